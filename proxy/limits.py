@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..codecs import sasl
-from ..state import lease
+from ..state import awake, lease
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -297,11 +297,11 @@ PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 
 # Doubt
-SETTLE_SECONDS: Final = 1.0
+SETTLE_SECONDS: Final = awake.SETTLE_SECONDS
 """A broker that was seen awake for so long has executed whatever it had read before (rule R6)."""
-PROBE_SECONDS: Final = 0.1
+PROBE_SECONDS: Final = awake.PROBE_SECONDS
 """How often it is asked meanwhile."""
-PROBE_LATE_SECONDS: Final = 0.3
+PROBE_LATE_SECONDS: Final = awake.PROBE_LATE_SECONDS
 """If an answer takes longer than this, the broker may have been paused, and its second begins anew."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""

@@ -13,6 +13,7 @@ from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
 from .commands.inspection import arguments as inspection_arguments
 from .commands.parsing import SHELLS, Parser, complete, completion_script, explained
+from .commands.rebuild import add_rebuild, settings_of
 from .commands.run_arguments import add_settings
 from .settings.child_process import Reading
 from .settings.config import ConfigError
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..pipeline.audit.command import run_audit
 
         return run_audit(options)
+    if options.command == "rebuild":
+        return _rebuild(options)
     if options.command in inspection_arguments.COMMANDS:
         from .commands.inspection.command import run_inspection
 
@@ -66,6 +69,7 @@ def _parser() -> Parser:
     add_check_commands(commands)
     inspection_arguments.add_commands(commands)
     add_audit(commands.add_parser("audit", help="count what is wrong in topics: duplicates, gaps, inversions"))
+    add_rebuild(commands.add_parser("rebuild", help="compare Redis with the logs, and write into it what it has lost"))
     _add_demo(commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults"))
     completion = commands.add_parser(
         "completion",
@@ -88,6 +92,17 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument(
         "--seed", metavar="N", type=int, default=1, help=explained("Which faults are injected, and when", "--seed 7", 1)
     )
+
+
+def _rebuild(options: argparse.Namespace) -> int:
+    from ..pipeline.rebuild.command import run_rebuild
+
+    try:
+        settings, redis = settings_of(options)
+    except ConfigError as problem:
+        print(f"idemproxy: {problem}", file=sys.stderr)
+        return 2
+    return run_rebuild(options, settings, redis)
 
 
 def _run(options: argparse.Namespace) -> int:

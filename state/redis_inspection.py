@@ -5,12 +5,11 @@ the number of keys. Reads change nothing; ``forget`` and ``change_tombstones`` w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import redis
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
@@ -36,7 +35,9 @@ from .inspection import (
 )
 from .names import NameRecord, forgotten_name, is_named, pack_name
 from .producer_ids import Block, block_of
-from .redis_facts import RedisAddress, generation_of, parse_info, shown_server
+from .redis_blocking import InspectionError as InspectionError
+from .redis_blocking import connected, info_of, pool_of, redis_errors_as_sentences
+from .redis_facts import RedisAddress, generation_of, shown_server
 from .store import NO_VERSION, block_key, entry_key, index_key, member_key, name_key, tombstones_key
 from .tombstones import (
     STORED_BYTES_MAX,
@@ -48,17 +49,11 @@ from .tombstones import (
 )
 
 PAGE_KEYS = 500
-CONNECT_SECONDS_MAX = 5.0
-REPLY_SECONDS_MAX = 30.0
 _CLUSTER_NAMES_MAX = 100
 _TOPIC_NAMES_MAX = 1_000
 _GLOB_SPECIAL = b"\\*?[]"
 _EXPIRY_MS_MIN = 60_000
 _CHANGE_TRIES_MAX = 10
-
-
-class InspectionError(Exception):
-    """Redis cannot be asked, or refuses; one sentence that says why, never with a password in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +138,8 @@ class RedisInspection:
     def __init__(self, address: RedisAddress, cluster: str, over_tls: Callable[[Any], Any] | None = None) -> None:
         """``over_tls``: takes a connected socket and returns it with TLS."""
         self.cluster = cluster
-        self._pool = redis.ConnectionPool(
-            connection_class=_connection_class(address, over_tls),
-            username=address.username,
-            password=address.password,
-            db=address.database,
-            socket_connect_timeout=CONNECT_SECONDS_MAX,
-            socket_timeout=REPLY_SECONDS_MAX,
-            protocol=2,
-            **_place_of(address),
-        )
-        with _redis_errors_as_sentences():
-            # One connection, opened now: its login and settings hold for every call. The methods are half typed.
-            self._redis: Any = redis.Redis(connection_pool=self._pool, single_connection_client=True)
+        self._pool = pool_of(address, over_tls)
+        self._redis = connected(self._pool)
         self._leaves_no_trace = False
         self._generation: bytes | None = None
 
@@ -168,11 +152,8 @@ class RedisInspection:
 
     def server(self) -> ServerFacts:
         """Connect and read the server's facts. To be called first."""
-        with _redis_errors_as_sentences():
-            info: dict[str, str] = {}
-            for section in (b"server", b"replication"):
-                # Not ``info()``: it takes an id for a number where it can.
-                info |= parse_info(self._redis.execute_command(b"INFO", section))
+        with redis_errors_as_sentences():
+            info = info_of(self._redis, b"server", b"replication")
             seconds, microseconds = self._redis.time()
             with suppress(ResponseError):  # exists from 7.2 on
                 self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
@@ -225,13 +206,13 @@ class RedisInspection:
     def _partitions(self, record: NameRecord | Damaged) -> int:
         if isinstance(record, Damaged) or record.is_forgotten:
             return 0
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             return int(self._redis.scard(index_key(self.cluster, record.producer_id)))
 
     def cluster_names(self) -> list[str]:
         """Return the cluster names that have something stored, at most a hundred."""
         names: set[str] = set()
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             for key in self._redis.scan_iter(match=b"idem:*", count=PAGE_KEYS):
                 if (name := cluster_of(key)) is not None and len(names) < _CLUSTER_NAMES_MAX:
                     names.add(name)
@@ -240,7 +221,7 @@ class RedisInspection:
     def topic_names(self) -> list[str]:
         """Return topics that have something stored, at most a thousand."""
         names: set[str] = set()
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             for key in self._redis.scan_iter(match=prefix(self.cluster) + b"{*", count=PAGE_KEYS):
                 place = parse_key(self.cluster, key)
                 if isinstance(place, EntryPlace) and len(names) < _TOPIC_NAMES_MAX:
@@ -250,7 +231,7 @@ class RedisInspection:
     # ------------------------------------------------------------------ tombstones
     def tombstones(self) -> dict[OffsetRange, Tombstone]:
         """Return all that is stored of ranges that fetches leave out."""
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             return _tombstones_of(self._redis.get(tombstones_key(self.cluster)))[1]
 
     def change_tombstones(
@@ -259,7 +240,7 @@ class RedisInspection:
         """Store what ``change`` makes of them; it is called with the server's time (ms since 1970), and again if a
         proxy has written meanwhile."""
         key = tombstones_key(self.cluster)
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             for _ in range(_CHANGE_TRIES_MAX):
                 with self._redis.pipeline(transaction=True) as pipe:
                     pipe.watch(key)
@@ -283,7 +264,7 @@ class RedisInspection:
         """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
         since. It expires when it would have; in ``expiry_ms`` if it never would, as one with an open intent."""
         key = row.place.key(self.cluster)
-        with _redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
+        with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
@@ -313,7 +294,7 @@ class RedisInspection:
         """Forget a name that is still as ``row`` has it: its instances are fenced (rule R22), whoever asks first has it
         next, and what is stored of its producer id expires."""
         key = name_key(self.cluster, row.name)
-        with _redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
+        with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
@@ -333,14 +314,14 @@ class RedisInspection:
 
     # ------------------------------------------------------------------ inside
     def _rows(self, pattern: bytes) -> Iterator[Row]:
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             keys = self._redis.scan_iter(match=pattern, count=PAGE_KEYS)
             while page := list(islice(keys, PAGE_KEYS)):
                 yield from self._page(page)
 
     def _page(self, keys: Sequence[bytes]) -> list[Row]:
         """Return what a few keys hold, without those that are gone by now."""
-        with _redis_errors_as_sentences():
+        with redis_errors_as_sentences():
             places = [parse_key(self.cluster, key) for key in keys]
             with self._redis.pipeline(transaction=False) as pipe:
                 if self._leaves_no_trace:
@@ -403,37 +384,6 @@ class RedisInspection:
         if isinstance(place, MemberPlace):
             return MemberRow(place.incarnation, left_ms if isinstance(left_ms, int) else -1)
         return UnknownRow(key, value if isinstance(place, ClusterPlace) else None)
-
-
-def _place_of(address: RedisAddress) -> dict[str, Any]:
-    if isinstance(address.address, str):
-        return {"path": address.address}
-    return {"host": address.address[0], "port": address.address[1]}
-
-
-def _connection_class(address: RedisAddress, over_tls: Callable[[Any], Any] | None) -> type[Any]:
-    if isinstance(address.address, str):
-        return redis.UnixDomainSocketConnection
-    if over_tls is None:
-        return redis.Connection
-    wrapped = over_tls
-
-    class OverTls(redis.Connection):
-        """redis-py's own class for TLS checks no other name than the host's."""
-
-        def _connect(self) -> Any:
-            return wrapped(super()._connect())  # type: ignore[no-untyped-call]
-
-    return OverTls
-
-
-@contextmanager
-def _redis_errors_as_sentences() -> Iterator[None]:
-    """Turn what redis-py raises into one sentence."""
-    try:
-        yield
-    except RedisError as error:
-        raise InspectionError(f"Redis: {error}") from None
 
 
 def _tombstones_of(stored: bytes | None) -> tuple[int, dict[OffsetRange, Tombstone]]:

@@ -45,6 +45,9 @@ _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
 """Versions that are spoken here. In these, records come as they are stored, if the highest common one is used."""
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
+_CONSUMER, _LOG_END_READER = -1, -3
+"""Replica ids: with the second one a leader tells the end of its log instead of the high watermark. Followers answer -2
+too, and larger ids are errors in the broker's log."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -201,6 +204,17 @@ class Fetched:
     high_watermark: int
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of one partition. ``is_contested``: another replica says that it leads, too, so one of them was deposed and does
+    not know it."""
+
+    leader: Address
+    log_end: int
+    high_watermark: int
+    is_contested: bool
+
+
 class Cluster:
     """The cluster behind some addresses. A context manager: leaving closes its connections."""
 
@@ -212,6 +226,7 @@ class Cluster:
         self._begin_login = login_maker(access.sasl, access.client_id)
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Address] = {}
+        self._replicas: dict[TopicPartition, list[Address]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -251,6 +266,58 @@ class Cluster:
 
         self._patiently(ask, "offsets")
         return found
+
+    def brokers(self) -> list[Address]:
+        """Return all that are there now. Raises BrokerProblem."""
+        return [(broker.host, broker.port) for broker in self._metadata([]).brokers]
+
+    def leader(self, topic: str, partition: int) -> Address:
+        """Return who leads it, as known. Raises BrokerProblem."""
+        return self._patiently(lambda: self._leader((topic, partition)), f"{topic}-{partition}")
+
+    def ends(self, topic: str, partition: int) -> Ends:
+        """Ask the present leader where the log ends, and all other replicas whether they lead, too. Raises
+        BrokerProblem."""
+        place = (topic, partition)
+
+        def ask() -> Ends:
+            self._leaders.pop(place, None)
+            leader = self._leader(place)
+            ended = self._offset_at(leader, place, _LOG_END_READER)
+            shown = self._offset_at(leader, place, _CONSUMER)
+            if ended is None or shown is None:
+                raise _Moved(f"{topic}-{partition} is led by another broker")
+            others = [one for one in self._replicas.get(place, ()) if one != leader]
+            return Ends(leader, ended, shown, any(self._leads_too(one, place) for one in others))
+
+        return self._patiently(ask, f"{topic}-{partition}")
+
+    def is_awake(self, broker: Address, place: TopicPartition) -> bool:
+        """Does this broker answer a question about a partition, whether or not it leads that?"""
+        try:
+            self._offset_at(broker, place, _CONSUMER)
+        except (OSError, EOFError, WireError, BrokerProblem):
+            return False
+        return True
+
+    def _leads_too(self, broker: Address, place: TopicPartition) -> bool:
+        try:
+            return self._offset_at(broker, place, _LOG_END_READER) is not None
+        except (OSError, EOFError, WireError):
+            return False  # as the proxies take it: who cannot be reached serves nobody
+
+    def _offset_at(self, broker: Address, place: TopicPartition, replica_id: int) -> int | None:
+        """Return what this very broker tells of the end; None if it does not lead the partition."""
+        wanted = {"partition_index": place[1], "timestamp": LATEST, "max_num_offsets": 1}
+        with self._at(broker) as connection:
+            answer = connection.ask(
+                _LIST_OFFSETS, replica_id=replica_id, topics=[{"name": place[0], "partitions": [wanted]}]
+            )
+        (one,) = answer.topics[0].partitions
+        if one.error_code:
+            return None
+        old_style = getattr(one, "old_style_offsets", None)
+        return int(old_style[0] if old_style else one.offset)
 
     def fetch(self, topic: str, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
         """Return what is there. Raises OutOfRange, BrokerProblem."""
@@ -316,6 +383,8 @@ class Cluster:
                 for one in found.partitions:
                     if one.leader_id in addresses:
                         self._leaders[found.name, one.partition_index] = addresses[one.leader_id]
+                    replicas = [addresses[node] for node in one.replica_nodes if node in addresses]
+                    self._replicas[found.name, one.partition_index] = replicas
         leader = self._leaders.get(place)
         if leader is None:
             raise _Moved("it has no leader")

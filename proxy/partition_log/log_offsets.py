@@ -11,6 +11,7 @@ from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
+from ...state.awake import Awake
 from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ...values import value
 from .. import limits
@@ -49,17 +50,12 @@ async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | No
     """
     started = await Now()
     for broker_id in sorted(broker_ids):
-        awake_since: float | None = None
+        awake = Awake()
         while True:
             asked = await Now()
             answer = await Ask(broker_id, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
             now = await Now()
-            late = isinstance(answer, Unanswered) or now - asked > limits.PROBE_LATE_SECONDS
-            if late:
-                awake_since = None
-            elif awake_since is None:
-                awake_since = now
-            elif now - awake_since >= limits.SETTLE_SECONDS:
+            if awake.saw(asked, now, is_answered=not isinstance(answer, Unanswered)):
                 break
             if isinstance(answer, Unanswered) and now - started > limits.LEADER_GONE_SECONDS:
                 leader = await Leader(topic, partition, refresh=True)

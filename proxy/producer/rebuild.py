@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...state.commit import Stored, rebuilt
+from ...state.commit import Stored
 from ...state.decide import BatchIdentity, records_stored, rest_of
 from ...state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
 from ...state.sequence import is_ahead
 from ...values import value
-from ..partition_log.log_search import Searched
 from .batch import Batch
 
 
@@ -79,32 +78,6 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
         return lowest.base_sequence == due
     of_epoch = [piece for piece in pieces if piece.producer_epoch == lowest.producer_epoch]
     return not of_epoch or not is_ahead(lowest.base_sequence, of_epoch[0].base_sequence)
-
-
-def completed(
-    entry: Entry, result: Searched, generation: bytes, given_up: Intent | None, *, is_since_checkpoint: bool
-) -> Entry:
-    """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
-    ``is_since_checkpoint``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only
-    something without a marker was found."""
-    done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
-    if result.has_unmarked:
-        done = replace(done, is_rebuilt=True)
-    of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
-    has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
-    knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
-    if not is_since_checkpoint and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
-        done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
-    elif of_epoch and not has_beginning and not knew_beginning:
-        # Anywhere below, as before a checkpoint, or without a marker: no batch is told to be out of order for it.
-        done = replace(done, first_base_offset=0)
-    if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
-        done.producer_epoch,
-        done.next_sequence,
-    ):
-        # The log still does not tell: these batches are not forwarded again (R17).
-        done = replace(done, intent=given_up)
-    return done
 
 
 def is_claimed(intent: Intent | None) -> bool:

@@ -23,6 +23,7 @@ from ...state.entry import (
     Intent,
     WindowBatch,
 )
+from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
@@ -32,7 +33,7 @@ from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered
 from . import answers
 from .duplicates import answer_duplicate, contents_of
 from .grouping import offset_of
-from .rebuild import LookedFor, Name, completed, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
+from .rebuild import LookedFor, Name, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 

@@ -55,7 +55,7 @@ PARTS = (
         "R10: an entry that was rebuilt says so",
         _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
         ("state.commit", "    is_rebuilt = entry.is_rebuilt or bool(stored)\n", "    is_rebuilt = False\n"),
-        ("proxy.producer.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
+        ("state.rebuilding", "    if result.has_unmarked:\n", "    if False:\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -176,7 +176,7 @@ PARTS = (
         "R10: what a rebuild found first may have a record without a marker before it",
         _BARE + "test_nor_where_what_came_after_it_tells_of_the_producer",
         (
-            "proxy.producer.rebuild",
+            "state.rebuilding",
             "    elif of_epoch and not has_beginning and not knew_beginning:\n",
             "    elif is_since_checkpoint and of_epoch and not has_beginning and not knew_beginning:\n",
         ),
@@ -193,7 +193,7 @@ PARTS = (
         "markers_tell_all",
         "R10: also where no marker of the producer was found",
         _BARE_LOST + "test_where_nobody_waited_for_the_rebuild_whoever_comes_is_looked_for",
-        ("proxy.producer.rebuild", "    if result.has_unmarked:\n", "    if False:\n"),
+        ("state.rebuilding", "    if result.has_unmarked:\n", "    if False:\n"),
         deaths=("I1",),
     ),
     mutant(

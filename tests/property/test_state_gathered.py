@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idemproxy.proxy.partition_log.log_search import Searched
-from idemproxy.proxy.producer.rebuild import completed, is_enough
+from idemproxy.proxy.producer.rebuild import is_enough
 from idemproxy.state.commit import Gathered, Stored, fresh
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_OFFSET, Entry, Intent, IntentBatch, WindowBatch
+from idemproxy.state.rebuilding import completed
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance
 
 HALF = SEQUENCE_MODULUS // 2

@@ -42,9 +42,9 @@ def _with_intent("""
 PATCHES = (
     Patch("state.commit", "def _with_intent(", MADE),
     Patch(
-        "proxy.producer.rebuild",
+        "state.rebuilding",
         "    return done\n",
-        "    from ...state import commit\n\n    return commit.noted('rebuilt', done)\n",
+        "    from . import commit\n\n    return commit.noted('rebuilt', done)\n",
     ),
     Patch(
         "proxy.producer.entry_cache",

@@ -12,13 +12,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ....state.redis_facts import RedisAddress
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
 from ....state.tombstones import OffsetRange
 from ...net.tls import TlsError, client_context
 from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
 from ...settings.load import load
 from ...settings.suggestions import meant
+from ..private_redis import OTHERS, private_redis
 from . import views
 from .forget import forget_name, forget_producer
 from .order import page_of
@@ -154,22 +154,15 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _open(settings: Settings) -> RedisInspection:
     if settings.redis is not None:
         return RedisInspection(settings.redis, settings.cluster, _over_tls(settings))
-    path = settings.data_directory / "redis" / "redis.socket"
-    others = "--redis names a server, --data-directory another directory, --config a file that does"
+    address = private_redis(settings.data_directory)
     try:
-        socket_path = os.fsdecode(path.read_bytes())
-    except OSError as error:
-        why = "no proxy with a private Redis runs with this data directory"
-        if not isinstance(error, FileNotFoundError):
-            why = f"{path} cannot be read: {error.strerror}"
-        raise ConfigError(f"no private Redis in {path.parent}: {why}; {others}") from None
-    try:
-        return RedisInspection(RedisAddress(socket_path), settings.cluster)
+        return RedisInspection(address, settings.cluster)
     except InspectionError as error:
         why = "the server has ended, as its machine or its pod did; start the proxy, which starts it again"
-        if os.path.exists(socket_path):
+        if os.path.exists(str(address.address)):
             why = f"{error}"
-        raise ConfigError(f"the private Redis in {path.parent} does not answer: {why}; {others}") from None
+        where = settings.data_directory / "redis"
+        raise ConfigError(f"the private Redis in {where} does not answer: {why}; {OTHERS}") from None
 
 
 def _over_tls(settings: Settings) -> Callable[[Any], Any] | None:

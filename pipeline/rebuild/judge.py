@@ -1,0 +1,145 @@
+"""What Redis has of a producer against what the log has of it, and what is to be written for that (rule R10). Pure.
+
+What an entry becomes is decided where the proxies decide it (``state.rebuilding``). Here it is only decided whether
+that may be written in bulk: never over an intent, never with less than is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from ...state.commit import fresh
+from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
+from ...state.names import is_named
+from ...state.producer_ids import unpack_block
+from ...state.rebuilding import completed, known_as_a_whole, known_in_part
+from ...state.sequence import is_ahead
+from .found import FoundProducer
+
+
+class Difference(StrEnum):
+    """What Redis has of one producer on one partition."""
+
+    SAME = "same"
+    """All that the log has, as of this life of the data."""
+    MISSING = "missing"
+    """Nothing."""
+    SUSPECT = "suspect"
+    """Something of an earlier life of the data: the next proxy reads the log before it uses that."""
+    BEHIND = "behind"
+    """Less than the log, and it counts as complete: writes were lost, and no proxy knows."""
+    AHEAD = "ahead"
+    """More than the log: acknowledged records have gone from the log. It is left as it is."""
+    BUSY = "busy"
+    """An intent is open, or a batch was given up, or a proxy was faster: the proxies look after it."""
+    NAMED = "named"
+    """It has a name, and the proxies look after it (rule R22)."""
+    HANDED_OVER = "handed over"
+    """The brokers know it themselves (rule R21)."""
+    DAMAGED = "damaged"
+    """A value that this version cannot read."""
+
+
+UNHEALTHY: Final = (Difference.MISSING, Difference.SUSPECT, Difference.BEHIND, Difference.AHEAD, Difference.DAMAGED)
+"""With any of these a dry run ends with 1."""
+
+
+class Effect(StrEnum):
+    """What is written."""
+
+    NOTHING = "nothing"
+    WHOLE = "whole"
+    """The entry is complete: the producer goes on at once."""
+    BOUND = "bound"
+    """The entry is true and stays suspect, as something without a marker, or missing, lies behind it: the next proxy
+    reads the log from there on only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``expected_version``: of what is stored, which the swap compares. ``value``: to store, None where nothing is."""
+
+    difference: Difference
+    effect: Effect = Effect.NOTHING
+    expected_version: int = 0
+    value: bytes | None = None
+
+
+def judge(
+    found: FoundProducer, stored: bytes | None, block: bytes | None, generation: bytes, version_from: int
+) -> Judged:
+    """Return what is to be written for one producer.
+
+    ``stored``: read before the end of the log was asked for, which ``found`` reaches to. ``block``: the claim of its
+    producer id, if it is stored. ``version_from``: above every version that was ever counted (microseconds since 1970):
+    a proxy that remembers what is lost takes a lower version for one more loss."""
+    entry: Entry | None = None
+    if stored is not None:
+        try:
+            entry = unpack(stored)
+        except StoredFormatError:
+            return Judged(Difference.DAMAGED)
+    difference = _difference(found, entry, generation)
+    if difference not in (Difference.MISSING, Difference.SUSPECT, Difference.BEHIND):
+        return Judged(difference)
+    before = entry
+    if before is None:
+        claim = None if block is None else unpack_block(block)
+        principal = NO_PRINCIPAL if claim is None else claim.principal
+        before = replace(fresh(NO_GENERATION, principal, 0, 0), version=version_from)
+    done = completed(before, found, generation, None, is_since_checkpoint=True)
+    effect = Effect.BOUND if found.has_unmarked else Effect.WHOLE
+    done = known_in_part(done) if found.has_unmarked else known_as_a_whole(done)
+    if effect is Effect.BOUND and difference is Difference.SUSPECT and _says_so(entry, done):
+        return Judged(difference)
+    return Judged(difference, effect, 0 if entry is None else entry.version, pack(done))
+
+
+def _says_so(entry: Entry | None, done: Entry) -> bool:
+    """Is a suspect entry as far as the log is already?"""
+    return entry is not None and (entry.end_offset, entry.producer_epoch, entry.next_sequence) == (
+        done.end_offset,
+        done.producer_epoch,
+        done.next_sequence,
+    )
+
+
+def _difference(found: FoundProducer, entry: Entry | None, generation: bytes) -> Difference:
+    if is_named(found.producer_id):
+        return Difference.NAMED
+    if entry is None:
+        return Difference.MISSING
+    if entry.is_handed_over:
+        return Difference.HANDED_OVER
+    if entry.intent is not None:
+        return Difference.BUSY
+    if _is_more(entry, found):
+        return Difference.AHEAD
+    if entry.generation != generation:
+        return Difference.SUSPECT
+    return Difference.BEHIND if _is_less(entry, found) else Difference.SAME
+
+
+def _next_of(found: FoundProducer) -> tuple[int, int]:
+    """Return the epoch and the sequence that are due by the log alone."""
+    alone = completed(fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0), found, NO_GENERATION, None, is_since_checkpoint=True)
+    return alone.producer_epoch, alone.next_sequence
+
+
+def _is_less(entry: Entry, found: FoundProducer) -> bool:
+    epoch, due = _next_of(found)
+    return epoch > entry.producer_epoch or (
+        epoch == entry.producer_epoch and due != entry.next_sequence and is_ahead(entry.next_sequence, due)
+    )
+
+
+def _is_more(entry: Entry, found: FoundProducer) -> bool:
+    """Does it say that something is in the log behind the producer's last piece, though all there has a marker?"""
+    if found.has_unmarked:
+        return False  # it may be there without one
+    epoch, due = _next_of(found)
+    if entry.producer_epoch != epoch:
+        return entry.producer_epoch > epoch and bool(entry.window)
+    return due != entry.next_sequence and is_ahead(due, entry.next_sequence)

@@ -1,0 +1,50 @@
+"""What a run is told: where brokers and Redis are, and what is to be read. Plain data that tasks take along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...state.redis_bulk import Access as RedisAccess
+from ...state.redis_bulk import Registration
+from ..reading.broker import Access, Address, Tls
+
+
+@dataclass(frozen=True, slots=True)
+class OverTls:
+    """Takes a connected socket and returns it with TLS. ``server_name``: what the certificate has to be for."""
+
+    tls: Tls
+    server_name: str
+
+    def __call__(self, connected: Any) -> Any:
+        """Return the socket with TLS."""
+        return self.tls.context().wrap_socket(connected, server_hostname=self.server_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``since_ms``: producers that have written since then, 0: all of which the log has something. ``expiry_ms``: after
+    which what is written expires. ``registration`` None: a dry run, nothing is written."""
+
+    bootstrap: tuple[Address, ...]
+    access: Access
+    redis: RedisAccess
+    since_ms: int
+    expiry_ms: int
+    registration: Registration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition, and what of it is read at first: up to the high watermark of when the run began."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """As the brokers' folders are called."""
+        return f"{self.topic}-{self.partition}"

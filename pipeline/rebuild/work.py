@@ -1,0 +1,249 @@
+"""What touches brokers and Redis: a range is read, brokers are waited for, and one partition is concluded.
+
+The order is what makes it sound beside running proxies (docs/REBUILD.md, model rows P). The leases of whatever was lost
+have run out; then every broker was seen awake for a second; then the stored entries are read; then the end of the log is
+asked for and the rest is read to that end; then each entry is swapped in where it is still as it was read. Who reserves
+meanwhile raises the version, and wins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...codecs import message_set
+from ...codecs.errors import WireError
+from ...codecs.marker import anchor_of
+from ...state.awake import PROBE_SECONDS, Awake
+from ...state.entry import NO_ANCHOR
+from ...state.producer_ids import block_of
+from ...state.redis_bulk import BulkStore, Swap
+from ...state.store import Conflict, block_key, entry_key
+from ..reading.broker import FETCH_BYTES, Address, BrokerProblem, Cluster, OutOfRange, TopicPartition
+from ..reading.fetching import PartitionFetch, TooLarge
+from .found import FoundProducer, FoundRange, RangeReading, joined
+from .judge import Difference, Effect, Judged, judge
+from .wanted import Place, Wanted
+
+WAIT_SECONDS_MAX: Final = 30.0
+"""For a broker to be awake, and for a high watermark to reach the end of its log."""
+_LOOK_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """``leader``: whose log it is; another one's may differ."""
+
+    place: int
+    leader: Address
+    found: FoundRange
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The outcome for one producer on one partition. ``is_written``: with ``effect``; always false in a dry run."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    difference: Difference
+    effect: Effect
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """One partition. ``problem``: why nothing was concluded; the proxies rebuild its producers when these come back.
+    ``idle``: producers that have written nothing since the time that was asked for."""
+
+    place: int
+    rows: tuple[Row, ...] = ()
+    idle: int = 0
+    bytes_read: int = 0
+    problem: str = ""
+
+
+def read_range(cluster: Cluster, number: int, place: Place, start: int, end: int) -> RangeRead:
+    """Read one range. What cannot be read is told in it. Raises BrokerProblem."""
+    leader = cluster.leader(place.topic, place.partition)
+    reading = RangeReading(start, end)
+    problem = _read_to_end(cluster, place, reading)
+    found = reading.found()
+    if cluster.leader(place.topic, place.partition) != leader:
+        problem = "its leader has changed meanwhile"
+    return RangeRead(number, leader, replace(found, problem=found.problem or problem))
+
+
+def _read_to_end(cluster: Cluster, place: Place, reading: RangeReading) -> str:
+    """Return why it was not read to its end; empty: it was."""
+    fetch = PartitionFetch(cluster, place.topic, place.partition, FETCH_BYTES)
+    while not reading.is_over:
+        before = reading.position
+        try:
+            fetched = fetch.at(before)
+        except OutOfRange:
+            first, last = cluster.offsets(place.topic, place.partition)
+            if first <= before:
+                return f"its log ends at {last}, below what it had shown"
+            reading.missing_to(first)
+            continue
+        except TooLarge as problem:
+            return str(problem)
+        reading.take(fetched.records)
+        if not fetched.records and not reading.is_over:
+            if fetched.high_watermark < reading.end:
+                return f"its log shows {fetched.high_watermark}, below what it had shown"
+            reading.missing_to(reading.end)  # the last ones were compacted away
+    return ""
+
+
+def wait_until_settled(cluster: Cluster, places: Sequence[Place], sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait until each broker was seen awake for one second, so that it has executed whatever proxies had sent to it
+    before (rule R6). Raises BrokerProblem."""
+    asked_about: TopicPartition = (places[0].topic, places[0].partition)
+    waiting = {broker: Awake() for broker in cluster.brokers()}
+    begun = time.monotonic()
+    while waiting:
+        for broker, awake in list(waiting.items()):
+            asked = time.monotonic()
+            is_answered = cluster.is_awake(broker, asked_about)
+            if awake.saw(asked, time.monotonic(), is_answered=is_answered):
+                del waiting[broker]
+        if time.monotonic() - begun > WAIT_SECONDS_MAX:
+            names = ", ".join(f"{host}:{port}" for host, port in waiting)
+            raise BrokerProblem(
+                f"{names} was not seen awake for a second, and may still append what was sent to it before: nothing is"
+                " written; start the run again when it answers"
+            )
+        if waiting:
+            sleep(PROBE_SECONDS)
+
+
+def conclude(
+    cluster: Cluster, store: BulkStore, wanted: Wanted, number: int, place: Place, read: Sequence[RangeRead]
+) -> Concluded:
+    """Read what has come since, and write what one partition has. ``read``: its ranges, in order. Raises
+    InspectionError."""
+    problem = next((one.found.problem for one in read if one.found.problem), "")
+    leaders = {one.leader for one in read}
+    if problem or len(leaders) > 1:
+        return Concluded(number, problem=problem or "its leader has changed meanwhile")
+    before = joined(one.found for one in read)
+    chosen = [one for one in before.producers if not 0 <= one.time_ms < wanted.since_ms]
+    idle = len(before.producers) - len(chosen)
+    if not chosen:
+        return Concluded(number, idle=idle, bytes_read=before.bytes_read)
+    begun = time.monotonic()
+    keys = [entry_key(wanted.redis.cluster, one.producer_id, place.topic, place.partition) for one in chosen]
+    stored = store.read(keys)
+    try:
+        tail = _read_tail(cluster, place, before, leaders.pop())
+    except BrokerProblem as said:
+        tail = str(said)
+    if isinstance(tail, str):
+        return Concluded(number, idle=idle, bytes_read=before.bytes_read, problem=tail)
+    whole = joined((before, tail))
+    by_id = {one.producer_id: one for one in whole.producers}
+    found = [by_id[one.producer_id] for one in chosen]
+    judged = _judged(store, wanted, found, stored)
+    if time.monotonic() - begun > wanted.expiry_ms / 2000:
+        # One that was written and has expired since would look as if nobody had touched it.
+        return Concluded(number, problem="it took longer than half the time after which entries expire")
+    rows = _written(store, wanted, place, found, keys, stored, judged)
+    return Concluded(number, rows, idle, whole.bytes_read)
+
+
+def _read_tail(cluster: Cluster, place: Place, before: FoundRange, leader: Address) -> FoundRange | str:
+    """Read from the end of what was read to the end of the log as it is now. A text: why that is not possible."""
+    begun = time.monotonic()
+    while True:
+        ends = cluster.ends(place.topic, place.partition)
+        if ends.leader != leader:
+            return "its leader has changed meanwhile"
+        if ends.log_end < before.end:
+            return f"its log ends at {ends.log_end}, below what it had shown"
+        if ends.high_watermark >= ends.log_end and not ends.is_contested:
+            break
+        if time.monotonic() - begun > WAIT_SECONDS_MAX:
+            if ends.is_contested:
+                return "two brokers say that they lead it"
+            return "its high watermark does not reach the end of its log"
+        time.sleep(PROBE_SECONDS)
+    offset, anchor = before.last
+    if anchor != NO_ANCHOR and not _is_there(cluster, place, offset, anchor):
+        return f"another record is at offset {offset} than a moment ago"
+    reading = RangeReading(before.end, ends.log_end)
+    problem = _read_to_end(cluster, place, reading)
+    found = reading.found()
+    return problem or found.problem or found
+
+
+def _is_there(cluster: Cluster, place: Place, offset: int, anchor: bytes) -> bool:
+    """Is the message with this last offset still the one that was read? Deleted by retention is all right."""
+    fetch = PartitionFetch(cluster, place.topic, place.partition, _LOOK_BYTES)
+    while True:
+        try:
+            fetched = fetch.at(offset)
+        except OutOfRange:
+            return cluster.offsets(place.topic, place.partition)[0] > offset
+        if not fetched.records:
+            return False
+        try:
+            for message in message_set.iterate_shallow(fetched.records):
+                if message.offset >= offset:
+                    return message.offset == offset and anchor_of(message) == anchor
+        except WireError:
+            return False
+
+
+def _judged(
+    store: BulkStore, wanted: Wanted, found: Sequence[FoundProducer], stored: Sequence[bytes | None]
+) -> list[Judged]:
+    generation = store.generation() if wanted.registration is None else wanted.registration.generation
+    blocks = {block_of(one.producer_id): None for one, value in zip(found, stored, strict=True) if value is None}
+    claims = store.read([block_key(wanted.redis.cluster, start) for start in blocks])
+    claimed = dict(zip(blocks, claims, strict=True))
+    version_from = store.now_us()
+    return [
+        judge(one, value, claimed.get(block_of(one.producer_id)), generation, version_from)
+        for one, value in zip(found, stored, strict=True)
+    ]
+
+
+def _written(
+    store: BulkStore,
+    wanted: Wanted,
+    place: Place,
+    found: Sequence[FoundProducer],
+    keys: Sequence[bytes],
+    stored: Sequence[bytes | None],
+    judged: Sequence[Judged],
+) -> tuple[Row, ...]:
+    """Write what is to be written, and return the outcome of each. Of what was written meanwhile by somebody else
+    nothing is concluded."""
+    ours = [index for index, one in enumerate(judged) if one.value is not None]
+    if wanted.registration is None:
+        now = store.read(keys)
+        moved = {index for index, value in enumerate(now) if value != stored[index]}
+        written = set[int]()
+    else:
+        swaps = [
+            Swap(keys[index], judged[index].expected_version, judged[index].value or b"", wanted.expiry_ms)
+            for index in ours
+        ]
+        results = dict(zip(ours, store.swap(wanted.registration, swaps), strict=True))
+        moved = {index for index, result in results.items() if isinstance(result, Conflict)}
+        written = results.keys() - moved
+    return tuple(
+        Row(
+            place.topic,
+            place.partition,
+            one.producer_id,
+            Difference.BUSY if index in moved else said.difference,
+            Effect.NOTHING if index in moved else said.effect,
+            index in written,
+        )
+        for index, (one, said) in enumerate(zip(found, judged, strict=True))
+    )

@@ -1,0 +1,116 @@
+"""The options of ``idemproxy rebuild``, and the proxy's settings that it uses. Imports nothing of the extra; the run
+itself is ``pipeline.rebuild``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ...state.redis_facts import RedisAddress
+from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, Settings
+from ..settings.load import load
+from .parsing import Parser, explained
+from .private_redis import private_redis
+
+_OPTIONS = ("upstream", "redis", "data_directory", "cluster_name")
+
+
+def add_rebuild(rebuild: Parser) -> None:
+    """Add all options."""
+    where = rebuild.add_argument_group("which cluster, which Redis")
+    where.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help=explained(
+            "The proxy's own configuration; its environment variables count too",
+            "--config /etc/idemproxy/idemproxy.yaml",
+            f"${CONFIG_VARIABLE}",
+        ),
+    )
+    where.add_argument(
+        "--upstream",
+        metavar="HOST:PORT",
+        help=explained("A broker of the cluster, or several with commas", "--upstream kafka.example:9092"),
+    )
+    where.add_argument(
+        "--redis",
+        metavar="URL",
+        help=explained("The server, redis:// or unix://", "--redis redis://redis.example:6379/0"),
+    )
+    where.add_argument(
+        "--data-directory",
+        metavar="DIR",
+        help=explained("That of a running proxy with a private Redis", "--data-directory /var/lib/idemproxy", "data"),
+    )
+    where.add_argument(
+        "--cluster-name",
+        metavar="NAME",
+        help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
+    )
+    what = rebuild.add_argument_group("what is read")
+    what.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        action="append",
+        default=[],
+        help=explained("A topic to read, may be given again", "--topic orders", "all"),
+    )
+    what.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        action="append",
+        default=[],
+        help=explained("Topics whose whole name fits, too", "--pattern 'orders-.*'"),
+    )
+    since = what.add_mutually_exclusive_group()
+    since.add_argument(
+        "--since-seconds",
+        metavar="N",
+        type=_seconds,
+        help=explained(
+            "Producers that have written in so many seconds, by the times in the log",
+            "--since-seconds 3600",
+            "producers.expiry_seconds",
+        ),
+    )
+    since.add_argument("--all", action="store_true", help=explained("All producers that the logs have"))
+    how = rebuild.add_argument_group("how")
+    how.add_argument(
+        "--dry-run",
+        action="store_true",
+        help=explained("Write nothing; print what Redis lacks, and exit with 1 where it lacks something"),
+    )
+    how.add_argument("--verbose", action="store_true", help=explained("Print each producer that differs"))
+    how.add_argument("--json", action="store_true", help=explained("Print the result for machines"))
+    how.add_argument(
+        "--master",
+        metavar="URL",
+        help=explained("A Spark that reads the logs, local[*] or a cluster", "--master 'local[*]'", "this process"),
+    )
+    how.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=explained("A setting of Spark, as of spark-submit", "--conf spark.executor.memory=4g"),
+    )
+
+
+def settings_of(options: argparse.Namespace) -> tuple[Settings, RedisAddress]:
+    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here,
+    and the server that its state is in. Raises ConfigError."""
+    given = {name: getattr(options, name) for name in _OPTIONS}
+    file = options.config or os.environ.get(CONFIG_VARIABLE)
+    settings = load(Path(file) if file else None, given)
+    if options.data_directory is not None and options.redis is None:
+        settings = replace(settings, redis=None)
+    return settings, settings.redis or private_redis(settings.data_directory)
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return int(text)

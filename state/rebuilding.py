@@ -1,0 +1,70 @@
+"""What an entry becomes after the log was read for its producer (rule R10), whoever has read it: the proxy to which the
+producer comes back, or a bulk rebuild. Pure: reads nothing, writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from .commit import Stored, rebuilt
+from .entry import NO_GENERATION, NO_OFFSET, Entry, Intent
+
+
+class Found(Protocol):
+    """What a complete range of the log has of one producer. ``pieces``: in log order, those that matter. ``end_offset``
+    and ``anchor``: of the message with the last piece. ``gap_at``: the first missing offset before that piece.
+    ``has_unmarked``: is there anything without a marker after it?"""
+
+    @property
+    def pieces(self) -> Sequence[Stored]: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def anchor(self) -> bytes: ...
+
+    @property
+    def gap_at(self) -> int: ...
+
+    @property
+    def has_unmarked(self) -> bool: ...
+
+
+def completed(
+    entry: Entry, result: Found, generation: bytes, given_up: Intent | None, *, is_since_checkpoint: bool
+) -> Entry:
+    """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
+    ``is_since_checkpoint``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only
+    something without a marker was found."""
+    done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
+    if result.has_unmarked:
+        done = replace(done, is_rebuilt=True)
+    of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
+    has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
+    knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
+    if not is_since_checkpoint and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
+        done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
+    elif of_epoch and not has_beginning and not knew_beginning:
+        # Anywhere below, as before a checkpoint, or without a marker: no batch is told to be out of order for it.
+        done = replace(done, first_base_offset=0)
+    if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
+        done.producer_epoch,
+        done.next_sequence,
+    ):
+        # The log still does not tell: these batches are not forwarded again (R17).
+        done = replace(done, intent=given_up)
+    return done
+
+
+def known_as_a_whole(done: Entry) -> Entry:
+    """Return a rebuilt entry of which the log has nothing more, for certain: behind its last piece every message has a
+    marker and no offset is missing. So nothing that comes next has to be looked for by its content."""
+    return replace(done, is_rebuilt=False)
+
+
+def known_in_part(done: Entry) -> Entry:
+    """Return a rebuilt entry behind whose last piece there may be more. All that it says is true, and it is suspect:
+    the proxy to which the producer comes back reads the log from there on."""
+    return replace(done, generation=NO_GENERATION)

@@ -1,0 +1,207 @@
+"""Writes many entries at once, beside running proxies: the swap of ``redis_store.py``, over redis-py. Blocking, for the
+bulk rebuild.
+
+A writer registers like a proxy, and sends every swap under that registration and with the script of one life of the
+data. So what it sends is refused once Redis has begun another life, or has lost its data, after the writer began (rule
+R10). It reserves nothing: nobody ever waits for it. A registration that is gone is not made again; the run has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from redis.exceptions import RedisError
+
+from .lease import LEASE_SECONDS, RENEW_SECONDS
+from .redis_blocking import InspectionError, connected, info_of, pool_of, redis_errors_as_sentences
+from .redis_facts import (
+    NOT_REGISTERED,
+    RedisAddress,
+    eviction_refusal_of,
+    generation_of,
+    refusal_of,
+    script_sha,
+    swap_script,
+)
+from .store import Conflict, Swapped, member_key
+
+PAGE_KEYS = 500
+"""Of one request: other clients get their turns in between."""
+INCARNATION_BYTES = 8
+Wanted = TypeVar("Wanted")
+_LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
+
+
+class StoreEnded(InspectionError):
+    """Redis has begun another life, or has lost its data, since the run began: nothing more is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A server, and the name under which the keys of the proxies stand there. ``over_tls``: takes a connected socket
+    and returns it with TLS; has to be picklable where tasks take this along."""
+
+    address: RedisAddress
+    cluster: str
+    over_tls: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Of one run. ``sha``: the name of the swap script, which is loaded."""
+
+    generation: bytes
+    incarnation: bytes
+    sha: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """``expected_version`` 0: the key is absent. ``ttl_ms`` 0: no expiry."""
+
+    key: bytes
+    expected_version: int
+    value: bytes
+    ttl_ms: int
+
+
+class BulkStore:
+    """One connection. A context manager. Every method may raise InspectionError."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._pool = pool_of(access.address, access.over_tls)
+        self._redis = connected(self._pool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._redis.close()
+        self._pool.disconnect()
+
+    # ------------------------------------------------------------------ reading
+    def generation(self) -> bytes:
+        """Check that the proxies would use this server, and return the present life of its data."""
+        with redis_errors_as_sentences():
+            info = info_of(self._redis, b"server", b"replication", b"memory")
+        refusal = refusal_of(info) or eviction_refusal_of(info)
+        if refusal is not None:
+            raise InspectionError(refusal)
+        generation = generation_of(info)
+        assert generation is not None, "refused above"
+        return generation
+
+    def now_us(self) -> int:
+        """Return the server's time since 1970."""
+        with redis_errors_as_sentences():
+            seconds, microseconds = self._redis.time()
+        return int(seconds) * 1_000_000 + int(microseconds)
+
+    def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return what is stored under each key."""
+        values: list[bytes | None] = []
+        with redis_errors_as_sentences():
+            for page in _pages(keys):
+                values += self._redis.mget(page)
+        return values
+
+    # ------------------------------------------------------------------ writing
+    def register(self) -> Registration:
+        """Load the script and register under a name that nobody else has."""
+        generation = self.generation()
+        text = swap_script(generation)
+        registration = Registration(generation, os.urandom(INCARNATION_BYTES), script_sha(text))
+        with redis_errors_as_sentences():
+            self._redis.execute_command(b"SCRIPT LOAD", text)
+            if not self._redis.set(self._member(registration), b"1", nx=True, px=int(LEASE_SECONDS * 1000)):
+                raise InspectionError("Redis: the registration of this run is there already: start it again")
+        return registration
+
+    def renew(self, registration: Registration) -> None:
+        """Prolong the registration. Raises StoreEnded when it is gone."""
+        with redis_errors_as_sentences():
+            if not self._redis.set(self._member(registration), b"1", xx=True, px=int(LEASE_SECONDS * 1000)):
+                raise StoreEnded("Redis has lost this run's registration, and perhaps all data: start it again")
+
+    def end(self, registration: Registration) -> None:
+        """Give the registration back."""
+        with redis_errors_as_sentences():
+            self._redis.delete(self._member(registration))
+
+    def swap(self, registration: Registration, swaps: Sequence[Swap]) -> list[Swapped | Conflict]:
+        """Store each value whose key still has the version that is expected. Raises StoreEnded."""
+        results: list[Swapped | Conflict] = []
+        member = self._member(registration)
+        with redis_errors_as_sentences():
+            for page in _pages(swaps):
+                with self._redis.pipeline(transaction=False) as pipe:
+                    for one in page:
+                        version, ttl = one.expected_version.to_bytes(8, "big"), b"%d" % one.ttl_ms
+                        pipe.execute_command(
+                            b"EVALSHA", registration.sha, b"2", one.key, member, version, one.value, ttl
+                        )
+                    replies = pipe.execute(raise_on_error=False)
+                results += [_result_of(one, reply) for one, reply in zip(page, replies, strict=True)]
+        return results
+
+    def _member(self, registration: Registration) -> bytes:
+        return member_key(self._access.cluster, registration.incarnation)
+
+
+def _result_of(swap: Swap, reply: Any) -> Swapped | Conflict:
+    if isinstance(reply, RedisError):
+        if any(code in str(reply) for code in _LIFE_CODES):
+            raise StoreEnded(f"Redis has begun another life, or lost its data, since this run began: {reply}")
+        raise reply
+    if reply == 1 or reply == swap.value:  # the second: the reply to a first try was lost
+        return Swapped()
+    return Conflict(reply)
+
+
+class Registered:
+    """A registration that is renewed from a thread until the block ends, over a connection of its own."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._stop = threading.Event()
+        self._problem: InspectionError | None = None
+
+    def __enter__(self) -> Registration:
+        with BulkStore(self._access) as store:
+            self.registration = store.register()
+        self._thread = threading.Thread(target=self._renew, name="idemproxy-registration", daemon=True)
+        self._thread.start()
+        return self.registration
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._problem is None:
+            try:
+                with BulkStore(self._access) as store:
+                    store.end(self.registration)
+            except InspectionError:
+                pass  # it ends by itself
+
+    def _renew(self) -> None:
+        try:
+            with BulkStore(self._access) as store:
+                while not self._stop.wait(RENEW_SECONDS):
+                    store.renew(self.registration)
+        except InspectionError as problem:
+            self._problem = problem  # every swap is refused from now on, and says so
+
+
+def _pages(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    for first in range(0, len(wanted), PAGE_KEYS):
+        yield wanted[first : first + PAGE_KEYS]
