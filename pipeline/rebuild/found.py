@@ -84,7 +84,7 @@ class RangeReading:
         try:
             starts, behind_all = entries(data)
         except Broken as broken:
-            problem = f"nothing can be found any more behind offset {self.position - 1}: {broken}"
+            problem = f"nothing can be found any more: {broken}"
             starts, behind_all = entries(data[: broken.position])
         ends = [*starts.tolist()[1:], behind_all]
         for begin, behind in zip(starts.tolist(), ends, strict=True):
@@ -92,14 +92,14 @@ class RangeReading:
                 return
             magic = data[begin + _MAGIC_AT]
             if magic > record_batch.MAGIC:
-                problem = f"an entry of magic {magic} behind offset {self.position - 1}"
+                problem = f"an entry of magic {magic}"
                 break
             if magic == record_batch.MAGIC:
                 self._take_batch(data[begin:behind])
             else:
                 self._take_message(data[begin:behind])
         if problem and not self.is_over:
-            self._problem = problem
+            self._problem = f"behind offset {self.position - 1}: {problem}"
 
     def missing_to(self, offset: int) -> None:
         """There is nothing below this offset: deleted, or compacted away."""

@@ -44,6 +44,7 @@ ALONE = dict(BEGIN, goal='O', retries='alone', moves='any')    # two connections
 Z = dict(expiry_of=True, N=3, days=4, reconnect=3)                # a model of its own
 GAP = dict(confirms=True)                                         # a model of its own
 HANDS = dict(hands=True, reconnect=1, slow=1)                     # a model of its own
+BULK = dict(bulk=True)                                            # a model of its own
 NAME = dict(named=True)                                           # a model of its own
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
@@ -487,4 +488,17 @@ ROWS = [
  ('H13', 'same, a broker is rolled back', 'holds', 1, dict(OVER, broken=0, rollback=1)),
  ('H14', 'same, a lease is lost', 'holds', 0, dict(OVER, broken=0, stall=1)),
  ('H15', 'same as H10, progress', 'holds', 1, dict(OVER, **L)),
+ ('P1', 'bulk writer: no grace period', 'I1', 1, dict(BULK, grace=False)),
+ ('P2', 'bulk writer: no settling', 'I1', 1, dict(BULK, settles=False)),
+ ('P3', 'bulk writer: the log is read before the entry', 'V', 1, dict(BULK, reads='log', raises=False)),
+ ('P4', 'bulk writer: what is stored is not compared', 'V', 1, dict(BULK, compares=False, raises=False)),
+ ('P5', 'bulk writer: a loss after it has begun is not noticed', 'I1', 1, dict(BULK, loss=2, registers=False)),
+ ('P6', 'bulk writer: over an open intent', 'I1', 1, dict(BULK, crash=1, over_intent=True)),
+ ('P7', 'bulk writer: it lowers a sequence where the log has lost its end', 'V', 1, dict(BULK, cut=1, raises=False)),
+ ('P8', 'bulk writer, R10', 'holds', 1, dict(BULK, loss=1)),
+ ('P9', 'same, two losses, two runs, a crash', 'holds', 0, dict(BULK, loss=2, runs=2, crash=1)),
+ ('P10', 'same, three batches', 'holds', 0, dict(BULK, N=3, runs=2)),
+ ('P11', 'bulk writer: what it writes stays suspect', 'holds', 1, dict(BULK, confirmed=False)),
+ ('P12', 'same as P8, progress', 'holds', 1, dict(BULK, **L)),
+ ('P13', 'bulk writer: a lower sequence is not written where the log has lost its end', 'holds', 1, dict(BULK, cut=1, reconnect=1)),
 ]
