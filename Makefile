@@ -25,6 +25,7 @@ RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large bulk-rebuild test-spark spark-sink
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -94,6 +95,9 @@ tools: uv  ## Kafka's own command line tools through the proxy, each subcommand;
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
+
+bulk-rebuild: uv  ## Redis emptied under PRODUCERS=10000 on PARTITIONS=1000, `idemproxy rebuild`, their next batches; a line in benchmarks/results/bulk_rebuild.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.bulk_rebuild $(if $(PRODUCERS),--producers $(PRODUCERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
 test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy, drivers killed at every step, zombies
 	@$(RUN_TOOLS) pytest -q tests/spark/*.py $(PYTEST_ARGS)

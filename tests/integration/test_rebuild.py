@@ -11,9 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.pipeline.rebuild import plan
+from idemproxy.proxy.main import main
 from idemproxy.state.entry import pack, unpack
 from testkit.real.kafka_cluster import fresh_topic, stored_values
 from testkit.real.proxy_process import ProxyProcess
@@ -54,14 +57,18 @@ class Scene:
 
     def rebuild(self, *options: str, status: int = 0) -> dict[str, object]:
         """Run the command; return what it prints for machines."""
-        upstream = "{}:{}".format(*self._cluster.address(0))
-        command = [sys.executable, "-P", "-m", "idemproxy", "rebuild", "--upstream", upstream, "--topic", self.topic]
-        place = ["--data-directory", str(self.proxy.data_directory), "--all", "--json", *options]
-        done = subprocess.run([*command, *place], capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+        command = self.command(*options)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
         assert found["problems"] == {}
         return found
+
+    def command(self, *options: str) -> list[str]:
+        """With whom and on what."""
+        upstream = "{}:{}".format(*self._cluster.address(0))
+        command = [sys.executable, "-P", "-m", "idemproxy", "rebuild", "--upstream", upstream, "--topic", self.topic]
+        return [*command, "--data-directory", str(self.proxy.data_directory), "--all", "--json", *options]
 
     def searches(self) -> int:
         """How often the proxy has read the log for somebody."""
@@ -101,6 +108,25 @@ def test_after_flushall_producers_go_on_at_once_and_retries_are_duplicates(scene
     assert scene.searches() == searches  # nobody waited for a rebuild
     expected = [value for p in range(PRODUCERS) for number in range(8) for value in scene.values(p, number)]
     assert sorted(scene.stored()) == sorted(expected)
+
+
+def test_spark_does_the_same_range_by_range(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark.version
+    for number in range(3):
+        scene.send_all(number)
+    scene.proxy.entries()
+    scene.proxy.redis("FLUSHALL")
+    monkeypatch.setattr(plan, "RANGE_OFFSETS", 7)  # a wrapper of two records lies across every second border
+    command = scene.command("--master", "local[2]")
+    assert main(command[command.index("rebuild") :]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["written"], found["problems"]) == ({"whole": PRODUCERS}, {})
+    searches = scene.searches()
+    scene.send_all(3)
+    assert scene.searches() == searches
+    assert len(scene.stored()) == PRODUCERS * RECORDS * 4
 
 
 def test_what_may_have_records_without_a_marker_behind_it_stays_suspect_and_is_read_from_there(scene: Scene) -> None:
