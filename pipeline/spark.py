@@ -30,6 +30,8 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+_PROBLEMS: Final = "BrokerProblem|TooLarge|SinkProblem|WrongOption|DataLost|DamagedLog"
+"""Exceptions of ours whose message is a sentence for a person."""
 _LOGGING: Final = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -51,6 +53,12 @@ exec "{java}" "${{arguments[@]}}"
 
 class NoJava(Exception):
     """Spark has nothing to run on; the message is a sentence for a person."""
+
+
+def cause_of(text: str) -> str:
+    """Return what a failed task says: the last line of a Python worker's trace, else the first line of all."""
+    found = re.findall(rf"^(?:\w+\.)*(?:{_PROBLEMS}|\w*Error): (.*)$", text, re.MULTILINE)
+    return str(found[-1] if found else text.strip().splitlines()[0])
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..pipeline.audit.arguments import add_audit
+from ..pipeline.jobs.arguments import JOBS, add_job
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
@@ -45,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..pipeline.audit.command import run_audit
 
         return run_audit(options)
+    if options.command in JOBS:
+        from ..pipeline.jobs.command import run_job
+
+        return run_job(options)
     if options.command == "rebuild":
         return _rebuild(options)
     if options.command in inspection_arguments.COMMANDS:
@@ -70,6 +75,8 @@ def _parser() -> Parser:
     inspection_arguments.add_commands(commands)
     add_audit(commands.add_parser("audit", help="count what is wrong in topics: duplicates, gaps, inversions"))
     add_rebuild(commands.add_parser("rebuild", help="compare Redis with the logs, and write into it what it has lost"))
+    for name, text in JOBS.items():
+        add_job(name, commands.add_parser(name, help=text))
     _add_demo(commands.add_parser("demo", help="show it: a real old broker, a real producer, injected faults"))
     completion = commands.add_parser(
         "completion",

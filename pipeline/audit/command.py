@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
     from ..reading.broker import BrokerProblem
-    from ..spark import NoJava
+    from ..spark import NoJava, cause_of
     from .acknowledged import JournalProblem
     from .plan import NothingToRead
     from .progress import Progress
@@ -136,12 +136,6 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
             raise WrongOption(f"--conf {one}: NAME=VALUE is wanted")
         settings[name] = value
     return settings
-
-
-def cause_of(text: str) -> str:
-    """Return what a failed task says: the last line of a Python worker's trace, else the first line of all."""
-    found = re.findall(r"^(?:\w+\.)*(?:BrokerProblem|TooLarge|OSError|\w*Error): (.*)$", text, re.MULTILINE)
-    return str(found[-1] if found else text.strip().splitlines()[0])
 
 
 def _complain(sentence: str) -> int:

@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from idemproxy.pipeline.datasource import register
+from idemproxy.pipeline.jobs.patterns import counted
 
 from .sink_mishaps import MishapSource
 from .sink_steps import MISHAP
@@ -46,6 +48,8 @@ class Plan:
     failures: int = 0
     mishap: tuple[str, str] | None = None
     options: tuple[tuple[str, str], ...] = ()
+    counts_by: int = 0
+    """Not 0: the query is a stateful one, which counts the rows of so many keys."""
 
     @property
     def checkpoint(self) -> Path:
@@ -103,8 +107,12 @@ def run_query(spark: SparkSession, plan: Plan) -> None:
     failures.mkdir(parents=True, exist_ok=True)
     if plan.failures:
         rows = rows.mapInArrow(failing(str(failures), plan.failures), "key binary, value binary")
+    if plan.counts_by:
+        key = F.expr(f"CAST(CAST(CAST(key AS STRING) AS BIGINT) % {plan.counts_by} AS STRING)")
+        rows = counted(rows.withColumn("key", key.cast("binary")))
     writer = (
-        rows.writeStream.format("idemproxy")
+        rows.writeStream.outputMode("update" if plan.counts_by else "append")
+        .format("idemproxy")
         .option("kafka.bootstrap.servers", plan.bootstrap)
         .option("topic", plan.topic)
         .option("checkpointLocation", str(plan.checkpoint))
@@ -143,6 +151,12 @@ class Driver:
     def pids(self) -> list[int]:
         """Of the program and of its JVM, once they run."""
         return [int(pid) for pid in self._pids.read_text().split()] if self._pids.exists() else []
+
+    def kill(self) -> None:
+        """End all of it by SIGKILL, wherever it is."""
+        for pid in self.pids:
+            _kill(pid)
+        self._popen.kill()
 
     def resume(self) -> None:
         """Let it go on where it stands still: its own process, the JVM, and the one in which Spark commits."""

@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.pipeline import spark
-from idemproxy.pipeline.audit.command import cause_of
 from idemproxy.pipeline.audit.findings import finding_rows, joined
 from idemproxy.pipeline.audit.job import whole_places, without_proven
 from idemproxy.pipeline.audit.kinds import FAILING, MEANINGS, Finding
 from idemproxy.pipeline.audit.pictures import Span, heat_map, shown_rows, timeline
 from idemproxy.pipeline.audit.report import joined_spans
 from idemproxy.pipeline.audit.rows import Kind, columns, concatenated, record_batch
-from idemproxy.pipeline.spark import java_home, java_version, wrapped_java
+from idemproxy.pipeline.spark import cause_of, java_home, java_version, wrapped_java
 from idemproxy.proxy.main import _parser, main
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/AUDIT.md").read_text()

@@ -1,0 +1,71 @@
+"""``idemproxy copy``, ``merge``, ``repartition`` and ``clean``: checks the options, runs the job. Exit status 0, 2 with
+a sentence, or 130."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 130
+_MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark")
+_TO: Final = "to."
+
+
+def run_job(options: argparse.Namespace) -> int:
+    """Return the exit status."""
+    missing = [name for name in _MODULES_OF_EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        return _complain(options, f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from ..spark import NoJava, cause_of, session
+    from .run import Job, run
+
+    try:
+        given = _pairs("--option", options.option)
+        job = Job(
+            options.command,
+            options.source,
+            options.target or options.source,
+            options.topic,
+            options.out,
+            options.checkpoint,
+            getattr(options, "coordinates", "headers"),
+            getattr(options, "name", "clean"),
+            getattr(options, "follow", False),
+            {name: value for name, value in given.items() if not name.startswith(_TO)},
+            {name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
+        )
+        settings = {"spark.app.name": f"idemproxy {options.command}", **_pairs("--conf", options.conf)}
+        with session(options.master, settings) as spark:
+            run(spark, job)
+    except ValueError as problem:
+        return _complain(options, str(problem))
+    except NoJava as problem:
+        return _complain(options, str(problem))
+    except KeyboardInterrupt:
+        _complain(options, "interrupted; started again with the same checkpoint it goes on where it was")
+        return EXIT_INTERRUPTED
+    except (PySparkException, Py4JError) as problem:
+        return _complain(options, f"Spark ended it: {cause_of(str(problem))}")
+    print(f"{', '.join(job.topics)} went to {job.out}; started again with the same checkpoint it goes on behind that")
+    return EXIT_DONE
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{option} {one}: NAME=VALUE is wanted")
+        pairs[name] = value
+    return pairs
+
+
+def _complain(options: argparse.Namespace, sentence: str) -> int:
+    print(f"idemproxy {options.command}: {sentence}", file=sys.stderr)
+    return EXIT_FAILED

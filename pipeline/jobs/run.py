@@ -1,0 +1,96 @@
+"""A job between ``format("idemproxy")`` and itself: what the commands do. Nothing about rows is decided here
+(``patterns.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ..datasource import register
+from . import patterns
+from .coordinates import HEADERS
+
+_FORMAT: Final = "idemproxy"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``name``: one of ``arguments.JOBS``. ``carrier``: of source coordinates. ``run_name``: of a clean-up.
+    ``read_options`` and ``write_options``: more of the formats' own."""
+
+    name: str
+    source: str
+    target: str
+    topics: Sequence[str]
+    out: str
+    checkpoint: str
+    carrier: str = HEADERS
+    run_name: str = "clean"
+    follows: bool = False
+    read_options: Mapping[str, str] = field(default_factory=dict)
+    write_options: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(spark: SparkSession, job: Job) -> None:
+    """Return when all that was there is through; a job that follows goes on until it is stopped. Raises what Spark
+    raises."""
+    register(spark)
+    if job.name == "clean":
+        _clean(spark, job)
+    else:
+        start(spark, job).awaitTermination()
+
+
+def start(spark: SparkSession, job: Job) -> StreamingQuery:
+    """Begin a job that is a stream."""
+    reader = spark.readStream.format(_FORMAT).options(**_read_options(job, with_headers=job.carrier == HEADERS))
+    rows = reader.load()
+    writer = (
+        _patterned(job, rows)
+        .writeStream.format(_FORMAT)
+        .options(**{**job.write_options, "kafka.bootstrap.servers": job.target, "topic": job.out})
+        .option("checkpointLocation", job.checkpoint)
+    )
+    return (writer if job.follows else writer.trigger(availableNow=True)).start()
+
+
+def _patterned(job: Job, rows: DataFrame) -> DataFrame:
+    if job.name == "copy":
+        return patterns.copied(rows)
+    if job.name == "merge":
+        return patterns.merged(rows)
+    assert job.name == "repartition", job.name
+    return patterns.repartitioned(rows, job.carrier)
+
+
+def _clean(spark: SparkSession, job: Job) -> None:
+    by_batches = job.carrier == patterns.BATCHES
+
+    def read(**more: str) -> DataFrame:
+        options = _read_options(job, with_headers=job.carrier == HEADERS)
+        return spark.read.format(_FORMAT).options(**{**options, **more}).load()
+
+    batches = read(rows="batches", includeHeaders="false") if by_batches else None
+    (
+        patterns.cleaned(read(), job.carrier, batches)
+        .write.format(_FORMAT)
+        .mode("append")
+        .options(**{**job.write_options, "kafka.bootstrap.servers": job.target, "topic": job.out})
+        .option("producerName", job.run_name)
+        .option("stagingLocation", job.checkpoint)
+        .save()
+    )
+
+
+def _read_options(job: Job, *, with_headers: bool) -> dict[str, str]:
+    return {
+        "startingOffsets": "earliest",
+        **job.read_options,
+        "kafka.bootstrap.servers": job.source,
+        "subscribe": ",".join(job.topics),
+        "includeHeaders": "true" if with_headers else "false",
+    }
