@@ -114,14 +114,23 @@ class Batches:
         return previous
 
     def _new_writer(self) -> Writer:
-        producer_id = allocate(self._options)
-        return Writer(producer_id.number, producer_id.epoch, self._name)
+        producer_id = allocate(self._options, self._name)
+        return Writer(producer_id.number, producer_id.epoch, self._name, self._options.is_fenced)
 
     def _check_name(self, writer: Writer) -> None:
         if writer.name != self._name:
             raise SinkProblem(
                 f"this is {self._name!r}, and what was written so far belongs to {writer.name!r}: the name is "
                 "producerName, or else the id of the query, and both stay as long as the checkpoint; nothing was sent"
+            )
+        self._check_fencing(writer)
+
+    def _check_fencing(self, writer: Writer) -> None:
+        if writer.is_named != self._options.is_fenced:
+            began, said = ("name" if one else "none" for one in (writer.is_named, self._options.is_fenced))
+            raise SinkProblem(
+                f"fencing is {said!r}, and was {began!r} when this checkpoint began: it stays as long as the checkpoint; "
+                "nothing was sent"
             )
 
     def _check_files(self, files: Sequence[StageFile]) -> None:
@@ -135,7 +144,8 @@ class Batches:
     # ------------------------------------------------------------------ publishing
     def _publish(self, manifest: Manifest, *, was_begun: bool) -> None:
         batch_id = manifest.batch_id
-        if was_begun and manifests.is_too_old(manifest.created_ms, _now_ms(), self._options.expiry_seconds):
+        is_too_old = manifests.is_too_old(manifest.created_ms, _now_ms(), self._options.expiry_seconds)
+        if was_begun and is_too_old and not manifest.writer.is_named:
             raise SinkProblem(
                 f"batch {batch_id} was begun more than {(_now_ms() - manifest.created_ms) // 1000} s ago and not "
                 f"finished. After {self._options.expiry_seconds} s (producerExpirySeconds) the server no longer knows "

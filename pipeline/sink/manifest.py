@@ -42,11 +42,13 @@ class StageFile:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who produces: a producer id and its epoch, and the name that the query has, if it has one."""
+    """Who produces: a producer id and its epoch, and the name that the query has, if it has one. ``is_named``: the
+    server knows it by that name, and does not forget it."""
 
     number: int
     epoch: int
     name: str | None = None
+    is_named: bool = False
 
     @property
     def producer_id(self) -> ProducerId:
@@ -162,12 +164,20 @@ def pack(manifest: Manifest) -> bytes:
         "format": _FORMAT,
         "batch": manifest.batch_id,
         "created_ms": manifest.created_ms,
-        "producer": asdict(manifest.writer),
+        "producer": _of_writer(manifest.writer),
         "files": names,
         "partitions": partitions,
         "next_sequences": [[*place, sequence] for place, sequence in manifest.next_sequences.items()],
     }
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _of_writer(writer: Writer) -> dict[str, object]:
+    """A version before there were names reads those that have none."""
+    content = asdict(writer)
+    if not writer.is_named:
+        del content["is_named"]
+    return content
 
 
 def unpack(data: bytes, shown: str) -> Manifest:

@@ -37,6 +37,7 @@ _SPARK: Final = (
     "producerName",
     "stagingLocation",
     "producerExpirySeconds",
+    "fencing",
 )
 _SHOWN: Final = {name.lower(): name for name in _SPARK}
 """Spark tells names in lower case."""
@@ -61,6 +62,7 @@ _KAFKA: Final = (
 )
 _CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_FENCING: Final = ("NONE", "NAME")
 _MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
 _ADDRESS: Final = re.compile(r"\s*(\[[^\]]+\]|[^\s:,]+):[0-9]{1,5}\s*")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -122,6 +124,8 @@ class SinkOptions:
     record_bytes_max: int = RECORD_BYTES_MAX
     delivery_seconds_max: float = DELIVERY_SECONDS
     expiry_seconds: int = EXPIRY_SECONDS
+    is_fenced: bool = False
+    """The server knows the producer by the query's name, whose newest instance alone may write."""
 
 
 def sink_options(given: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
@@ -144,6 +148,7 @@ def sink_options(given: Mapping[str, str], *, is_streaming: bool) -> SinkOptions
         _number(options, "kafka.max.request.size", RECORD_BYTES_MAX, range(1024, 1 << 30)),
         _number(options, "kafka.delivery.timeout.ms", int(DELIVERY_SECONDS * 1000), range(1, 1 << 31)) / 1000,
         _number(options, "producerexpiryseconds", EXPIRY_SECONDS, range(1, 1 << 31)),
+        _one_of(options, "fencing", "NONE", _FENCING) == "NAME",
     )
 
 

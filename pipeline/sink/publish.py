@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
-from ...client import OutOfOrder, ProduceError, Producer, ProducerId, Receipt
+from ...client import OutOfOrder, ProduceError, Producer, ProducerId, Receipt, RequestRefused
 from ...codecs.error_codes import ErrorCode
 from .manifest import Manifest, Place, PlannedBatch, in_turns
 from .options import SinkOptions
@@ -20,14 +20,28 @@ _HINTS: Final[Mapping[int | None, str]] = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: (
         " Brokers before 0.11 store no record headers: leave out the column headers, or let the proxy drop them."
     ),
+    ErrorCode.INVALID_PRODUCER_EPOCH: (
+        " Another query has begun under its producerName and fences this one for good; or the proxies' Redis has lost "
+        "who has the name (docs/SPARK_SINK.md says what to do)."
+    ),
     ErrorCode.MESSAGE_TOO_LARGE: " A record is larger than the topic takes (max.message.bytes).",
 }
 
 
-def allocate(options: SinkOptions) -> ProducerId:
-    """Return a fresh producer id for the query: of its first batch only, the manifests keep it."""
+def allocate(options: SinkOptions, name: str | None) -> ProducerId:
+    """Return a producer id for the query: of its first batch only, the manifests keep it. Where the query is to be
+    fenced, it is that of its name, in a higher epoch than any that was issued before. Raises SinkProblem."""
+    wanted = name if options.is_fenced else None
     with options.connection.client() as client:
-        return client.init_producer_id()
+        try:
+            return client.init_producer_id(wanted)
+        except RequestRefused as error:
+            if wanted is None:
+                raise
+            raise SinkProblem(
+                f"fencing: no producer id for the name {wanted!r}: {error}; names are given by the proxy, and belong "
+                "to the user that made them"
+            ) from error
 
 
 def publish(manifest: Manifest, storage: Storage, options: SinkOptions, *, was_begun: bool) -> None:

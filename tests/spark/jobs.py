@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kafka.partitioner.default import murmur2
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from idemproxy.codecs.message_set import iterate_shallow
@@ -18,7 +19,7 @@ from idemproxy.proxy.main import main
 from testkit.real.kafka_cluster import fresh_topic, stored, stored_values
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
-from testkit.real.sink_driver import Driver, Plan, write_rows
+from testkit.real.sink_driver import Driver, Plan, run_query, write_rows
 
 pytestmark = pytest.mark.timeout(3600)
 KEYS = 7
@@ -161,3 +162,23 @@ def test_the_changelog_of_a_stateful_job_that_is_killed_at_random_has_each_chang
     for counts in found.values():
         assert counts == sorted(set(counts))
         assert len(counts) == files
+
+
+def test_a_query_that_begins_under_the_same_name_fences_the_one_before(spark: SparkSession, scene: Scene) -> None:
+    """Each has a checkpoint of its own, so no manifest stands between them."""
+    out = scene.topic()
+    name = (("producerName", f"writer-of-{out}"), ("fencing", "name"))
+    plans = []
+    for number in range(2):
+        folder = scene.folder / f"query-{number}"
+        write_rows(folder / "source", 1, 50)
+        plans.append(Plan(scene.bootstrap, out, str(folder / "source"), str(folder), options=name))
+    run_query(spark, plans[0])
+    run_query(spark, plans[1])
+    write_rows(Path(plans[0].source), 1, 50, first=1)
+    with pytest.raises(StreamingQueryException, match="Another query has begun under its producerName"):
+        run_query(spark, plans[0])
+    assert sum(map(len, scene.log(out))) == 100
+    write_rows(Path(plans[1].source), 1, 50, first=1)
+    run_query(spark, plans[1])
+    assert sum(map(len, scene.log(out))) == 150

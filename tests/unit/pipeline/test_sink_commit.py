@@ -20,8 +20,8 @@ def storage(tmp_path: Path) -> LocalStorage:
     return LocalStorage(tmp_path / "sink")
 
 
-def batches(storage: LocalStorage, name: str = "query") -> Batches:
-    given = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t"}
+def batches(storage: LocalStorage, name: str = "query", **more: str) -> Batches:
+    given = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t", **more}
     return Batches(storage, sink_options(given, is_streaming=True), name)
 
 
@@ -101,3 +101,22 @@ def test_stage_files_go_two_batches_later_and_manifests_a_hundred(storage: Local
     assert storage.names("") == ["107.json", "107.published", "108.json", "108.published", "stage"]
     with pytest.raises(SinkProblem, match="batch 108 is decided already"):
         batches(storage).commit(7, [NOTHING_STAGED])
+
+
+def test_fencing_stays_as_the_checkpoint_began(storage: LocalStorage) -> None:
+    decided(storage, 6)
+    with pytest.raises(SinkProblem, match="fencing is 'name', and was 'none' when this checkpoint began"):
+        batches(storage, fencing="name").commit(7, [NOTHING_STAGED])
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_named_producer_is_not_forgotten_so_no_batch_is_too_old_for_it(storage: LocalStorage, is_named: bool) -> None:
+    writer = Writer(4711, 0, "query", is_named)
+    assert storage.create("6.json", pack(numbered(6, [], writer, {("t", 0): 5}, 0)))  # begun in 1970
+    ours = batches(storage, fencing="name" if is_named else "none")
+    if is_named:
+        ours.commit(6, [NOTHING_STAGED])
+        assert "6.published" in storage.names("")
+    else:
+        with pytest.raises(SinkProblem, match="batch 6 was begun more than"):
+            ours.commit(6, [NOTHING_STAGED])

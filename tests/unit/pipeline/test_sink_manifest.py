@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,3 +146,10 @@ def test_where_a_publication_stopped_is_found_and_nothing_is_left_out_meanwhile(
 def test_a_server_that_expects_another_sequence_of_all_is_told_apart() -> None:
     assert first_missing(4, lambda _: False) is None
     assert first_missing(1, lambda _: False) is None
+
+
+def test_a_name_is_told_only_where_there_is_one_as_versions_before_it_cannot_read_it() -> None:
+    without = pack(numbered(1, [], WRITER, {}, 0))
+    assert b"is_named" not in without
+    named = numbered(1, [], replace(WRITER, is_named=True), {}, 0)
+    assert unpack(pack(named), "1.json") == named
