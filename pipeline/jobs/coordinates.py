@@ -48,8 +48,8 @@ def coordinates_of(rows: DataFrame, carrier: str = HEADERS) -> DataFrame:
     """Return rows with the columns ``COORDINATES``, and everything else as it was before they were added. Null where a
     record has none."""
     if carrier == VALUE:
-        newline = F.instr(F.decode(F.col("value"), F.lit("ISO-8859-1")), "\n")
-        said = F.from_json(F.decode(F.substring("value", F.lit(1), newline - 1), F.lit("UTF-8")), _LINE)
+        newline = F.instr(F.decode(F.col("value"), "ISO-8859-1"), "\n")
+        said = F.from_json(F.decode(F.substring("value", F.lit(1), newline - 1), "UTF-8"), _LINE)
         rows = rows.withColumn("_said", F.when(newline > 0, said))
         rest = F.substring("value", newline + 1, F.length("value"))
         value = F.when(F.col("_said").getField(OFFSET).isNull(), F.col("value")).when(
@@ -80,4 +80,4 @@ def _header(name: str, column: str) -> Column:
 def _header_of(name: str) -> Column:
     """The text of the last header of this name, null if there is none."""
     values = F.transform(F.filter(F.col("headers"), lambda one: one["key"] == F.lit(name)), lambda one: one["value"])
-    return F.decode(F.try_element_at(values, F.lit(-1)), F.lit("UTF-8"))
+    return F.decode(F.try_element_at(values, F.lit(-1)), "UTF-8")

@@ -6,6 +6,7 @@ Blocking sockets, one request at a time; each task has connections of its own. W
 from __future__ import annotations
 
 import itertools
+import math
 import socket
 import ssl
 import time
@@ -37,6 +38,8 @@ _ANSWER_SECONDS_MAX: Final = 30.0
 _TRIES: Final = 6
 _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
+_LEADERS_SECONDS: Final = 1.0
+"""For so long the leaders of a topic are believed where the end of a log is asked for, and all replicas with it."""
 _RECEIVE_BYTES: Final = 64 << 10
 _INT32_BYTES: Final = 4
 
@@ -227,6 +230,8 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Address] = {}
         self._replicas: dict[TopicPartition, list[Address]] = {}
+        self._told_at: dict[str, float] = {}
+        """When the leaders of a topic were told: seconds of the monotonic clock."""
 
     def __enter__(self) -> Self:
         return self
@@ -281,11 +286,13 @@ class Cluster:
         place = (topic, partition)
 
         def ask() -> Ends:
-            self._leaders.pop(place, None)
+            if time.monotonic() - self._told_at.get(topic, -math.inf) > _LEADERS_SECONDS:
+                self._leaders.pop(place, None)  # of a topic with many partitions all are told at once
             leader = self._leader(place)
             ended = self._offset_at(leader, place, _LOG_END_READER)
             shown = self._offset_at(leader, place, _CONSUMER)
             if ended is None or shown is None:
+                self._leaders.pop(place, None)
                 raise _Moved(f"{topic}-{partition} is led by another broker")
             others = [one for one in self._replicas.get(place, ()) if one != leader]
             return Ends(leader, ended, shown, any(self._leads_too(one, place) for one in others))
@@ -377,6 +384,7 @@ class Cluster:
 
     def _leader(self, place: TopicPartition) -> Address:
         if place not in self._leaders:
+            self._told_at[place[0]] = time.monotonic()
             answer = self._metadata([place[0]])
             addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for found in answer.topics:

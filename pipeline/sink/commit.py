@@ -129,8 +129,8 @@ class Batches:
         if writer.is_named != self._options.is_fenced:
             began, said = ("name" if one else "none" for one in (writer.is_named, self._options.is_fenced))
             raise SinkProblem(
-                f"fencing is {said!r}, and was {began!r} when this checkpoint began: it stays as long as the checkpoint; "
-                "nothing was sent"
+                f"fencing is {said!r}, and was {began!r} when this checkpoint began: it stays as long as the "
+                "checkpoint; nothing was sent"
             )
 
     def _check_files(self, files: Sequence[StageFile]) -> None:

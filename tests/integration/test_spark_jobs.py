@@ -5,6 +5,7 @@ The jobs as commands and under kills are in tests/spark (``make test-spark``).""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ _COLUMNS = "topic string, partition int, offset bigint, key binary, value binary
 _HEADERS = "headers array<struct<key:string,value:binary>>"
 
 
-def rows_of(spark: SparkSession, rows: list[tuple[object, ...]], more: str = "") -> DataFrame:
+def rows_of(spark: SparkSession, rows: Sequence[tuple[object, ...]], more: str = "") -> DataFrame:
     return spark.createDataFrame(rows, f"{_COLUMNS}{more}")
 
 
