@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 EXIT_HEALTHY, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 PROBLEMS_SHOWN_MAX: Final = 10
-_NEEDED: Final = ("numpy", "pandas", "pyarrow")
+_NEEDED: Final = ("numpy",)
+_NEEDED_ON_SPARK: Final = ("pandas", "pyarrow", "pyspark")
 
 
 class TlsSettings(Protocol):
@@ -128,9 +129,8 @@ class Summary:
 def run_rebuild(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddress) -> int:
     """Return 0; 1 where a dry run has found a difference, or a partition could not be concluded; 2 with a sentence
     where the run could not be made. ``redis``: the server, which may be a proxy's private one."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if options.master is not None and importlib.util.find_spec("pyspark") is None:
-        missing.append("pyspark")
+    needed = _NEEDED if options.master is None else (*_NEEDED, *_NEEDED_ON_SPARK)
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         return _complain(f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
     try:
