@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..pipeline.audit.arguments import add_audit
-from ..pipeline.jobs.arguments import JOBS, add_job
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
 from .commands.inspection import arguments as inspection_arguments
+from .commands.job_arguments import JOBS, add_job
 from .commands.parsing import SHELLS, Parser, complete, completion_script, explained
-from .commands.rebuild import add_rebuild, settings_of
+from .commands.rebuild_arguments import add_rebuild
 from .commands.run_arguments import add_settings
 from .settings.child_process import Reading
 from .settings.config import ConfigError
@@ -103,6 +103,7 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 
 def _rebuild(options: argparse.Namespace) -> int:
     from ..pipeline.rebuild.command import run_rebuild
+    from .commands.rebuild_settings import settings_of
 
     try:
         settings, redis = settings_of(options)

@@ -9,7 +9,6 @@ R10). It reserves nothing: nobody ever waits for it. A registration that is gone
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from redis.exceptions import RedisError
 
-from .lease import LEASE_SECONDS, RENEW_SECONDS
+from .lease import LEASE_SECONDS
 from .redis_blocking import InspectionError, connected, info_of, pool_of, redis_errors_as_sentences
 from .redis_facts import (
     NOT_REGISTERED,
@@ -164,42 +163,6 @@ def _result_of(swap: Swap, reply: Any) -> Swapped | Conflict:
     if reply == 1 or reply == swap.value:  # the second: the reply to a first try was lost
         return Swapped()
     return Conflict(reply)
-
-
-class Registered:
-    """A registration that is renewed from a thread until the block ends, over a connection of its own."""
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._stop = threading.Event()
-        self._problem: InspectionError | None = None
-
-    def __enter__(self) -> Registration:
-        with BulkStore(self._access) as store:
-            self.registration = store.register()
-        self._thread = threading.Thread(target=self._renew, name="idemproxy-registration", daemon=True)
-        self._thread.start()
-        return self.registration
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._problem is None:
-            try:
-                with BulkStore(self._access) as store:
-                    store.end(self.registration)
-            except InspectionError:
-                pass  # it ends by itself
-
-    def _renew(self) -> None:
-        try:
-            with BulkStore(self._access) as store:
-                while not self._stop.wait(RENEW_SECONDS):
-                    store.renew(self.registration)
-        except InspectionError as problem:
-            self._problem = problem  # every swap is refused from now on, and says so
 
 
 def _pages(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:

@@ -19,7 +19,7 @@ _FORMAT: Final = "idemproxy"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``name``: one of ``arguments.JOBS``. ``carrier``: of source coordinates. ``run_name``: of a clean-up.
+    """``name``: copy, merge, repartition or clean. ``carrier``: of source coordinates. ``run_name``: of a clean-up.
     ``read_options`` and ``write_options``: more of the formats' own."""
 
     name: str

@@ -147,9 +147,10 @@ def run_rebuild(options: argparse.Namespace, settings: ProxySettings, redis: Red
 
 def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddress) -> int:
     from ...state.redis_blocking import InspectionError
-    from ...state.redis_bulk import BulkStore, Registered
+    from ...state.redis_bulk import BulkStore
     from ..reading.broker import BrokerProblem, Cluster
     from .plan import NothingToRead, chosen, places_of, ranges_of
+    from .registered import Registered
     from .wanted import Wanted
 
     patterns = [_pattern(text) for text in options.pattern]

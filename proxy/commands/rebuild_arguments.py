@@ -1,24 +1,22 @@
-"""The options of ``idemproxy rebuild``, and the proxy's settings that it uses. Imports nothing of the extra; the run
-itself is ``pipeline.rebuild``."""
+"""The options of ``idemproxy rebuild``. Imports nothing heavy; runs nothing."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from dataclasses import replace
 from pathlib import Path
 
-from ...state.redis_facts import RedisAddress
-from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, Settings
-from ..settings.load import load
+from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
 from .parsing import Parser, explained
-from .private_redis import private_redis
-
-_OPTIONS = ("upstream", "redis", "data_directory", "cluster_name")
 
 
 def add_rebuild(rebuild: Parser) -> None:
     """Add all options."""
+    _add_places(rebuild)
+    _add_range(rebuild)
+    _add_ways(rebuild)
+
+
+def _add_places(rebuild: Parser) -> None:
     where = rebuild.add_argument_group("which cluster, which Redis")
     where.add_argument(
         "--config",
@@ -50,6 +48,9 @@ def add_rebuild(rebuild: Parser) -> None:
         metavar="NAME",
         help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
     )
+
+
+def _add_range(rebuild: Parser) -> None:
     what = rebuild.add_argument_group("what is read")
     what.add_argument(
         "--topic",
@@ -77,6 +78,9 @@ def add_rebuild(rebuild: Parser) -> None:
         ),
     )
     since.add_argument("--all", action="store_true", help=explained("All producers that the logs have"))
+
+
+def _add_ways(rebuild: Parser) -> None:
     how = rebuild.add_argument_group("how")
     how.add_argument(
         "--dry-run",
@@ -97,17 +101,6 @@ def add_rebuild(rebuild: Parser) -> None:
         default=[],
         help=explained("A setting of Spark, as of spark-submit", "--conf spark.executor.memory=4g"),
     )
-
-
-def settings_of(options: argparse.Namespace) -> tuple[Settings, RedisAddress]:
-    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here,
-    and the server that its state is in. Raises ConfigError."""
-    given = {name: getattr(options, name) for name in _OPTIONS}
-    file = options.config or os.environ.get(CONFIG_VARIABLE)
-    settings = load(Path(file) if file else None, given)
-    if options.data_directory is not None and options.redis is None:
-        settings = replace(settings, redis=None)
-    return settings, settings.redis or private_redis(settings.data_directory)
 
 
 def _seconds(text: str) -> int:
