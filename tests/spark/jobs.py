@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from kafka.partitioner.default import murmur2
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.pipeline.sink.murmur2 import murmur2_of
 from idemproxy.proxy.main import main
 from testkit.real.kafka_cluster import fresh_topic, stored, stored_values
 from testkit.real.proxy_process import ProxyProcess
@@ -41,7 +41,7 @@ class Scene:
         with RawClient(self._proxy.address) as client:
             for number in range(first, first + count):
                 key = b"k%d" % (number % KEYS)
-                partition = (murmur2(key) & 0x7FFF_FFFF) % partitions
+                partition = (murmur2_of(key) & 0x7FFF_FFFF) % partitions
                 record = batch([b"%s:%s:%d" % (topic.encode(), key, number)], key=key)
                 assert client.produce_one(topic, partition, record).error_code == 0
 
