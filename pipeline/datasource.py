@@ -78,6 +78,7 @@ class IdemproxyDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """Of ``df.writeStream``, in any output mode: each row is a record, as with Spark's own sink. Raises
         SinkProblem."""
+        from .sink.modes import refuse_continuous
         from .sink.options import sink_options
         from .sink.problems import SinkProblem
 
@@ -87,6 +88,7 @@ class IdemproxyDataSource(DataSource):
 
         options = sink_options(self.options, is_streaming=True)
         check_schema(schema, options.topic)
+        refuse_continuous(options)
         return StreamSink(options)
 
 

@@ -7,10 +7,12 @@ driver repeats is the sink's to sort out.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from .coordinates import COORDINATES, HEADERS, VALUE, coordinates_of, with_coordinates
 
@@ -68,11 +70,21 @@ def second_copies(batches: DataFrame) -> DataFrame:
 
 def counted(rows: DataFrame) -> DataFrame:
     """**Checkpoint and changelog**: how many records each key has, as a stateful stream. The state is in Spark's
-    checkpoint, its changes are rows: the key, and the count so far in decimal digits. For the mode ``update``."""
-    counts = (
-        rows.where("key IS NOT NULL").groupBy(F.col("key").cast("binary").alias("key")).agg(F.count("*").alias("n"))
+    checkpoint, its changes are rows: the key, and the count so far in decimal digits. For the output mode ``append``,
+    the only one in which Spark lets a sink in Python follow a state."""
+    keyed = rows.where("key IS NOT NULL").select(F.col("key").cast("binary").alias("key"))
+    return keyed.groupBy("key").applyInPandasWithState(
+        _count, "key binary, value binary", "n bigint", "append", GroupStateTimeout.NoTimeout
     )
-    return counts.select("key", F.encode(F.col("n").cast("string"), "UTF-8").alias("value"))
+
+
+def _count(key: tuple[Any, ...], rows: Iterable[Any], state: GroupState) -> Iterator[Any]:
+    import pandas as pd
+
+    (before,) = state.getOption or (0,)
+    count = before + sum(len(some) for some in rows)
+    state.update((count,))
+    yield pd.DataFrame({"key": [bytes(key[0])], "value": [b"%d" % count]})
 
 
 def _of_sink(rows: DataFrame, *more: str) -> DataFrame:

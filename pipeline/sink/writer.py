@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
+from .modes import NO_BATCHES
 from .options import SinkOptions
 from .problems import SinkProblem
 
@@ -50,7 +51,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """In a task: write the rows to a stage file."""
         task = _task()
         if task.getLocalProperty("__is_continuous_processing") == "true":
-            raise SinkProblem("continuous processing has no batches that could be committed: use a micro-batch trigger")
+            raise SinkProblem(NO_BATCHES)
         batch_id, query_id = (
             task.getLocalProperty("streaming.sql.batchId"),
             task.getLocalProperty("sql.streaming.queryId"),

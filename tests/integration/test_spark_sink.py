@@ -196,3 +196,20 @@ def test_modes_that_the_sink_does_not_have_are_refused(spark: SparkSession, scen
         writer.mode("overwrite").save()
     with pytest.raises(Exception, match=r"unknown options: kafka\.linger\.ms; known are topic"):
         writer.mode("append").option("kafka.linger.ms", "5").save()
+
+
+def test_a_continuous_query_ends_with_a_sentence(spark: SparkSession, scene: Scene) -> None:
+    """Spark begins it, calls no writer, and would go on for ever."""
+    rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    writer = rows.writeStream.format("idemproxy").option("kafka.bootstrap.servers", scene.bootstrap)
+    query = (
+        writer.option("topic", scene.topic)
+        .option("checkpointLocation", str(scene.folder / "continuous"))
+        .trigger(continuous="1 second")
+        .start()
+    )
+    try:
+        with pytest.raises(StreamingQueryException, match="continuous processing has no batches"):
+            assert query.awaitTermination(300), "it runs, and writes nothing"
+    finally:
+        query.stop()

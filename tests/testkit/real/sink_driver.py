@@ -111,8 +111,7 @@ def run_query(spark: SparkSession, plan: Plan) -> None:
         key = F.expr(f"CAST(CAST(CAST(key AS STRING) AS BIGINT) % {plan.counts_by} AS STRING)")
         rows = counted(rows.withColumn("key", key.cast("binary")))
     writer = (
-        rows.writeStream.outputMode("update" if plan.counts_by else "append")
-        .format("idemproxy")
+        rows.writeStream.format("idemproxy")
         .option("kafka.bootstrap.servers", plan.bootstrap)
         .option("topic", plan.topic)
         .option("checkpointLocation", str(plan.checkpoint))
