@@ -12,11 +12,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-TOPIC: Final = "source-topic"
-PARTITION: Final = "source-partition"
-OFFSET: Final = "source-offset"
-IS_NULL: Final = "is-null"
-"""In the value's line: the record was a tombstone."""
+from ...client.coordinates import IS_NULL
+from ...client.coordinates import SOURCE_OFFSET as OFFSET
+from ...client.coordinates import SOURCE_PARTITION as PARTITION
+from ...client.coordinates import SOURCE_TOPIC as TOPIC
+
 HEADERS: Final = "headers"
 VALUE: Final = "value"
 COORDINATES: Final = ("source_topic", "source_partition", "source_offset")
