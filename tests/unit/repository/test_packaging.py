@@ -152,6 +152,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "crashes",
         "acceptance",
         "audit-large",
+        "bulk-rebuild",
         "test-spark",
         "both-ways",
         "clients",
