@@ -248,6 +248,18 @@ STORE_WAIT_SECONDS_MAX: Final = 8.0
 (rule R2)."""
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
+COMMIT_LOOK_SECONDS: Final = COMMIT_IDLE_SECONDS / 2
+"""How often it is looked whether one that went the fast path has to."""
+OWNED_WRITE_SECONDS: Final = 0.05
+"""What was appended under an ownership is written so often; one that nobody uses for so long is handed over."""
+OWNED_SECONDS_MAX: Final = 1.0
+"""An ownership whose last confirmed write is older is not used: Redis does not answer, and another proxy may be about
+to take over. Less than what a lease leaves between two renewals."""
+OWNED_BYTES_MAX: Final = 64 * MIB
+"""Appended under an ownership since that write: a quarter of what one search may read (SCAN_BYTES_MAX)."""
+OWNED_ASKED_SECONDS: Final = 1.0
+"""After an ownership was handed over to a proxy that has asked for it, nothing of the producer is reserved here for so
+long: that proxy reads the entry again (PARK_SECONDS_MAX)."""
 PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
 """The default, as Kafka's producer.id.expiration.ms: the state of an idle producer expires after a day, by the clock of
 Redis."""
@@ -467,4 +479,7 @@ assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_R
     "a lease outlives a long pass"
 )
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
+assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS - LEASE_MARGIN_SECONDS
+assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
+assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS

@@ -36,6 +36,15 @@ def reserved(entry: Entry, intent: Intent) -> Entry:
     return _with_intent(entry, intent)
 
 
+def owned(entry: Entry, ownership: Intent) -> Entry:
+    """Return the entry as it is stored while its owner appends without a swap for each group (rule R2). It begins no
+    epoch, and takes the place of nothing that is open or remembered."""
+    assert ownership.is_ownership
+    assert ownership.producer_epoch == entry.producer_epoch
+    assert entry.intent is None or entry.intent.is_ownership
+    return _with_intent(entry, ownership)
+
+
 def renewed(
     entry: Entry,
     owner: bytes,

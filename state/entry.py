@@ -20,6 +20,8 @@ GROUP_BATCHES_MAX = 5
 """Batches that one intent, and one append, covers."""
 GIVEN_UP = 255
 """Takes the place of an intent's attempts when it was given up."""
+OWNED = 254
+"""Takes the place of an intent's attempts when it is an ownership."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_CRC = 0
@@ -81,7 +83,8 @@ class IntentBatch:
 class Intent:
     """What an incarnation may append, stored before a byte goes to the broker (rule R2).
 
-    ``batches`` empty: nothing is forwarded under it, its owner rebuilds the whole entry from the log (rule R10).
+    ``batches`` empty: it is an ownership, under which its owner may append any, or nothing is forwarded under it and
+    its owner rebuilds the whole entry from the log (rule R10).
     ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` identifies the record just below it
     (rule R8). ``content``: digest of the first record's key and value, to find out whether a marker was lost on the
     way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6)."""
@@ -101,6 +104,12 @@ class Intent:
         forwarded again (rule R17), until other batches take their place. A rebuild's claim may carry them; it has no
         content."""
         return self.attempts == GIVEN_UP
+
+    @property
+    def is_ownership(self) -> bool:
+        """May its owner append any batches of this epoch behind the bound, without writing of them first (rule R2)?
+        Each has its marker in the log, so whoever takes it over rebuilds the entry from there."""
+        return self.attempts == OWNED and not self.batches
 
 
 @value(frozen=True, slots=True)

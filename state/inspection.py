@@ -145,15 +145,18 @@ def read_name(stored: bytes) -> NameRecord | Damaged:
 
 
 def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
-    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``rebuilding`` if it
-    has no batches; ``given_up``: the outcome cannot be determined, and the batches are remembered; ``suspect``: of an
-    earlier life of the data, or forgotten, so it is rebuilt when the producer comes back (rule R10); ``damaged``."""
+    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``owned`` if that may
+    append any batches, ``rebuilding`` if it has none; ``given_up``: the outcome cannot be determined, and the batches
+    are remembered; ``suspect``: of an earlier life of the data, or forgotten, so it is rebuilt when the producer comes
+    back (rule R10); ``damaged``."""
     if isinstance(entry, Damaged):
         return "damaged"
     intent = entry.intent
     if intent is not None and not intent.is_given_up:
         if not is_owner_alive:
             return "abandoned"
+        if intent.is_ownership:
+            return "owned"
         return "open" if intent.batches else "rebuilding"
     if generation is not None and entry.generation != generation:
         return "suspect"

@@ -20,8 +20,10 @@ from .entry import (
     INTENT,
     INTENT_BATCH,
     IS_TIMED,
+    NO_CONTENT,
     NO_OFFSET,
     NO_TIME,
+    OWNED,
     WINDOW_BATCH,
     WINDOW_BATCH_UNTIMED,
     WINDOW_BATCHES_MAX,
@@ -126,6 +128,34 @@ class PackedEntry:
             0,
             members,
             *batches,
+        )
+
+    def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
+        """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised here: batches are
+        committed before it is known that this is stored, and none of what is written then has the same one."""
+        is_timed = self._batch is WINDOW_BATCH
+        self.version += 1
+        return _layout(self._window_batches, is_timed, 0).pack(
+            FORMAT,
+            self.version,
+            self.generation,
+            self.principal,
+            self.producer_epoch,
+            self.next_sequence,
+            self.first_base_offset,
+            self.end_offset,
+            self.anchor,
+            self._window_batches,
+            HAS_INTENT | IS_TIMED if is_timed else HAS_INTENT,
+            self._window,
+            owner,
+            self.producer_epoch,
+            lower_bound,
+            anchor,
+            NO_CONTENT,
+            leader,
+            OWNED,
+            0,
         )
 
     def commit(self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes) -> int:

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.state.commit import committed, reserved
+from idemproxy.state.commit import committed, owned, released, reserved
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import (
     GROUP_BATCHES_MAX,
+    NO_CONTENT,
     NO_CRC,
     NO_OFFSET,
     NO_TIME,
+    OWNED,
     Entry,
     Intent,
     IntentBatch,
     WindowBatch,
     pack,
+    unpack,
 )
 from idemproxy.state.packed import PackedEntry
 from idemproxy.state.sequence import SEQUENCE_MODULUS
@@ -115,3 +118,20 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         told = packed.version, packed.next_sequence, packed.producer_epoch, packed.end_offset, packed.anchor
         assert told == (entry.version, entry.next_sequence, entry.producer_epoch, entry.end_offset, entry.anchor)
         assert (packed.generation, packed.principal) == (entry.generation, entry.principal)
+
+
+@given(entries(), st.tuples(NAMES, NAMES), OFFSETS, st.integers(-1, 2**31 - 1), st.integers(1, 9))
+def test_an_ownership_is_what_the_objects_make_of_it(
+    entry: Entry, names: tuple[bytes, bytes], bound: int, leader: int, writes: int
+) -> None:
+    """Each write has a version of its own, and ends where it began: without an intent it is the entry as it was."""
+    owner, anchor = names
+    packed, known = PackedEntry(entry), entry
+    for _ in range(writes):
+        value = packed.owning(owner, bound, anchor, leader)
+        known = owned(known, Intent(owner, entry.producer_epoch, (), bound, anchor, NO_CONTENT, leader, OWNED))
+        assert value == pack(known)
+        assert unpack(value) == known
+        assert packed.version == known.version
+        assert packed.entry().intent is None, "memory has none"
+    assert pack(released(known))[9:] == pack(entry)[9:]

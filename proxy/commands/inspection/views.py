@@ -44,6 +44,7 @@ OWNERS_COUNTED_MAX = 10_000
 STATES = {
     "quiet": "nothing is under way",
     "open": "a living proxy has reserved something and not committed it yet",
+    "owned": "a living proxy may append without writing of each batch first, and writes some moments later",
     "abandoned": "reserved by a proxy that is gone; resolved when the producer or another proxy looks at it",
     "rebuilding": "a living proxy reads the log for it",
     "given_up": "something of it could not be decided; a newer epoch goes on",

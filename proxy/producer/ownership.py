@@ -1,0 +1,135 @@
+"""What this incarnation has said in the store that it may append: any batches of one producer on one partition, behind
+a bound, without a swap for each group. Rules R2, R6, R8, R12, R17.
+
+Pure: told of every write and its result, asked before each group. It is taken by a swap and ends with one: every write
+of a flow stores none (``entry_cache.py``), so what does not end as usual has a plain intent first. The conditions, and
+what breaks without them: docs/OWNERSHIP.md."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ...state.entry import StoredFormatError, unpack
+from ...state.store import Conflict, StoreAway, Swapped
+from .. import limits
+
+_NEVER = float("-inf")
+
+
+class Told(Enum):
+    """What the result of a write says."""
+
+    KEPT = "kept"
+    """It is stored, or nobody knows: it is written again."""
+    ASKED_FOR = "asked for"
+    """Another proxy wants it: it is handed over as soon as nothing is in flight."""
+    LOST = "lost"
+    """What is stored is not ours any more."""
+
+
+class Ownership:
+    """``owner``: the incarnation. ``leader``: the broker that all of it is sent to. ``lower_bound``, ``anchor``: no
+    batch of it lies below. ``version``: of the last write that was sent. Times are reactor seconds."""
+
+    __slots__ = (
+        "_bytes_written",
+        "_sent_at",
+        "anchor",
+        "confirmed_at",
+        "is_asked_for",
+        "is_ending",
+        "is_unanswered",
+        "leader",
+        "lower_bound",
+        "owner",
+        "stored_version",
+        "unwritten_bytes",
+        "version",
+    )
+
+    def __init__(self, owner: bytes, leader: int, lower_bound: int, anchor: bytes, stored_version: int) -> None:
+        """``stored_version``: the version that is stored before it is taken."""
+        self.owner = owner
+        self.leader = leader
+        self.lower_bound = lower_bound
+        self.anchor = anchor
+        self.stored_version = self.version = stored_version
+        self.confirmed_at = self._sent_at = _NEVER
+        self.is_asked_for = False
+        self.is_ending = False
+        """The swap that ends it was sent, or is about to be."""
+        self.is_unanswered = False
+        """A write is on its way."""
+        self.unwritten_bytes = 0
+        """Appended since the last write that was confirmed."""
+        self._bytes_written = 0
+        """How many of them the write on its way accounts for."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Is it known to be stored?"""
+        return self.confirmed_at != _NEVER
+
+    def may_append(self, now: float, leader: int) -> bool:
+        """May a group begin under it? It was confirmed (R2), a short time ago; nobody has asked for it (R12), and it
+        does not end just now (R17); what it is sent to is what whoever takes it over waits for (R6); and what that has
+        to read is not too much."""
+        return (
+            not self.is_asked_for
+            and not self.is_ending
+            and leader == self.leader
+            and now - self.confirmed_at <= limits.OWNED_SECONDS_MAX
+            and self.unwritten_bytes < limits.OWNED_BYTES_MAX
+        )
+
+    def is_due(self, now: float, version: int) -> bool:
+        """Is it time to write? ``version``: of the entry in memory, which every commit raises."""
+        return (
+            version > self.version
+            and not self.is_unanswered
+            and not self.is_asked_for
+            and not self.is_ending
+            and self.is_confirmed
+            and now - self._sent_at >= limits.OWNED_WRITE_SECONDS
+        )
+
+    def move_to(self, end_offset: int, anchor: bytes) -> None:
+        """Raise the bound to the end of the producer's own last commit (R8). Nothing else is one: what is in flight may
+        lie behind it."""
+        if end_offset > self.lower_bound:
+            self.lower_bound, self.anchor = end_offset, anchor
+
+    def writes(self, version: int, now: float) -> None:
+        """A write is sent, the first one takes it."""
+        self.version, self._sent_at, self.is_unanswered = version, now, True
+        self._bytes_written = self.unwritten_bytes
+
+    def answered(self, version: int, result: Swapped | Conflict | StoreAway) -> Told:
+        """The result of the write of this version. ``stored_version`` is what is stored now, as far as it is known."""
+        self.is_unanswered = False
+        if isinstance(result, Swapped):
+            self.stored_version, self.confirmed_at = version, self._sent_at
+            self.unwritten_bytes -= self._bytes_written
+            return Told.KEPT
+        if isinstance(result, StoreAway):
+            return Told.KEPT
+        found = self.version_of(result.value)
+        if found is None:
+            return Told.LOST
+        self.stored_version = found
+        self.is_asked_for = True
+        return Told.ASKED_FOR
+
+    def version_of(self, value: bytes | None) -> int | None:
+        """Return the version of what is stored, if that has this ownership: somebody has asked for it, or a write of
+        ours was carried out whose reply is lost. Who asks changes nothing but the version, so nothing in it is news
+        (R17). None: it is another one's, or less than what we wrote (R10)."""
+        if value is None:
+            return None
+        try:
+            entry = unpack(value)
+        except StoredFormatError:
+            return None
+        intent = entry.intent
+        is_ours = intent is not None and intent.is_ownership and intent.owner == self.owner
+        return entry.version if is_ours and entry.version > self.stored_version else None
