@@ -17,7 +17,7 @@ from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
 from ...state.sequence import SEQUENCE_MODULUS
-from ...state.store import StoreAway
+from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -76,6 +76,8 @@ class Stream:
         """What is held has waited for long enough, and is written now."""
         self.parks = 0
         """How often in a row the state was read and could not be worked on yet."""
+        self._asked_version = NO_VERSION
+        """The version with which another proxy was asked for its ownership last."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that came."""
         self.known_by: int | None = None
@@ -208,6 +210,18 @@ class Stream:
         if written and commits:
             self.step("commit", commits, begun, "alone" if entry.intent is None else CARRIED)
         return written
+
+    async def ask_for_ownership(self) -> None:
+        """Another proxy may append for this producer without a swap for each group (rule R12): a swap that changes
+        nothing but the version makes its next one fail, and so it learns that the entry is wanted here. Once for each
+        version: that one has been asked already."""
+        entry = self.held.entry
+        if entry is None or entry.version == self._asked_version:
+            return
+        asked = self.held.touched()
+        if await self.write(asked):
+            self._asked_version = asked.version
+            self.parks = 0
 
     async def confirm(self) -> bool:
         """Swap the entry in as it is. False: another one wrote. What was read may be older than the batch, or from a

@@ -74,6 +74,8 @@ class Takeover:
         if intent is not None and intent.owner != self._life.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
+                if stream.queue and intent.is_ownership and not self._is_suspect:
+                    await stream.ask_for_ownership()
                 if stream.queue:  # R6: if its owner has died, it is resolved without a client, too
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
@@ -115,7 +117,8 @@ class Takeover:
         assert intent is not None
         if intent.owner != self._life.incarnation:
             self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
-        if not await stream.write(renewed(entry, self._life.incarnation)):
+        attempts = 0 if intent.is_ownership else None  # from here on it is a claim: the log is read for it
+        if not await stream.write(renewed(entry, self._life.incarnation, attempts)):
             return
         result = await self._search(intent, {intent.content})
         entry_now = stream.held.entry
@@ -128,7 +131,10 @@ class Takeover:
         if isinstance(result, Undecidable):
             await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
             return
-        if not intent.batches:  # a rebuild that was not finished
+        if intent.is_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
+            await stream.write(blurred(entry_now, entry_now.generation))
+            return
+        if not intent.batches:  # an ownership, or a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
             return
         await self._conclude(entry_now, intent, result)

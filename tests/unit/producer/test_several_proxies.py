@@ -11,7 +11,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append, MemberAlive, Pause, Read, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import NOBODY, Intent, IntentBatch, pack, unpack
+from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, Intent, IntentBatch, pack, unpack
 from idemproxy.state.store import member_key
 from testkit.stage.sequencer import (
     GENERATION,
@@ -28,6 +28,7 @@ from testkit.virtual.world import TOPIC, World, WorldSettings
 
 TIMED_OUT, HELD_BACK, INVALID = 7, 19, 87
 STRANGER = b"stranger"
+LEASE_OUT_SECONDS = 20.0
 
 
 def beside(first: Stage, *, first_lives: bool = True) -> Stage:
@@ -68,6 +69,46 @@ def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_th
     run_both(first, second, 10)
     assert retry.offset == 0
     assert first.stored_values() == [b"value 0"]
+
+
+def test_an_ownership_is_asked_for_once_and_a_plain_intent_never() -> None:
+    """By a swap that changes nothing but the version (rule R12). Whoever waits for a rebuild, or for nothing, asks for
+    nothing."""
+    for attempts, asked in ((OWNED, 1), (0, 0)):
+        stage = Stage()
+        stage.send(Client(), 0)
+        stage.run(1)
+        left = replace(stage.entry(), version=7)
+        intent = Intent(STRANGER, 0, (), 1, left.anchor, NO_CONTENT, 1, attempts)
+        stage.put(replace(left, intent=intent))
+        stage.alive.add(STRANGER)
+        stage.sequencer = stage.new_sequencer()
+        stage.swapped.clear()
+        stage.send(Client(), 0, epoch=1)
+        stage.run(4)
+        assert stage.swapped == [replace(left, version=8, intent=intent)] * asked
+        stage.put(replace(stage.entry(), version=stage.entry().version + 5))
+        stage.run(4)
+        assert len(stage.swapped) == 2 * asked, "it has written since, and is asked again"
+
+
+def test_a_dead_owners_entry_is_claimed_and_rebuilt_from_its_bound() -> None:
+    stage = Stage()
+    for sequence in range(3):
+        stage.send(Client(), sequence)
+        stage.run(1)
+    known = stage.entry()
+    first = replace(known, version=9, next_sequence=1, window=known.window[:1], end_offset=1)
+    stage.put(replace(first, intent=Intent(STRANGER, 0, (), 0, bytes(8), NO_CONTENT, 1, OWNED)))
+    stage.sequencer = stage.new_sequencer()
+    stage.swapped.clear()
+    late = stage.send(Client(), 3)
+    stage.run(LEASE_OUT_SECONDS)
+    claim = stage.swapped[0].intent
+    assert claim is not None
+    assert (claim.owner, claim.batches, claim.attempts) == (INCARNATION, (), 0)
+    assert (late.code, late.offset) == (0, 3)
+    assert [batch.base_sequence for batch in stage.entry().window] == [0, 1, 2, 3]
 
 
 def test_an_error_that_comes_again_and_again_is_not_met_in_a_loop() -> None:
