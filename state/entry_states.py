@@ -19,6 +19,8 @@ class EntryState(Enum):
     """Nothing is open, or nothing is stored: the next batch is decided by what is known."""
     RESERVED = "reserved"
     """A group is out, and its outcome is on its way."""
+    OWNED = "owned"
+    """Its owner may append without writing of it first: what became of it is written some moments later."""
     IN_DOUBT = "in doubt"
     """An intent is open and nobody knows its outcome: the log is read before anything else is appended."""
     GIVEN_UP = "given up"
@@ -44,6 +46,7 @@ class Step:
 
 _QUIET, _RESERVED, _IN_DOUBT = EntryState.QUIET, EntryState.RESERVED, EntryState.IN_DOUBT
 _GIVEN_UP, _SUSPECT, _BLURRED = EntryState.GIVEN_UP, EntryState.SUSPECT, EntryState.BLURRED
+_OWNED = EntryState.OWNED
 
 STEPS = (
     Step(_QUIET, _RESERVED, "a group is reserved", "R2", "reserved"),
@@ -55,6 +58,14 @@ STEPS = (
     Step(_IN_DOUBT, _RESERVED, "not in the log, sent again", "R6"),
     Step(_IN_DOUBT, _GIVEN_UP, "the log cannot tell", "R17", "given_up"),
     Step(_GIVEN_UP, _RESERVED, "others take its place", "R17", "reserved"),
+    Step(_QUIET, _OWNED, "its busy producer's proxy owns it", "R2"),
+    Step(_OWNED, _QUIET, "handed over", "R17", "released"),
+    Step(_OWNED, _QUIET, "it has become another's, and is read", "R1"),
+    Step(_OWNED, _QUIET, "what was out just then is appended", "R7", "committed"),
+    Step(_OWNED, _RESERVED, "a group gets an intent of its own", "R2", "reserved"),
+    Step(_OWNED, _IN_DOUBT, "no answer", "R6", "reserved"),
+    Step(_OWNED, _SUSPECT, "the store lost writes", "R10"),
+    Step(_OWNED, _SUSPECT, "its proxy is gone", "R1", "renewed"),
     Step(_QUIET, _SUSPECT, "the store lost writes", "R10"),
     Step(_RESERVED, _SUSPECT, "the store lost writes", "R10"),
     Step(_IN_DOUBT, _SUSPECT, "the store lost writes", "R10"),
@@ -79,6 +90,8 @@ def state_of(entry: Entry | None, generation: bytes, *, is_outcome_due: bool) ->
     if intent is None:
         return EntryState.QUIET
     if not intent.batches:
+        if intent.is_ownership:
+            return EntryState.OWNED
         return EntryState.BLURRED if intent.is_given_up else EntryState.SUSPECT
     if intent.is_given_up:
         return EntryState.GIVEN_UP

@@ -18,8 +18,6 @@ from ..flow.runner import FlowRunner
 from ..producer.outside import Flushed
 from .perform import look_at_outcome
 
-_LOOK_SECONDS = limits.COMMIT_IDLE_SECONDS / 2
-
 
 class FastOutside:
     """Of one engine. ``stored``: the store, which comes later than this."""
@@ -39,7 +37,7 @@ class FastOutside:
         self._loop_budget = loop_budget
         self._store: Store | None = None
         self._unwritten: dict[Flushed, None] = {}
-        """Those whose last commit waits for a reserve that carries it."""
+        """Those that hold a commit, until it is written."""
         self._is_looking = False
 
     def swap(
@@ -72,22 +70,22 @@ class FastOutside:
         look_at_outcome(self.leaders, topic, outcome)
 
     def flush_soon(self, sequencer: Flushed) -> None:
-        """Have its commit written alone if no reserve comes that carries it. One timer for all of them."""
+        """Have what it holds written if no reserve comes that carries it. One timer for all of them."""
         self._unwritten[sequencer] = None
         if not self._is_looking:
             self._is_looking = True
-            self._reactor.later(_LOOK_SECONDS, self._look)
+            self._reactor.later(limits.COMMIT_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         self._is_looking = False
-        due = self._reactor.now() - _LOOK_SECONDS
+        now = self._reactor.now()
         for sequencer in list(self._unwritten):
-            if sequencer.committed_at <= due:
-                del self._unwritten[sequencer]
-                sequencer.flush()
-        if self._unwritten:
+            del self._unwritten[sequencer]
+            if not sequencer.look(now):
+                self._unwritten[sequencer] = None
+        if self._unwritten and not self._is_looking:
             self._is_looking = True
-            self._reactor.later(_LOOK_SECONDS, self._look)
+            self._reactor.later(limits.COMMIT_LOOK_SECONDS, self._look)
 
 
 def _effect_of(broker_id: int, append: Job) -> Append:

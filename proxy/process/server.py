@@ -124,6 +124,7 @@ class Server:
         self._listeners = self._new_listeners(descriptors)
         self._observe(telemetry, has_journal=journal is not None)
         self.engine.context.options.merges_producers = settings.merge_producers
+        self.engine.context.owns = settings.owns_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker

@@ -45,3 +45,5 @@ class Context:
         self.duplicate_audit = DuplicateAudit(report)
         self.fast_path: Outside | None = None
         """What the fast path needs; None: all batches go through flows."""
+        self.owns = False
+        """May it take ownerships (``ownership.py``)?"""

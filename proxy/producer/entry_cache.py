@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...state import store
-from ...state.commit import fresh
+from ...state.commit import fresh, released
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, pack_named, unpack
 from ...state.names import is_named
@@ -24,6 +25,10 @@ from ..flow.observers import Observers
 from .batch import Batch
 from .life import Life
 from .name_guard import NameGuard
+from .outside import Swapping
+from .ownership import Ownership, Told
+
+_SWAPPED = Swapped()
 
 
 class CachedEntry:
@@ -39,6 +44,9 @@ class CachedEntry:
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when no spans are wanted."""
+        self.ownership: Ownership | None = None
+        """What may be appended without a swap for each group, from the swap on that takes it. What is held has no
+        intent then, and is unwritten until a flow has written it (rule R15)."""
         self._life = life
         self._observers = observers
         self._bell = bell
@@ -113,12 +121,50 @@ class CachedEntry:
         self.is_unwritten = False
         self.commits = ()
 
+    def take_ownership(self, packed: PackedEntry, ownership: Ownership, now: float) -> bytes:
+        """Return the value that says so, which is about to be sent."""
+        value = packed.owning(ownership.owner, ownership.lower_bound, ownership.anchor, ownership.leader)
+        ownership.writes(packed.version, now)
+        self.ownership = ownership
+        return value
+
+    def took_ownership(self, ownership: Ownership) -> None:
+        """It is stored, in this era."""
+        ownership.answered(ownership.version, _SWAPPED)
+        self.stored_version = ownership.version
+        self._written_at = self._observers.time.now
+        self.commits = ()
+
+    def write_owned(self, swap: Swapping, now: float) -> None:
+        """Write what is held beside what is being appended, if it is time: the bound is moved to the end of the
+        producer's last commit (rule R8), and the ownership goes on."""
+        owned, packed = self.ownership, self._packed
+        if owned is None or packed is None or self._known_era != self._life.era:
+            return
+        if not owned.is_due(now, packed.version):
+            return
+        owned.move_to(packed.end_offset, packed.anchor)
+        value = packed.owning(owned.owner, owned.lower_bound, owned.anchor, owned.leader)
+        owned.writes(packed.version, now)
+        swap(self.key, self.stored_version, value, partial(self._wrote_owned, owned, packed))
+
+    def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: Swapped | Conflict | StoreAway) -> None:
+        if self.ownership is not owned or owned.is_ending or self._known_era != self._life.era:
+            return  # a flow that writes sees what became of this
+        if owned.answered(owned.version, result) is Told.LOST:
+            self.forget()
+            return
+        self.stored_version = owned.stored_version
+        self._written_at = self._observers.time.now
+        packed.version = max(packed.version, owned.stored_version)  # R17: the version is taken along, never the value
+
     # ------------------------------------------------------------------ what is held
     def forget(self) -> None:
         """What is held may be out of date: read it again."""
         self._known_era = -1
         self.is_unwritten = False
         self.commits = ()
+        self.ownership = None
 
     @property
     def owner(self) -> bytes:
@@ -179,12 +225,17 @@ class CachedEntry:
         self, entry: Entry, while_away: Callable[[str], Awaitable[None]], *, is_reserve: bool = False
     ) -> bool:
         """Swap the entry in. False: another one wrote, a new era began, or (``is_reserve``) the producer's name has a
-        newer instance. ``while_away``: called as long as there is no reply."""
+        newer instance. ``while_away``: called as long as there is no reply. An ownership ends here."""
         if self._known_era != self._life.era:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
         era = self._life.era
         name = self.name
+        owned = self.ownership
+        if owned is not None:
+            owned.is_ending = True  # R17: nothing begins under it from here on
+            if entry.intent is None:  # it is handed over, in a version that no write of it had
+                entry = released(entry)
         if name is None:
             value, check = pack(entry), None
             ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
@@ -200,6 +251,13 @@ class CachedEntry:
                 self.swapped(entry)
                 return True
             if isinstance(result, Conflict):
+                found = None if owned is None else owned.version_of(result.value)
+                if owned is not None and found is not None:
+                    # R17: our own ownership, of which somebody has raised the version, or a write without a reply
+                    self.stored_version = owned.stored_version = found
+                    entry = replace(entry, version=max(entry.version, found + 1))
+                    value = pack(entry)
+                    continue
                 self._take(result.value)
                 return False
             if isinstance(result, NameMoved):
@@ -220,6 +278,7 @@ class CachedEntry:
             self._lost = None
         self.is_unwritten = False
         self.commits = ()
+        self.ownership = None
 
     async def is_suspect(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
@@ -267,6 +326,7 @@ class CachedEntry:
         self._known_era = self._life.era
         self.is_unwritten = False
         self.commits = ()
+        self.ownership = None
         return True
 
     @property

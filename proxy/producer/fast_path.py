@@ -1,5 +1,5 @@
-"""The no-trouble case of a group of batches, in straight lines: reserve, append, commit, answer. Rules R1, R2, R5, R7,
-R8, R10, R12, R17.
+"""The no-trouble case of a group of batches, in straight lines: reserve, append, commit, answer; under an ownership
+(``ownership.py``), where that is wanted, without the first. Rules R1, R2, R5, R7, R8, R10, R12, R17.
 
 It begins only where nothing is unusual; otherwise nothing has happened, and the flows (``sequencer.py``) work as they
 do without it. Whatever does not end as usual goes on in a flow: a swap that was not confirmed is repeated there, and an
@@ -30,6 +30,7 @@ from . import answers
 from .batch import Batch
 from .grouping import gather, planned, planning
 from .outside import Broker, Flushed, Outside
+from .ownership import Ownership
 from .stream import CARRIED, NO_INTENT, Stream
 
 
@@ -41,7 +42,14 @@ class Owner(Flushed, Protocol):
         ...
 
     def take_over(
-        self, group: list[Batch], pieces: deque[WrapperPlan], entry: Entry, era: int, outcome: Outcome | None
+        self,
+        group: list[Batch],
+        pieces: deque[WrapperPlan],
+        entry: Entry,
+        era: int,
+        outcome: Outcome | None,
+        *,
+        is_reserved: bool,
     ) -> None:
         """It has not: a flow goes on."""
         ...
@@ -67,6 +75,7 @@ class FastPath:
         "_held_bytes",
         "_max_timestamp",
         "_outside",
+        "_owned",
         "_owner",
         "_place",
         "_plan",
@@ -105,6 +114,8 @@ class FastPath:
         self._broker: Broker | None = None
         """The leader, as that cluster has it."""
         self._sequencer: Owner | None = None
+        self._owned: Ownership | None = None
+        """Under which the group leaves, or which it takes."""
         self._group: list[Batch] = []
         self._plan: deque[WrapperPlan] | None = None
         """Of the group, if it was made in steps."""
@@ -122,9 +133,14 @@ class FastPath:
     def start(self, sequencer: Owner, first: Batch, request_bytes: int = 0) -> bool:
         """Reserve a group: this batch, and what follows it in the queue. False: something is unusual, and nothing has
         happened. ``request_bytes``: of the first one's request, where nobody counts them yet."""
-        stream, held = self._stream, self._held
+        stream, held, context = self._stream, self._held, self._context
         entry = held.usual(first.principal)
         if entry is None or not self._is_usual(first, entry):
+            return False
+        owned, broker = held.ownership, self._broker
+        assert broker is not None
+        now = first.arrived_at if first.arrived_at > self.committed_at else self.committed_at
+        if owned is not None and not owned.may_append(now, broker.id):  # R2
             return False
         group = gather(first, stream.queue) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
@@ -137,8 +153,7 @@ class FastPath:
             self.message_set, self._anchor, self._content, self._max_timestamp = made
         elif not self._wrap_in_steps(group, records):
             return False
-        newest, broker, life = self._bounds.known[self._place][1], self._broker, stream.life
-        assert broker is not None
+        newest, life = self._bounds.known[self._place][1], stream.life
         bound, anchor = entry.end_offset, entry.anchor
         if newest.offset > bound:  # R8
             bound, anchor = newest.offset, newest.anchor
@@ -149,18 +164,30 @@ class FastPath:
             batches += (batch.identity.base_sequence, batch.identity.record_count, batch.header.crc)
             if batch.timeout_ms < self.timeout_ms:
                 self.timeout_ms = batch.timeout_ms
-        value = entry.reserving(life.incarnation, bound, anchor, self._content, broker.id, members, batches)
         # The group is out from here on; nothing is sent before the swap is confirmed (R2).
         stream.out = self._group = group
-        self._entry, self._value, self._sequencer = entry, value, sequencer
+        self._entry, self._sequencer = entry, sequencer
         self._era, self._owner = life.era, life.incarnation
         self.size_bytes = len(self.message_set)
         self._request_bytes = self._held_bytes = request_bytes
         if self._plan is None:  # else that counts its bytes itself
             self._held_bytes += self.size_bytes
-        self._context.memory.bytes_held += self._held_bytes
+        context.memory.bytes_held += self._held_bytes
         self._began = stream.observers.step_begins() if held.commits else 0.0
         self.is_out = True
+        if owned is not None:
+            self._owned = owned
+            owned.unwritten_bytes += self.size_bytes
+            self.sender = first.waiters[-1].connection.address
+            self.append = self
+            self._outside.push(broker, self)  # R2: it is stored that it may leave
+            return True
+        if context.owns and held.is_unwritten:  # the producer is busy
+            self._owned = owned = Ownership(life.incarnation, broker.id, bound, anchor, held.stored_version)
+            value = held.take_ownership(entry, owned, now)
+        else:
+            value = entry.reserving(life.incarnation, bound, anchor, self._content, broker.id, members, batches)
+            self._value = value
         self._outside.swap(held.key, held.stored_version, value, self._reserved)
         return True
 
@@ -233,13 +260,19 @@ class FastPath:
     def _reserved(self, result: Swapped | Conflict | StoreAway) -> None:
         """The reply to the swap. One that is not confirmed is repeated by the flow: whoever may have reserved owes a
         commit or a release (rule R17)."""
-        broker = self._broker
+        broker, owned = self._broker, self._owned
         if type(result) is not Swapped or self._era != self._stream.life.era:
             self._give_back(None)
             return
         if self._held.commits:
             self._stream.step("commit", self._held.commits, self._began, CARRIED)
-        self._held.reserved(self._entry, self._value)
+        if owned is None:
+            self._held.reserved(self._entry, self._value)
+        else:
+            assert self._sequencer is not None
+            self._held.took_ownership(owned)
+            owned.unwritten_bytes += self.size_bytes
+            self._outside.flush_soon(self._sequencer)  # R7
         assert broker is not None
         if not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
@@ -247,6 +280,10 @@ class FastPath:
         self.sender = self._group[0].waiters[-1].connection.address
         self.append = self
         self._outside.push(broker, self)
+
+    def write_owned(self, now: float) -> None:
+        """Write what was appended under an ownership, if it is time."""
+        self._held.write_owned(self._outside.swap, now)
 
     # ------------------------------------------------------------------ as an append that waits, and on a lane
     def may_send(self) -> str | None:
@@ -340,7 +377,7 @@ class FastPath:
         assert sequencer is not None
         self.is_out = False
         self._context.memory.bytes_held -= self._held_bytes
-        self._sequencer = self._plan = self.append = None
+        self._sequencer = self._plan = self.append = self._owned = None
         self._group, self.message_set = [], b""
         return sequencer
 
@@ -352,4 +389,15 @@ class FastPath:
         )
         if self._request_bytes:
             group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)
-        self._over().take_over(group, pieces, unpack(self._value), era, outcome)
+        is_reserved = self._owned is None and outcome is not None
+        value = self._value if self._owned is None else self._reserving(self._owned)
+        self._over().take_over(group, pieces, unpack(value), era, outcome, is_reserved=is_reserved)
+
+    def _reserving(self, owned: Ownership) -> bytes:
+        """The value with an intent of the group's own, in the place of the ownership."""
+        owned.move_to(self._entry.end_offset, self._entry.anchor)
+        batches: list[int] = []
+        for batch in self._group:
+            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.header.crc)
+        where = owned.lower_bound, owned.anchor, self._content, owned.leader
+        return self._entry.reserving(owned.owner, *where, len(self._group), batches)

@@ -28,14 +28,15 @@ class Leaders(Protocol):
     def broker(self, broker_id: int) -> Broker | None: ...
 
 
+Swapping = Callable[[bytes, int, bytes, Callable[[Swapped | Conflict | StoreAway], None]], None]
+"""Key, expected version, value, and who is told the result."""
+
+
 class Flushed(Protocol):
-    """A sequencer that holds a commit. ``committed_at``: since when, in reactor seconds."""
+    """A sequencer that holds a commit."""
 
-    @property
-    def committed_at(self) -> float: ...
-
-    def flush(self) -> None:
-        """Write it, if nothing else is at work there."""
+    def look(self, now: float) -> bool:
+        """Write it, if it is time. False: it has to be looked at again. ``now``: reactor seconds."""
         ...
 
 

@@ -31,15 +31,22 @@ def name_of(batch: Batch, entry: Entry | None) -> Name:
 @value(frozen=True, slots=True)
 class LookedFor:
     """What a rebuild has also looked for by its content, as a record without a marker does not name its producer.
-    ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for."""
+    ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for.
+    ``was_owned``: what its owner had appended last was known to the log alone."""
 
     era: int
     names: frozenset[Name]
     is_all: bool
+    was_owned: bool = False
 
     def has(self, era: int, batch: Batch, entry: Entry) -> bool:
         """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
         return self.era == era and (self.is_all or name_of(batch, entry) in self.names)
+
+    def hides_a_gap(self, era: int, entry: Entry) -> bool:
+        """May what is missing before a batch be stored, without a marker (rule R11)? Its owner may have appended it,
+        and its client knows that it did."""
+        return self.era == era and self.was_owned and not self.is_all and entry.is_rebuilt
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:

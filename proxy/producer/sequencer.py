@@ -22,7 +22,7 @@ from ...state.store import StoreAway
 from .. import limits
 from ..events import InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
-from ..flow.outcome import Outcome
+from ..flow.outcome import NotSent, Outcome
 from ..flow.wrapper import WrapperPlan
 from ..partition_log.log_offsets import Later
 from . import answers
@@ -155,10 +155,23 @@ class Sequencer:
             batch.ahead = None  # what there is now is counted itself
         return True
 
-    @property
-    def committed_at(self) -> float:
-        """When a group was committed that went the fast path, for the last time: reactor seconds."""
-        return 0.0 if self._fast is None else self._fast.committed_at
+    def look(self, now: float) -> bool:
+        """Write what is held of groups that went the fast path, when they have come to an end for a moment; what was
+        appended under an ownership also while they go on. False: it has to be looked at again."""
+        fast, owned = self._fast, self.stream.held.ownership
+        assert fast is not None
+        if owned is None:
+            if fast.committed_at > now - limits.COMMIT_LOOK_SECONDS:
+                return False
+            self.flush()
+            return True
+        if self._running:
+            return False  # its next write ends the ownership
+        if not fast.is_out and (owned.is_asked_for or fast.committed_at <= now - limits.OWNED_WRITE_SECONDS):
+            self.flush()  # R17: it is handed over
+            return True
+        fast.write_owned(now)
+        return False
 
     def flush(self) -> None:
         """Write what is held, if nothing else is at work here."""
@@ -167,23 +180,45 @@ class Sequencer:
             self.wake()
 
     def take_over(
-        self, group: list[Batch], pieces: deque[WrapperPlan], entry: Entry, era: int, outcome: Outcome | None
+        self,
+        group: list[Batch],
+        pieces: deque[WrapperPlan],
+        entry: Entry,
+        era: int,
+        outcome: Outcome | None,
+        *,
+        is_reserved: bool,
     ) -> None:
         """A group that went the fast path does not end as usual. ``outcome``: of its append; None: the swap of
-        ``entry`` is not confirmed."""
-        self._run(self._finish(group, pieces, entry, era, outcome))
+        ``entry`` is not confirmed. ``is_reserved`` False: it left under an ownership, ``entry`` is not stored."""
+        self._run(self._finish(group, pieces, entry, era, outcome, is_reserved=is_reserved))
 
     async def _finish(
-        self, group: list[Batch], pieces: deque[WrapperPlan], entry: Entry, era: int, outcome: Outcome | None
+        self,
+        group: list[Batch],
+        pieces: deque[WrapperPlan],
+        entry: Entry,
+        era: int,
+        outcome: Outcome | None,
+        *,
+        is_reserved: bool,
     ) -> None:
+        """Under an ownership the group gets an intent of its own first, by the swap that ends the ownership: whatever
+        becomes of it is done as with any other (rule R2)."""
         stream = self.stream
-        if outcome is not None or await stream.write(entry):
+        is_ours = is_reserved or await stream.write(entry)
+        if not is_ours and outcome is not None and era != stream.life.era:
+            stream.held.entry, is_ours = entry, True  # it is void, as any that was reserved in an earlier era
+        if is_ours:
             assert entry.intent is not None
             forward = Forward(stream, group, pieces, entry.intent.leader, None if outcome is None else era)
             del pieces  # it keeps what it needs of them
             await forward.work(outcome)
-        else:
+        elif outcome is None or isinstance(outcome, NotSent):
             stream.put_back(group)
+        else:  # R13: whoever has taken the entry over finds in the log what became of it
+            for batch in group:
+                stream.answer(batch, answers.in_doubt("another proxy has taken the producer over"), "in_doubt")
         stream.out = []
         await self.work()
 
@@ -215,13 +250,24 @@ class Sequencer:
                 await doubt.work()
                 continue
             stream.nothing_is_open()
-            if stream.queue:
+            if stream.queue and stream.held.ownership is not None and stream.held.ownership.is_asked_for:
+                await self._hand_over()
+            elif stream.queue:
                 if self._starts_next():
                     return
                 if stream.life.hands_over:
                     await pass_on(stream)
                 else:
                     await self._work_on(stream.next_batch())
+
+    async def _hand_over(self) -> None:
+        """Rule R12: another proxy has asked for the entry, perhaps for a newer epoch. It gets it before anything else
+        is reserved here."""
+        stream = self.stream
+        await stream.write_held()
+        if not stream.life.is_draining:
+            await Wait(limits.OWNED_ASKED_SECONDS)
+        stream.held.forget()
 
     async def _rest(self) -> bool:
         """Wait for what comes. False: nothing came for so long that what is held is written alone."""
@@ -271,8 +317,17 @@ class Sequencer:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
         elif isinstance(verdict, Overlap):
             await look_for_overlap(stream, batch, verdict.record_count)
+        elif isinstance(verdict, OutOfOrder) and self._may_hide_a_gap():
+            stream.dismiss(
+                batch, answers.undecidable("what comes before it may be stored without a marker"), "undecidable"
+            )
         else:
             self._refuse(batch, verdict)
+
+    def _may_hide_a_gap(self) -> bool:
+        stream = self.stream
+        entry, found = stream.held.entry, stream.looked_for
+        return entry is not None and found is not None and found.hides_a_gap(stream.life.era, entry)
 
     # R2 lives here: nothing is forwarded before its intent is stored.
     async def _append(self, group: list[Batch]) -> None:

@@ -88,8 +88,10 @@ class Stream:
     @property
     def state(self) -> EntryState:
         """Of the entry, as far as it is known here."""
-        is_outcome_due = bool(self.out) and not self._is_in_doubt
-        return state_of(self.held.entry, self.life.generation, is_outcome_due=is_outcome_due)
+        is_outcome_due, owned = bool(self.out) and not self._is_in_doubt, self.held.ownership
+        state = state_of(self.held.entry, self.life.generation, is_outcome_due=is_outcome_due)
+        is_owned = state is EntryState.QUIET and owned is not None and owned.is_confirmed
+        return EntryState.OWNED if is_owned else state
 
     @contextmanager
     def in_doubt(self) -> Iterator[None]:

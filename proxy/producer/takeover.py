@@ -59,6 +59,8 @@ class Takeover:
         """Where a search for everything begins, as long as that is sufficient."""
         self._searched_to = 0
         """Where the log ended in the last complete search."""
+        self._was_owned = False
+        """Is it an ownership that is taken over?"""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
@@ -134,6 +136,7 @@ class Takeover:
         if intent.is_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
             await stream.write(blurred(entry_now, entry_now.generation))
             return
+        self._was_owned = intent.is_ownership
         if not intent.batches:  # an ownership, or a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
             return
@@ -253,7 +256,7 @@ class Takeover:
             return
         needed = None if result.is_cut else 1
         names = frozenset(name for name, count in self._looked_for if count == needed)
-        self._stream.looked_for = LookedFor(self._life.era, names, not result.has_unmarked)
+        self._stream.looked_for = LookedFor(self._life.era, names, not result.has_unmarked, self._was_owned)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

@@ -14,6 +14,7 @@ from mutants.log import LOG
 from mutants.merging import MERGING
 from mutants.mutant import Mutant
 from mutants.names import NAMES
+from mutants.owned import OWNED
 from mutants.parts import PARTS
 from mutants.pass_through import PASS_THROUGH
 from mutants.shell import SHELL
@@ -34,6 +35,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *PARTS,
             *SHELL,
             *FAST,
+            *OWNED,
             *HAND_OVER,
         ),
         key=lambda mutant: mutant.number,

@@ -25,11 +25,13 @@ from types import FrameType
 from idemproxy.codecs.kernel import KERNEL
 from runs.results import append_result, next_first, rows_of
 from runs.simulated_core import core_digest
-from testkit.stage.both_ways import compare, random_bursts
+from testkit.stage.both_ways import compare, compare_owned, random_bursts, random_busy_bursts
 from testkit.stage.kernel_cases import with_kernel
 
 NAME = "both_ways"
 CASES_PER_TASK = 100
+OWNED_EACH = 3
+"""One of so many cases is played with a swap for each group and under ownerships."""
 PROGRESS_SECONDS = 15.0
 SHOWN_MAX = 10
 """Failed cases that are shown in full."""
@@ -58,9 +60,11 @@ class Tally:
 
 def play(seed: int) -> int:
     """Play one case both ways, with the compiled kernel or, one of four, without it. Raises AssertionError if they
-    differ. Return how many groups went the fast path."""
+    differ. Return how many groups went the fast path, or left without a swap."""
     random = Random(f"{seed}/both ways")
     with with_kernel(None if random.random() < 0.25 else KERNEL):
+        if seed % OWNED_EACH == 0:
+            return compare_owned(random_busy_bursts(random))
         return compare(random_bursts(random))
 
 

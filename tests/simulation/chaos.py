@@ -33,6 +33,9 @@ STEP_SECONDS = 0.5
 QUIET_SECONDS = 3.0
 IDLE_BATCHES = 6
 SECOND_ACT_SHARE = 0.4
+SPELL_SHARE, SPELL_BATCHES, SPELL_PAUSES = 0.4, (4, 16), (0.003, 0.015, 0.04)
+"""Where proxies take ownerships: of the batches with which a client begins to send many, how many, and the seconds
+between them."""
 LAST_SECONDS_MAX = 60.0
 """A batch that is sent when all is calm is answered by then."""
 
@@ -216,9 +219,18 @@ class Chaos:
                 at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, CHAOS_SECONDS)
             client = random.choice(self.world.clients)
             self._send_in(at, client, random.randint(1, self.shape.records_max))
+            if self.settings.owned_share and random.random() < SPELL_SHARE:
+                self._send_on(at, client)
 
-    def _send_in(self, seconds: float, client: VirtualClient, record_count: int) -> None:
-        partition = self.random.randrange(self.settings.partitions)
+    def _send_on(self, at: float, client: VirtualClient) -> None:
+        """It goes on sending to one partition, often enough for its proxy to take an ownership."""
+        partition, pause = self.random.randrange(self.settings.partitions), self.random.choice(SPELL_PAUSES)
+        for number in range(self.random.randint(*SPELL_BATCHES)):
+            self._send_in(at + pause * (number + self.random.random()), client, 1, partition)
+
+    def _send_in(self, seconds: float, client: VirtualClient, record_count: int, partition: int | None = None) -> None:
+        if partition is None:
+            partition = self.random.randrange(self.settings.partitions)
 
         def send() -> None:
             client.send(TOPIC, partition, record_count)

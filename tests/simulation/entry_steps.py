@@ -17,6 +17,8 @@ from testkit.virtual.mutant import Patch, patched_package
 from testkit.virtual.proxy import VirtualProxy
 
 READ = "read"
+ENDS_OWNED = {"released": "quiet", "reserved": "reserved"}
+"""By which functions an ownership ends, and the state then. After it the store may lose writes before anybody looks."""
 PRODUCERS_MAX = 1000
 MADE = """\
 made: dict[int, tuple[Entry, str]] = {}
@@ -32,6 +34,10 @@ def _noting(function):
 def noted(name, entry):
     made[id(entry)] = entry, name
     return entry
+
+
+def noted_as(entry, other):
+    return noted(made.get(id(other), (None, "?"))[1], entry)
 
 
 for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committed", "blurred"):
@@ -51,6 +57,18 @@ PATCHES = (
         "        self._known_era = self._life.era\n",
         "        self._known_era = self._life.era\n"
         "        from ...state import commit\n\n        commit.noted('read', self.entry)\n",
+    ),
+    Patch(
+        "proxy.producer.fast_path",
+        "        self._over().take_over(group, pieces, unpack(value), era,",
+        "        from ...state import commit\n\n"
+        "        self._over().take_over(group, pieces, commit.noted('reserved', unpack(value)), era,",
+    ),
+    Patch(
+        "proxy.producer.entry_cache",
+        "                    entry = replace(entry, version=max(entry.version, found + 1))\n",
+        "                    from ...state import commit\n\n"
+        "                    entry = commit.noted_as(replace(entry, version=max(entry.version, found + 1)), entry)\n",
     ),
     Patch(  # the fast path keeps its entries packed, and only reserves and commits
         "proxy.producer.entry_cache",
@@ -91,8 +109,12 @@ class StepsSeen:
             if last is None or last.state == now.state or (last.entry is not None and now.entry is None):
                 continue
             by = "" if now.entry is last.entry else self._made.get(id(now.entry), (None, "?"))[1]
+            before = last.state.value
+            if now.state.value == "suspect" and by in ENDS_OWNED:  # of an owned entry: two steps at once
+                self.seen[before, ENDS_OWNED[by], by] += 1
+                before, by = ENDS_OWNED[by], ""
             if by != READ:
-                self.seen[last.state.value, now.state.value, by] += 1
+                self.seen[before, now.state.value, by] += 1
 
 
 def steps_of_worlds(seeds: Iterable[int], batches: int) -> Counter[Seen]:

@@ -35,7 +35,16 @@ MOMENT_TROUBLES = {
 """Kind -> how many are set up at most in the time of chaos."""
 CLEAN_THE_LOG = "cleaning in a doubt"
 LOSE_WRITES_TOO = "loss behind a commit"
-RESERVE, APPEND, DOUBT = "reserve", "append", "doubt"
+LOSE_WRITES_OWNED = "loss under an ownership"
+OWNED_TROUBLES = {
+    "crash under an ownership": 3.0,
+    "pause under an ownership": 1.5,
+    "move under an ownership": 3.0,
+    "silence under an ownership": 2.0,
+    LOSE_WRITES_OWNED: 2.0,
+}
+"""The same, where the fast path takes ownerships."""
+RESERVE, APPEND, DOUBT, OWNED = "reserve", "append", "doubt", "append without a swap"
 BATCHES_BEHIND = 7
 """More than a window holds."""
 SMALL_MESSAGES_BYTES = (260, 400)
@@ -62,7 +71,12 @@ class Moments:
         self.random = random
         self._done = done
         self._clean = clean
-        self._armed: dict[str, list[tuple[str, Callable[[Moment], bool]]]] = {RESERVE: [], APPEND: [], DOUBT: []}
+        self._armed: dict[str, list[tuple[str, Callable[[Moment], bool]]]] = {
+            RESERVE: [],
+            APPEND: [],
+            DOUBT: [],
+            OWNED: [],
+        }
         """Moment -> kinds with what is to be done then; that returns False when there is nothing to do just then."""
         self._late_seconds: list[float] = []
         self._parts_to_lose = 0
@@ -76,6 +90,11 @@ class Moments:
             LOSE_WRITES_TOO: (APPEND, self._loss_behind_commit),
             CLEAN_THE_LOG: (DOUBT, self._cleaning),
             "giving up in a doubt": (APPEND, self._giving_up),
+            "crash under an ownership": (OWNED, self._crash_owned),
+            "pause under an ownership": (OWNED, self._pause_before_append),
+            "move under an ownership": (OWNED, self._move_owned),
+            "silence under an ownership": (OWNED, self._silence_owned),
+            LOSE_WRITES_OWNED: (OWNED, self._loss_behind_commit),
         }
         self.acts: dict[str, Callable[[], bool]] = {
             kind: lambda kind=kind, moment=moment, act=act: self._arm(kind, moment, act)  # type: ignore[misc]
@@ -111,7 +130,9 @@ class Moments:
 
     def _on_effect(self, proxy: VirtualProxy, effect: Any) -> None:
         kind = type(effect).__name__  # of a patched copy it is another class
-        if kind == "Append" and self._armed[APPEND]:
+        if kind == "Append" and self._armed[OWNED] and self._is_owned(proxy, effect):
+            self._comes(OWNED, Moment(proxy, effect))
+        elif kind == "Append" and self._armed[APPEND]:
             self._comes(APPEND, Moment(proxy, effect))
         elif kind == "Swap" and self._armed[RESERVE] and b":{" in effect.key:
             intent = unpack(effect.value).intent
@@ -188,6 +209,40 @@ class Moments:
                 network.schedule(0.0, connection.cut)
         self.world.redis.leases_lost_until = network.now + self.random.uniform(5.0, 8.0)
         self._move_clients(moment.proxy, seconds)
+        return True
+
+    @staticmethod
+    def _is_owned(proxy: VirtualProxy, effect: Any) -> bool:
+        """Does it leave under an ownership?"""
+        known = proxy.engine.known_sequencer
+        streams = [known((one.producer_id, effect.topic, effect.partition)) for one in effect.identities]
+        return any(one is not None and one.stream.held.ownership is not None for one in streams)
+
+    def _crash_owned(self, moment: Moment) -> bool:
+        """What the proxy has appended since its last write is known to the log alone. It may be gone before the broker
+        has this batch, or some time after."""
+        proxy = moment.proxy
+        half_open, down = self.random.random() < 0.3, self.random.choice((0.05, 0.5, 3.0, 8.0))
+        self._within(0.06, lambda: proxy.crash(down_seconds=down, half_open=half_open))
+        self._move_clients(proxy, 3.0)
+        return True
+
+    def _move_owned(self, moment: Moment) -> bool:
+        """Its clients go on at other proxies, some under a new epoch: the owner lives, and is asked for the entry."""
+        for client in self._clients_at(moment.proxy):
+            if client.settings.delivery is not None and self.random.random() < 0.5:
+                self._within(0.5, client.give_up_all)
+        self._move_clients(moment.proxy, 0.5)
+        for client in self.world.clients:
+            for _ in range(self.random.randrange(3)):
+                self._send_in(self.random.uniform(0, 1), client, (moment.what.topic, moment.what.partition), 1)
+        return True
+
+    def _silence_owned(self, moment: Moment) -> bool:
+        """Redis says nothing for a while, and what is appended meanwhile is not written."""
+        self.world.redis.host.pause(self.random.choice((0.2, 0.9, 2.0, 4.0)))
+        if self.random.random() < 0.5:
+            self._crash_owned(moment)
         return True
 
     # ------------------------------------------------------------------ Redis and clients

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from simulation.moments import CLEAN_THE_LOG, LOSE_WRITES_TOO, MOMENT_TROUBLES
+from simulation.moments import (
+    CLEAN_THE_LOG,
+    LOSE_WRITES_OWNED,
+    LOSE_WRITES_TOO,
+    MOMENT_TROUBLES,
+    OWNED_TROUBLES,
+)
 
 from testkit.virtual.broker_faults import (
     CODES_WITHOUT_APPEND,
@@ -45,6 +51,9 @@ FAST_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
 TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
 """Of the batches whose span is wanted. Those of a life with the fast path go through flows, between others which do
 not: it is left and taken again all the time."""
+OWNED_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
+"""Of the lives of proxies that take ownerships: in half of all worlds, and in some of these only at times, as while
+proxies are replaced by newer ones. Where they do, usual batches go the fast path, and producers are not merged."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -109,7 +118,13 @@ THEFTS_MAX = 6.0
 NEAR_SHARE = 0.04
 NEAR_BYTES = range(118, 137)
 """A limit of brokers that a record of these worlds exceeds with its marker, by the length of its name and its codec."""
-LOSE_WRITES = ("redis restart", "redis failover", "redis demoted", LOSE_WRITES_TOO, *STATE_TROUBLES)
+OWNED_TROUBLES_SHARE = 0.5
+"""Of the worlds with ownerships that have each kind of trouble with them."""
+LOSE_WRITES = (
+    *("redis restart", "redis failover", "redis demoted"),
+    *(LOSE_WRITES_TOO, LOSE_WRITES_OWNED),
+    *STATE_TROUBLES,
+)
 """After these nothing is promised where no markers are stored."""
 
 
@@ -180,6 +195,12 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
     forbidden = () if keeps_markers else LOSE_WRITES
     troubles |= dict.fromkeys(forbidden, 0.0) | (of_names := _troubles_of_names(seed, has_pass_through))
+    owned = Random(f"{seed}/owned")
+    owned_share = owned.choice(OWNED_SHARES)
+    for name, most in OWNED_TROUBLES.items():
+        is_there = owned_share and owned.random() < OWNED_TROUBLES_SHARE and name not in forbidden
+        troubles[name] = most * owned.random() if is_there else 0.0
+    fast_share = Random(f"{seed}/fast").choice(FAST_SHARES)
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
@@ -194,7 +215,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         message_bytes_max=_message_bytes_max(seed, draw),
         compression=compression,
         message_format=message_format,
-        merge_producers=merges,
+        merge_producers=merges and not owned_share,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,
         has_pass_through=has_pass_through,
@@ -202,7 +223,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         has_names=bool(of_names),
         late_share=Random(f"{seed}/late").choice(LATE_SHARES),
-        fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
+        fast_share=fast_share or (1.0 if owned_share else 0.0),
+        owned_share=owned_share,
         traced_share=Random(f"{seed}/traced").choice(TRACED_SHARES),
         package=package,
     )

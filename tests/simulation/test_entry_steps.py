@@ -10,10 +10,10 @@ from mutants.scenes import foreign
 from simulation.entry_steps import StepsSeen, steps_of_worlds
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry_states import STEPS
-from testkit.stage.sequencer import Client, Stage
+from testkit.stage.sequencer import KEY, Client, Stage
 
 FIRST_SEED, SEEDS, BATCHES = 1, 25, 60
 LIVES_OUT_SECONDS = 60
@@ -30,16 +30,16 @@ def rows_of(before: str, after: str, function: str) -> set[tuple[str, str, str]]
 class Scene:
     """One producer on a stage, looked at before each effect and after the last one."""
 
-    def __init__(self, steps: StepsSeen) -> None:
-        self.stage = Stage()
+    def __init__(self, steps: StepsSeen, stage: Stage | None = None) -> None:
+        self.stage = stage or Stage()
         self._steps = steps
         self.look_on()
 
     def look_on(self) -> None:
         """Also at the sequencer that is new now."""
-        self.stage.runner.on_effect = lambda _effect: self._look()
+        self.stage.runner.on_effect = lambda _effect: self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         self._steps.look(self.stage.sequencer, [self.stage.sequencer.statistics()])
 
     def send(self, *sequences: int, epoch: int = 0) -> None:
@@ -51,7 +51,7 @@ class Scene:
     def run(self) -> None:
         """Until nothing is left to do."""
         self.stage.run(LIVES_OUT_SECONDS)
-        self._look()
+        self.look()
 
 
 def cannot_be_told(steps: StepsSeen) -> None:
@@ -123,12 +123,45 @@ def in_parts(steps: StepsSeen) -> None:
         assert (retry.code, len(stage.log.messages)) == (0, 2)
 
 
+def busy(steps: StepsSeen, batches: int = 4) -> Scene:
+    """Its proxy owns the entry."""
+    scene = Scene(steps, Stage(has_fast_path=True, answers_later=True, owns=True))
+    stage = scene.stage
+    stage.before[Swap] = stage.on_append = lambda _effect: scene.look()
+    for sequence in range(batches):
+        stage.send(Client(), sequence)
+        stage.run(0.01)
+    scene.look()
+    return scene
+
+
+def owned(steps: StepsSeen) -> None:
+    """The answer of a busy producer's batch is lost; its store begins a new life; its proxy dies; and its entry is
+    deleted by hand while a batch is out."""
+    scene = busy(steps)
+    scene.stage.outcomes.append(scene.stage.loses_answer)
+    scene.send(4)
+    scene = busy(steps)
+    scene.stage.begin_era()
+    scene.look()
+    scene = busy(steps)
+    scene.stage.die()
+    scene.stage.send(Client(), 4)
+    scene.look_on()
+    scene.run()
+    scene = busy(steps, 20)
+    scene.stage.outcomes.append(scene.stage.never_answers)
+    scene.stage.send(Client(), 20)
+    del scene.stage.values[KEY]
+    scene.run()
+
+
 @pytest.mark.timeout(300)
 def test_entries_take_the_steps_of_the_table_and_no_others() -> None:
     seen = steps_of_worlds(range(FIRST_SEED, FIRST_SEED + SEEDS), BATCHES)
     assert seen.keys() - TABLE == set()
     steps = StepsSeen()
-    for scene in (cannot_be_told, compacted, in_parts):
+    for scene in (cannot_be_told, compacted, in_parts, owned):
         scene(steps)
     assert [one for one in steps.seen if not rows_of(*one)] == []
     assert TABLE - seen.keys() - {row for one in steps.seen for row in rows_of(*one)} == set()

@@ -14,7 +14,7 @@ from idemproxy.proxy.events import BatchAnswered
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.observers import Trace
 from idemproxy.proxy.flow.outcome import Appended, Outcome
-from idemproxy.state.entry import pack
+from idemproxy.state.entry import NO_ANCHOR, NO_TIME, Entry, pack, unpack
 
 from .sequencer import KEY, PARTITION, TOPIC, Client, Request, Stage
 
@@ -22,6 +22,7 @@ CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 LATER_MS = 1_700_000_009_000
 HOUR_SECONDS = 3_600
 PAUSES_SECONDS = (0.0, 0.02, 1.0, 1.0, 12.0, 90.0)
+BUSY_PAUSES_SECONDS = (0.0, 0.005, 0.02, 0.02, 0.04, 0.06, 1.0, 12.0)
 
 
 # ---------------------------------------------------------------------- what may become of an append
@@ -98,6 +99,12 @@ MEANWHILE: dict[str, Callable[[Stage, Sequence[Client]], None]] = {
     "the partition is probed again": is_probed_again,
     "the process ends": process_ends,
 }
+
+
+_GOES, _BEGIN_ERAS = "the store is away", ("a new generation", "a new incarnation")
+_ASKS = "another proxy writes"
+"""It changes nothing but the version: an owner is asked so. With a swap for each group it is an unknown writer's, and
+the log is read."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +206,9 @@ class Play:
         )
 
 
-def played(bursts: Sequence[Burst], *, is_fast: bool) -> tuple[Left, int]:
-    """Play them. Also returned: how many groups went the fast path."""
-    play = Play(Stage(has_fast_path=is_fast, answers_later=True))
+def played(bursts: Sequence[Burst], *, is_fast: bool, owns: bool = False) -> tuple[Left, int]:
+    """Play them. Also returned: how many groups went the fast path, with a swap of their own."""
+    play = Play(Stage(has_fast_path=is_fast, answers_later=True, owns=owns))
     play.burst(Burst())
     play.burst(Burst())
     for burst in bursts:
@@ -220,9 +227,68 @@ def compare(bursts: Sequence[Burst]) -> int:
     return groups
 
 
+def compare_owned(bursts: Sequence[Burst]) -> int:
+    """Play them with a swap for each group and under ownerships: the log and the answers are the same, and so is the
+    store once nothing is in flight, but for what counts its writes. Returns how many groups left without a swap."""
+    each, _ = played(bursts, is_fast=True)
+    owned, _ = played(bursts, is_fast=True, owns=True)
+    assert owned.answers == each.answers
+    assert owned.log == each.log
+    if not any(burst.meanwhile[1] == _ASKS for burst in bursts):
+        same_groups = owned.sent == each.sent  # what waits for the store waits with others
+        is_rebuilt = any(burst.meanwhile[1] in _BEGIN_ERAS for burst in bursts)  # from a log without these times
+        assert _settled(owned.stored, same_groups, is_rebuilt) == _settled(each.stored, same_groups, is_rebuilt)
+    assert sorted(owned.verdicts) == sorted(each.verdicts)
+    assert not owned.failures
+    assert owned.bytes_held == 0
+    return owned_groups(bursts)
+
+
+def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool) -> Entry | None:
+    """What is stored, whatever number its version has; of other groups the last one is another message."""
+    if stored is None:
+        return None
+    entry = replace(unpack(stored), version=0, is_rebuilt=False)
+    if is_rebuilt:
+        window = tuple(replace(batch, log_append_time_ms=NO_TIME) for batch in entry.window)
+        entry = replace(entry, window=window)
+    return entry if same_groups else replace(entry, anchor=NO_ANCHOR)
+
+
+def owned_groups(bursts: Sequence[Burst]) -> int:
+    """How many groups left without a swap, when these are played under ownerships."""
+    play = Play(Stage(has_fast_path=True, answers_later=True, owns=True))
+    groups = 0
+
+    def count(_effect: object) -> None:
+        nonlocal groups
+        ownership = play.stage.stream.held.ownership
+        groups += ownership is not None and ownership.is_confirmed
+
+    for burst in (Burst(), Burst(), *bursts):
+        play.stage.on_append = count
+        play.burst(burst)
+    return groups
+
+
 def random_bursts(random: Random) -> list[Burst]:
     """Up to six bursts, in which most of what happens is usual."""
     return [_random_burst(random) for _ in range(random.randint(1, 6))]
+
+
+def random_busy_bursts(random: Random) -> list[Burst]:
+    """The same of a producer that is busy. What happens meanwhile does so in the step of an append: of swaps there are
+    others under an ownership. The store is there, and nobody else writes: what waits for it meets other outcomes."""
+    bursts = [_random_burst(random) for _ in range(random.randint(3, 10))]
+    return [
+        replace(
+            one,
+            meanwhile=("Append", "nothing" if one.meanwhile[1] in (_ASKS, _GOES) else one.meanwhile[1]),
+            pause_seconds=random.choice(BUSY_PAUSES_SECONDS),
+            is_traced=None,
+        )
+        for one in bursts
+    ]
 
 
 def _random_burst(random: Random) -> Burst:

@@ -188,8 +188,14 @@ class StagedOutside:
         self._stage.later(0, lambda: done(result))
 
     def push(self, broker: Broker, append: Job) -> None:
+        """Of a batch that has just come it leaves in a later step, as with lanes."""
         assert isinstance(append, FastPath)
-        broker_id = broker.id
+        if self._stage.is_sending:
+            self._stage.later(0, lambda: self._push(broker.id, append))
+        else:
+            self._push(broker.id, append)
+
+    def _push(self, broker_id: int, append: FastPath) -> None:
         records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
         outcome = self._stage.perform(Append(*where, records, timeout_ms, append.may_send, names, None, append.sender))
@@ -197,6 +203,7 @@ class StagedOutside:
             self._stage.later(0, lambda: self._end(broker_id, append, outcome))
 
     def _end(self, broker_id: int, append: FastPath, outcome: Outcome) -> None:
+        self._stage.lane.answered_at = self._stage.now
         if not isinstance(outcome, NotSent):
             append.has_left(self._stage.events.append, broker_id)
         if isinstance(outcome, Appended):
@@ -211,7 +218,14 @@ class StagedOutside:
         """Topics are not deleted here."""
 
     def flush_soon(self, sequencer: Flushed) -> None:
-        self._stage.later(COMMIT_IDLE_SECONDS, sequencer.flush)
+        self._stage.later(COMMIT_IDLE_SECONDS, lambda: self._look(sequencer))
+
+    def _look(self, sequencer: Flushed) -> None:
+        assert isinstance(sequencer, Sequencer)
+        if sequencer.stream.held.ownership is None:
+            sequencer.flush()
+        elif not sequencer.look(self._stage.now):
+            self.flush_soon(sequencer)
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
         go_on(None)
@@ -235,10 +249,15 @@ class Stage:
         topic_codec: Codec | None = None,
         has_fast_path: bool = False,
         answers_later: bool = False,
+        owns: bool = False,
     ) -> None:
         """``topic_codec``: the topic's compression.type; None: that of the producer. ``answers_later``: swaps and
-        appends are carried out at once and answered in a later step, so that what is sent together meets."""
+        appends are carried out at once and answered in a later step, so that what is sent together meets. ``owns``: the
+        fast path takes ownerships."""
+        self._owns = owns
         self._answers_later = answers_later
+        self.is_sending = False
+        """A client is just sending a batch."""
         self.topic_codec = topic_codec
         self.fast_path = StagedOutside(self) if has_fast_path else None
         self.now = START_SECONDS
@@ -260,6 +279,8 @@ class Stage:
         self.asked: list[tuple[int, Any]] = []
         self.swapped: list[Entry] = []
         self.events: list[Any] = []
+        self.on_append: Callable[[Append], object] = lambda _effect: None
+        """Called when an append is carried out."""
         self.before: dict[type, Callable[[Any], object]] = {}
         """Called in the step of an effect of this type, before it is carried out."""
         self.reply: Callable[[int, Any], Any] = lambda _broker_id, _question: None
@@ -275,7 +296,7 @@ class Stage:
         memory = MemoryBudget(Caps())
         context = Context(life, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
         context.time.now = self.now
-        context.fast_path = self.fast_path
+        context.fast_path, context.owns = self.fast_path, self._owns
         return context
 
     def new_sequencer(self) -> Sequencer:
@@ -309,7 +330,9 @@ class Stage:
         header = parse_single_batch(records)
         identity = BatchIdentity(epoch, sequence, header.record_count)
         request = Request(client, identity)
+        self.is_sending = True
         self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
+        self.is_sending = False
         return request
 
     def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
@@ -433,6 +456,7 @@ class Stage:
         reason = effect.may_send()
         if reason is not None:
             return NotSent(reason)
+        self.on_append(effect)
         self.sent.append(effect)
         return (self.outcomes.popleft() if self.outcomes else self.succeeds)(effect)
 

@@ -68,6 +68,7 @@ class VirtualProxy:
         late_share: float = 0.0,
         fast_share: float = 0.0,
         traced_share: float = 0.0,
+        owned_share: float = 0.0,
     ) -> None:
         """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
@@ -76,7 +77,8 @@ class VirtualProxy:
         the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
         ``has_names``: client ids are names. ``late_share``: of batches that are converted in a later pass.
         ``fast_share``: of its lives in which usual batches go the fast path. ``traced_share``: of batches whose span is
-        wanted, which go through a flow there; 0: no spans are wanted."""
+        wanted, which go through a flow there; 0: no spans are wanted. ``owned_share``: of its lives in which the fast
+        path takes ownerships."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -106,6 +108,7 @@ class VirtualProxy:
         self._fast = Random(f"{network.seed}/{name}/fast")
         self._late = Random(f"{network.seed}/{name}/late")
         self._traced = Random(f"{network.seed}/{name}/traced")
+        self._owned, self._owned_share = Random(f"{network.seed}/{name}/owned"), owned_share
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
@@ -180,6 +183,7 @@ class VirtualProxy:
             has_fast_path=self._fast.random() < self._fast_share,
         )
         engine.context.options.merges_producers = self._merge_producers
+        engine.context.owns = self._owned.random() < self._owned_share
         engine.context.is_pass_long = lambda: self._late.random() < self._late_share
         if self._traced_share:
             engine.context.observers.step_begins = host.now

@@ -64,6 +64,8 @@ class WorldSettings:
     """Of the proxies' lives in which usual batches go the fast path."""
     traced_share: float = 0.0
     """Of the batches whose span is wanted: they go through flows there; 0: no spans are wanted."""
+    owned_share: float = 0.0
+    """Of the proxies' lives in which the fast path takes ownerships."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -99,6 +101,7 @@ class World:
                 late_share=settings.late_share,
                 fast_share=settings.fast_share,
                 traced_share=settings.traced_share,
+                owned_share=settings.owned_share,
                 horizon_seconds=settings.horizon_seconds,
                 has_principals=settings.has_principals,
                 authenticating_brokers=tuple(self.cluster.brokers) if settings.has_pass_through else (),

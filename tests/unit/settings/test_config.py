@@ -388,6 +388,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         upstream=(("other", 1),),
         redis=RedisAddress(("g", 6379), "me", "secret", 1),
         merge_producers=True,
+        owns_producers=True,
         topics=TopicDefaults(12, 3),
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
@@ -407,10 +408,11 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "upstream.bootstrap",
         "redis.url",
         "producers.merge",
+        "producers.ownership",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
-    assert len(found.refused) == 5, "each once"
+    assert len(found.refused) == 6, "each once"
     assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
 
