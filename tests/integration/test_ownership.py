@@ -1,0 +1,131 @@
+"""Ownerships on a real broker and a real Redis, with two proxies: what a killed owner has appended is found in the log,
+and an owner that goes on gives the producer away when another proxy asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.proxy.settings.config import DEFAULT_CLUSTER
+from idemproxy.state.entry import Entry
+from idemproxy.state.store import entry_key
+from testkit.real.proxy_process import wait_until
+from testkit.real.raw_client import RawClient, batch
+from testkit.real.two_proxies import TwoProxies
+
+TOPIC, PARTITIONS = "owned", 8
+TIMED_OUT = 7
+BUSY_BATCHES = 100
+Place = tuple[str, int]
+_partitions = iter(range(PARTITIONS))
+
+
+@pytest.fixture(scope="module")
+def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
+    legacy_broker.create_topic(TOPIC, PARTITIONS)
+    directory = tmp_path_factory.mktemp("ownership")
+    config = directory / "idemproxy.yaml"
+    config.write_text("producers: {ownership: true}\n")
+    with TwoProxies(directory, legacy_broker, options=("--config", str(config))) as running:
+        yield running
+        assert running.errors_of_ours() == []
+
+
+@pytest.fixture
+def place() -> Place:
+    """A partition that no other test uses."""
+    return TOPIC, next(_partitions)
+
+
+class Busy:
+    """One producer by one proxy; each batch is sent when the one before it was answered. ``acknowledged``: value ->
+    offset."""
+
+    def __init__(self, pair: TwoProxies, place: Place, index: int = 0) -> None:
+        self._pair = pair
+        self.place = place
+        self.raw = RawClient(pair.addresses[index])
+        self.producer_id, self.epoch = self.raw.new_producer_id(), 0
+        self.sequence = 0
+        self.acknowledged: dict[bytes, int] = {}
+
+    def __enter__(self) -> Busy:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.raw.close()
+
+    def send(self) -> None:
+        value = b"%d" % self.sequence
+        self.acknowledged[value] = self.bring(value)
+        self.sequence += 1
+
+    def bring(self, value: bytes, *, epoch: int | None = None, sequence: int | None = None) -> int:
+        """As often as the proxy says that it does not know yet. Returns the offset."""
+        whose = {"epoch": self.epoch if epoch is None else epoch, "producer_id": self.producer_id}
+        records = batch([value], sequence=self.sequence if sequence is None else sequence, **whose)
+        for _ in range(30):
+            answer = self.raw.produce_one(*self.place, records)
+            if answer.error_code != TIMED_OUT:
+                break
+        assert answer.error_code == 0, answer
+        return answer.base_offset
+
+    def move(self, index: int) -> None:
+        """Go on at another proxy."""
+        self.raw.close()
+        self.raw = RawClient(self._pair.addresses[index])
+
+    def stored(self) -> Entry:
+        """What Redis has."""
+        return self._pair.redis.entries()[entry_key(DEFAULT_CLUSTER, self.producer_id, *self.place)]
+
+
+def is_owned(entry: Entry) -> bool:
+    return entry.intent is not None and entry.intent.is_ownership
+
+
+def test_redis_has_an_ownership_while_a_producer_is_busy_and_none_when_it_rests(pair: TwoProxies, place: Place) -> None:
+    with Busy(pair, place) as busy:
+        seen = 0
+        for _ in range(BUSY_BATCHES):
+            busy.send()
+            seen += is_owned(busy.stored())
+        assert seen > BUSY_BATCHES / 2
+        wait_until(lambda: busy.stored().intent is None, "the ownership is handed over")
+        assert busy.stored().next_sequence == BUSY_BATCHES
+
+
+def test_what_a_killed_owner_has_appended_is_found_in_the_log(pair: TwoProxies, place: Place) -> None:
+    with Busy(pair, place) as busy:
+        busy.send()
+        while not (is_owned(busy.stored()) and busy.stored().next_sequence < busy.sequence - 1 and busy.sequence > 20):
+            busy.send()
+        pair.proxies[0].kill()
+        left = busy.stored()
+        assert is_owned(left)
+        assert left.next_sequence < busy.sequence, "the log knows more than Redis"
+        busy.move(1)
+        for _ in range(5):
+            busy.send()
+        assert busy.bring(b"%d" % (busy.sequence - 3), sequence=busy.sequence - 3) == busy.sequence - 3
+        pair.proxies[0].start()
+        records = pair.stored([place])[place]
+        assert [value for _, value in records] == [b"%d" % number for number in range(busy.sequence)]
+        assert {value: offset for offset, value in records} == busy.acknowledged
+
+
+def test_an_owner_that_goes_on_gives_the_producer_to_who_asks(pair: TwoProxies, place: Place) -> None:
+    with Busy(pair, place) as busy, Busy(pair, place, 1) as newer:
+        for _ in range(BUSY_BATCHES):
+            busy.send()
+        newer.producer_id = busy.producer_id
+        began = time.monotonic()
+        assert newer.bring(b"newer", epoch=1, sequence=0) == BUSY_BATCHES
+        assert time.monotonic() - began < 5, "no lease was waited for"
+        older = batch([b"older"], producer_id=busy.producer_id, epoch=0, sequence=busy.sequence)
+        assert busy.raw.produce_one(*place, older).error_code == 47
+        assert [value for _, value in pair.stored([place])[place]][-2:] == [b"%d" % (BUSY_BATCHES - 1), b"newer"]
