@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
-from simulation.moments import MOMENT_TROUBLES
+from simulation.moments import MOMENT_TROUBLES, OWNED_TROUBLES
 from simulation.shape import BATCHES, BROKER_KINDS, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from runs.simulate import Tally, run_many
@@ -69,6 +69,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         *STATE_TROUBLES,
         *LOG_TROUBLES,
         *MOMENT_TROUBLES,
+        *OWNED_TROUBLES,
         THEFT,
         OLDER,
         *(kind.value for kind in BROKER_KINDS),
