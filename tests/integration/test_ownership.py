@@ -65,8 +65,12 @@ class Busy:
 
     def bring(self, value: bytes, *, epoch: int | None = None, sequence: int | None = None) -> int:
         """As often as the proxy says that it does not know yet. Returns the offset."""
-        whose = {"epoch": self.epoch if epoch is None else epoch, "producer_id": self.producer_id}
-        records = batch([value], sequence=self.sequence if sequence is None else sequence, **whose)
+        records = batch(
+            [value],
+            producer_id=self.producer_id,
+            epoch=self.epoch if epoch is None else epoch,
+            sequence=self.sequence if sequence is None else sequence,
+        )
         for _ in range(30):
             answer = self.raw.produce_one(*self.place, records)
             if answer.error_code != TIMED_OUT:

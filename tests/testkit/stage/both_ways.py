@@ -14,7 +14,7 @@ from idemproxy.proxy.events import BatchAnswered
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.observers import Trace
 from idemproxy.proxy.flow.outcome import Appended, Outcome
-from idemproxy.state.entry import NO_ANCHOR, NO_TIME, Entry, pack, unpack
+from idemproxy.state.entry import NO_ANCHOR, NO_CRC, NO_TIME, Entry, pack, unpack
 
 from .sequencer import KEY, PARTITION, TOPIC, Client, Request, Stage
 
@@ -250,7 +250,7 @@ def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool) -> Entry
         return None
     entry = replace(unpack(stored), version=0, is_rebuilt=False)
     if is_rebuilt:
-        window = tuple(replace(batch, log_append_time_ms=NO_TIME) for batch in entry.window)
+        window = tuple(replace(batch, log_append_time_ms=NO_TIME, crc=NO_CRC) for batch in entry.window)
         entry = replace(entry, window=window)
     return entry if same_groups else replace(entry, anchor=NO_ANCHOR)
 
