@@ -6,6 +6,7 @@ runs of their own. Draws only; nothing runs here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -195,12 +196,6 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
     forbidden = () if keeps_markers else LOSE_WRITES
     troubles |= dict.fromkeys(forbidden, 0.0) | (of_names := _troubles_of_names(seed, has_pass_through))
-    owned = Random(f"{seed}/owned")
-    owned_share = owned.choice(OWNED_SHARES)
-    for name, most in OWNED_TROUBLES.items():
-        is_there = owned_share and owned.random() < OWNED_TROUBLES_SHARE and name not in forbidden
-        troubles[name] = most * owned.random() if is_there else 0.0
-    fast_share = Random(f"{seed}/fast").choice(FAST_SHARES)
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
@@ -215,7 +210,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         message_bytes_max=_message_bytes_max(seed, draw),
         compression=compression,
         message_format=message_format,
-        merge_producers=merges and not owned_share,
+        merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,
         has_pass_through=has_pass_through,
@@ -223,8 +218,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         has_names=bool(of_names),
         late_share=Random(f"{seed}/late").choice(LATE_SHARES),
-        fast_share=fast_share or (1.0 if owned_share else 0.0),
-        owned_share=owned_share,
+        fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
         traced_share=Random(f"{seed}/traced").choice(TRACED_SHARES),
         package=package,
     )
@@ -245,7 +239,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    return _with_doubles(seed, shape)
+    return _with_doubles(seed, _with_ownerships(seed, shape, forbidden))
 
 
 def _with_doubles(seed: int, shape: Shape) -> Shape:
@@ -257,6 +251,20 @@ def _with_doubles(seed: int, shape: Shape) -> Shape:
         return shape
     calm = dict.fromkeys((*LOG_TROUBLES, CLEAN_THE_LOG, FLUSH), 0.0)
     return replace(shape, troubles=shape.troubles | calm | {DOUBLE: DOUBLES_MAX * random.random()})
+
+
+def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str]) -> Shape:
+    """Return the world with proxies that take ownerships, and what happens then, or as it is."""
+    random = Random(f"{seed}/owned")
+    share, troubles = random.choice(OWNED_SHARES), dict.fromkeys(OWNED_TROUBLES, 0.0)
+    if not share:
+        return replace(shape, troubles=shape.troubles | troubles)
+    for name, most in OWNED_TROUBLES.items():
+        if random.random() < OWNED_TROUBLES_SHARE and name not in forbidden:
+            troubles[name] = most * random.random()
+    fast_share = shape.settings.fast_share or 1.0
+    settings = replace(shape.settings, owned_share=share, fast_share=fast_share, merge_producers=False)
+    return replace(shape, settings=settings, troubles=shape.troubles | troubles)
 
 
 def _troubles_of_names(seed: int, has_pass_through: bool) -> dict[str, float]:

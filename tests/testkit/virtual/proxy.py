@@ -105,10 +105,8 @@ class VirtualProxy:
         self._wall_clock_rate = wall_clock_rate
         self._has_names = has_names
         self._late_share, self._fast_share, self._traced_share = late_share, fast_share, traced_share
-        self._fast = Random(f"{network.seed}/{name}/fast")
-        self._late = Random(f"{network.seed}/{name}/late")
-        self._traced = Random(f"{network.seed}/{name}/traced")
-        self._owned, self._owned_share = Random(f"{network.seed}/{name}/owned"), owned_share
+        kinds, self._owned_share = ("fast", "late", "traced", "owned"), owned_share
+        self._fast, self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
