@@ -61,7 +61,6 @@ STEPS = (
     Step(_QUIET, _OWNED, "its busy producer's proxy owns it", "R2"),
     Step(_OWNED, _QUIET, "handed over", "R17", "released"),
     Step(_OWNED, _QUIET, "it has become another's, and is read", "R1"),
-    Step(_OWNED, _QUIET, "what was out just then is appended", "R7", "committed"),
     Step(_OWNED, _RESERVED, "a group gets an intent of its own", "R2", "reserved"),
     Step(_OWNED, _IN_DOUBT, "no answer", "R6", "reserved"),
     Step(_OWNED, _SUSPECT, "the store lost writes", "R10"),

@@ -113,6 +113,8 @@ class StepsSeen:
             if now.state.value == "suspect" and by in ENDS_OWNED:  # of an owned entry: two steps at once
                 self.seen[before, ENDS_OWNED[by], by] += 1
                 before, by = ENDS_OWNED[by], ""
+            if (before, now.state.value, by) == ("owned", "quiet", "committed"):
+                by = ""  # a commit leaves it owned: it has become another's since
             if by != READ:
                 self.seen[before, now.state.value, by] += 1
 
