@@ -112,9 +112,10 @@ async def why_hidden_or_made_anew(stream: Stream, batch: Batch) -> str | None:
     """The same, also of a batch that its client has made anew since an earlier try was given up. It has the numbers,
     and not the checksum; the intent has the content of its first record. What comes with other content takes the place
     of what was given up."""
-    hidden = why_hidden(stream, batch)
     entry = stream.held.entry
-    if hidden is not None or entry is None or entry.intent is None:
+    if entry is None or entry.intent is None:
+        return None
+    if (hidden := why_hidden(stream, batch)) is not None:
         return hidden
     intent = entry.intent
     member = numbered_as(intent, batch.identity)
