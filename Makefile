@@ -26,6 +26,7 @@ RUN_PROXY := $(RUN_TOOLS) --no-dev
 .DEFAULT_GOAL := help
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large bulk-rebuild test-spark spark-sink
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink kv-store
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -116,6 +117,9 @@ both-ways: uv  ## random CASES=100000 with the fast path and without [JOBS=2] [F
 
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
+
+kv-store: uv  ## examples/kv_store.py for SECONDS=600 while its leaders and the proxies are killed; its history checked; a line in benchmarks/results/kv_store.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kv_store $(if $(SECONDS),--seconds $(SECONDS))
 
 takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.takeovers

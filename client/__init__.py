@@ -9,6 +9,7 @@ from .errors import (
     AuthenticationFailed,
     BehindFailed,
     ClientError,
+    Conflict,
     ConnectionFailed,
     Fenced,
     NotAppended,
@@ -24,15 +25,17 @@ from .errors import (
     UnsupportedServer,
 )
 from .progress import PlannedBatch, Progress
-from .records import CommittedOffset, ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
+from .records import CONDITIONAL, CommittedOffset, ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
 from .security import Sasl, tls_context
 
 __all__ = [
+    "CONDITIONAL",
     "AuthenticationFailed",
     "BehindFailed",
     "Client",
     "ClientError",
     "CommittedOffset",
+    "Conflict",
     "ConnectionFailed",
     "Fenced",
     "NotAppended",

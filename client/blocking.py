@@ -215,11 +215,16 @@ class Producer:
         with self._changed:
             self._core.start_at(Place(topic, partition), sequence)
 
-    def send(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Future[Receipt]:
+    def send(
+        self, topic: str, partition: int, batch: Batch | Sequence[Record], *, expected_offset: int | None = None
+    ) -> Future[Receipt]:
         """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
 
         The future has a receipt, or a ProduceError, after ``delivery_seconds_max`` at the latest; its callbacks run in
-        a thread of the producer and must not wait. Raises the partition's failure, if it has one."""
+        a thread of the producer and must not wait. Raises the partition's failure, if it has one.
+
+        ``expected_offset``: append it there or not at all (``Conflict``); for a producer with the id ``CONDITIONAL``,
+        and a partition whose batches have outcomes, or are to be directly before it."""
         data = batch if isinstance(batch, Batch) else self._finish(batch)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
@@ -229,7 +234,7 @@ class Producer:
                 self._changed.wait()
             self._raise_if_ended()
             place = Place(topic, partition)
-            self._core.submit(place, data, time.monotonic(), future)
+            self._core.submit(place, data, time.monotonic(), future, expected_offset)
             leader = self._leaders.get(self._core.cluster.leaders.get(place, -1))
             if self._keeper is None:
                 self._keeper = _KeeperThread(self)
@@ -237,9 +242,11 @@ class Producer:
         (leader or self._keeper).wake()
         return future
 
-    def publish(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Receipt:
+    def publish(
+        self, topic: str, partition: int, batch: Batch | Sequence[Record], *, expected_offset: int | None = None
+    ) -> Receipt:
         """Send one batch and wait for its receipt. Raises ProduceError."""
-        return self.send(topic, partition, batch).result()
+        return self.send(topic, partition, batch, expected_offset=expected_offset).result()
 
     def flush(self) -> None:
         """Wait until every batch has an outcome. Raises the failure of a partition that has one."""

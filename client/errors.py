@@ -94,6 +94,13 @@ class OutOfOrder(ProduceError):
     before the last five, which servers do not tell apart."""
 
 
+class Conflict(NotAppended):
+    """The log does not end at the expected offset: somebody else has appended. ``next_offset``: where it ends; None:
+    the server's version does not tell."""
+
+    next_offset: int | None = None
+
+
 class UnknownProducer(ProduceError):
     """The server has no state of this producer any more, and the sequence is not 0."""
 

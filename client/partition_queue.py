@@ -24,6 +24,7 @@ from ..codecs.error_codes import ErrorCode
 from ..codecs.produce import PartitionAnswer
 from .errors import (
     BehindFailed,
+    Conflict,
     Fenced,
     NotDelivered,
     OutOfOrder,
@@ -34,7 +35,7 @@ from .errors import (
 )
 from .limits import CORRUPT_TRIES_MAX, IN_FLIGHT_MAX
 from .reactions import Meaning, Reaction, reaction_to
-from .records import NumberedBatch, Place, Receipt
+from .records import SEQUENCE_MODULUS, NumberedBatch, Place, Receipt
 
 
 class _State(Enum):
@@ -59,6 +60,8 @@ class QueuedBatch:
     corrupt_in_row: int = 0
     last_code: int | None = None
     """What the server answered last."""
+    expected_offset: int | None = None
+    """Where it has to be, if it is published conditionally."""
 
 
 @dataclass(slots=True)
@@ -109,12 +112,19 @@ class PartitionQueue:
         self.failures_in_row = 0
         self._was_used = True
 
-    def add(self, batch: NumberedBatch, deadline: float, token: object) -> QueuedBatch:
+    def expect(self, offset: int) -> None:
+        """Go on with this offset, as nobody's own: what a batch is told says whether it is there."""
+        self.start_at(offset % SEQUENCE_MODULUS)
+        self._was_used = False
+
+    def add(
+        self, batch: NumberedBatch, deadline: float, token: object, expected_offset: int | None = None
+    ) -> QueuedBatch:
         """Queue a batch that has ``next_sequence``."""
         assert self.failure is None
         assert batch.header.base_sequence == self.next_sequence
         self._is_known = self._is_known and not self.is_idle
-        queued = QueuedBatch(self.place, batch, deadline, token, in_doubt=self._was_used)
+        queued = QueuedBatch(self.place, batch, deadline, token, self._was_used, expected_offset=expected_offset)
         self._batches.append(queued)
         self.next_sequence = batch.next_sequence
         return queued
@@ -249,6 +259,8 @@ class PartitionQueue:
             return self._behind(batch)
         if reaction.meaning is Meaning.FENCED:
             kind, what = Fenced, "the producer is fenced"
+        elif batch.expected_offset is not None and reaction.meaning is Meaning.GAP:
+            return self._conflict(batch, batch.expected_offset, answer)
         elif answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
             kind, what = UnknownProducer, "the server does not know the producer any more"
         elif reaction.meaning is Meaning.GAP:
@@ -258,6 +270,17 @@ class PartitionQueue:
         else:
             kind, what = Refused, "the server refuses it"
         return self._error(kind, batch, what, answer.message)
+
+    def _conflict(self, batch: QueuedBatch, expected_offset: int, answer: PartitionAnswer) -> ProduceError:
+        """The log ends elsewhere. Where it has not come that far yet, a try that was not answered may still be appended
+        by another proxy, when it has."""
+        next_offset = answer.log_start_offset if answer.log_start_offset >= 0 else None
+        if batch.in_doubt and (next_offset is None or next_offset <= expected_offset):
+            return self._error(Undecided, batch, "the log has not come to the expected offset, and a try is out")
+        error = self._error(Conflict, batch, f"expected at offset {expected_offset}", answer.message)
+        assert isinstance(error, Conflict)
+        error.next_offset = next_offset
+        return error
 
     def _given_up(self, batch: QueuedBatch, why: str) -> ProduceError:
         if batch.state is _State.OUT or batch.in_doubt:

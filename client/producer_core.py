@@ -17,7 +17,7 @@ from .cluster import Cluster
 from .errors import Fenced, ProduceError
 from .partition_queue import Outcome, PartitionQueue, QueuedBatch
 from .reactions import Meaning
-from .records import NumberedBatch, Place, ProducerId, number
+from .records import CONDITIONAL, SEQUENCE_MODULUS, NumberedBatch, Place, ProducerId, number
 
 
 @value(frozen=True, slots=True)
@@ -101,16 +101,26 @@ class ProducerCore:
             raise ValueError(f"{place}: there are batches without an outcome")
         queue.start_at(sequence)
 
-    def submit(self, place: Place, batch: bytes | bytearray | memoryview, now: float, token: object) -> NumberedBatch:
-        """Queue a finished batch under the partition's next numbers. Raises the partition's failure, and ValueError for
-        what is no batch."""
+    def submit(
+        self,
+        place: Place,
+        batch: bytes | bytearray | memoryview,
+        now: float,
+        token: object,
+        expected_offset: int | None = None,
+    ) -> NumberedBatch:
+        """Queue a finished batch under the partition's next numbers. ``expected_offset``: it has to be there, whatever
+        became of the batches before it. Raises the partition's failure, and ValueError for what is no batch, or has no
+        place at that offset."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
-        if queue.failure is not None:
+        if expected_offset is not None:
+            self._expect(queue, expected_offset)
+        elif queue.failure is not None:
             raise queue.failure
         numbered = number(batch, self.producer_id, queue.next_sequence)
-        queue.add(numbered, now + self.timing.delivery_seconds_max, token)
+        queue.add(numbered, now + self.timing.delivery_seconds_max, token, expected_offset)
         self.buffered_bytes += len(numbered.data)
         self._active[place] = queue
         leader = self.cluster.leaders.get(place)
@@ -260,6 +270,16 @@ class ProducerCore:
         return min((one for one in times if one > now), default=None)
 
     # ------------------------------------------------------------------ inside
+    def _expect(self, queue: PartitionQueue, offset: int) -> None:
+        if self.producer_id != CONDITIONAL:
+            raise ValueError("an expected offset needs the producer id CONDITIONAL")
+        if offset < 0:
+            raise ValueError(f"expected offset {offset}")
+        if queue.is_idle:
+            queue.expect(offset)
+        elif queue.failure is not None or offset % SEQUENCE_MODULUS != queue.next_sequence:
+            raise ValueError(f"{queue.place}: there are batches without an outcome, and it does not follow them")
+
     def _queue_of(self, place: Place) -> PartitionQueue:
         queue = self._queues.get(place)
         if queue is None:

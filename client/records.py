@@ -47,6 +47,10 @@ class ProducerId:
             raise ValueError(f"producer epoch {self.epoch}: it has 15 bits")
 
 
+CONDITIONAL: Final = ProducerId(_PRODUCER_ID_LIMIT - 1)
+"""The producer id of all who publish conditionally: the base sequence of their batches is the expected offset."""
+
+
 @value(frozen=True, slots=True)
 class Record:
     """One record to be sent. ``timestamp_ms`` None: the time of the call, which differs when the call is repeated."""

@@ -227,9 +227,11 @@ class TrioProducer:
         same batches again. Raises ValueError while batches of it have no outcome."""
         self._core.start_at(Place(topic, partition), sequence)
 
-    async def send(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Delivery:
+    async def send(
+        self, topic: str, partition: int, batch: Batch | Sequence[Record], *, expected_offset: int | None = None
+    ) -> Delivery:
         """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
-        Raises the partition's failure, if it has one."""
+        Raises the partition's failure, if it has one. ``expected_offset``: as in ``Producer.send``."""
         if isinstance(batch, Batch):
             data: Batch = batch
         else:
@@ -240,13 +242,15 @@ class TrioProducer:
         self._raise_if_ended()
         delivery = Delivery()
         place = Place(topic, partition)
-        self._core.submit(place, data, trio.current_time(), delivery)
+        self._core.submit(place, data, trio.current_time(), delivery, expected_offset)
         self._leaders.get(self._core.cluster.leaders.get(place, -1), self._keeper).ring()
         return delivery
 
-    async def publish(self, topic: str, partition: int, batch: Batch | Sequence[Record]) -> Receipt:
+    async def publish(
+        self, topic: str, partition: int, batch: Batch | Sequence[Record], *, expected_offset: int | None = None
+    ) -> Receipt:
         """Send one batch and wait for its receipt. Raises ProduceError."""
-        return await (await self.send(topic, partition, batch)).receipt()
+        return await (await self.send(topic, partition, batch, expected_offset=expected_offset)).receipt()
 
     async def flush(self) -> None:
         """Wait until every batch has an outcome. Raises the failure of a partition that has one."""

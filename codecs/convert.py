@@ -83,11 +83,16 @@ class HeaderPolicy:
     ``drop`` are names, in which * stands for any text. Case does not count.
     """
 
-    __slots__ = ("_dropped",)
+    __slots__ = ("_dropped", "_names")
 
     def __init__(self, drop: Iterable[str] = TRACING_HEADERS) -> None:
+        self._names = drop = tuple(drop)
         patterns = [".*".join(map(re.escape, name.split("*"))) for name in drop]
         self._dropped = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE | re.DOTALL)
+
+    def dropping_also(self, name: str) -> HeaderPolicy:
+        """Return a policy by which this name is dropped too."""
+        return HeaderPolicy((*self._names, name))
 
     def check(self, headers: Sequence[tuple[str, bytes | None]]) -> None:
         """Raise HeaderRefused unless every header may be dropped."""

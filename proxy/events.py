@@ -202,6 +202,26 @@ class TakenOver:
 
 
 @value(frozen=True, slots=True)
+class ShardFenced:
+    """A log ends elsewhere than what was published conditionally: somebody writes to the partition past the rules, or
+    the log has lost records. Nothing more is appended there (rule R23)."""
+
+    topic: str
+    partition: int
+    expected_end: int
+    end_offset: int
+
+
+@value(frozen=True, slots=True)
+class ShardBegan:
+    """Where the log of a shard ends was read from it, as Redis does not say it (rule R23)."""
+
+    topic: str
+    partition: int
+    next_offset: int
+
+
+@value(frozen=True, slots=True)
 class InstanceBegan:
     """A named producer has begun, or has got a higher epoch; all older ones are fenced (rule R22). ``before``: producer
     id and epoch of the one before; None: there was none."""

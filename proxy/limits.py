@@ -295,6 +295,8 @@ NAMES_SHOWN_MAX: Final = 500
 """Named producers that began at a process, as its status page has them: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
 """Names of which a process remembers what it wrote, to notice that Redis has lost it: about 2 MB."""
+CONDITIONAL_TOPICS_REMEMBERED_MAX: Final = 10_000
+"""Topics of which a process remembers whether they are conditional: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..values import value
 from .entry import NO_GENERATION, NO_PRINCIPAL, StoredFormatError
-from .producer_ids import BLOCK_SIZE, PRODUCER_ID_BITS, RANDOM_BYTES
+from .producer_ids import BLOCK_SIZE, CONDITIONAL_ID, PRODUCER_ID_BITS, RANDOM_BYTES
 
 FIRST_NAMED_ID: int = 2**PRODUCER_ID_BITS
 EPOCH_MAX = 2**15 - 1
@@ -59,7 +59,7 @@ class NameRecord:
 
 def is_named(producer_id: int) -> bool:
     """Does the producer id belong to a name?"""
-    return producer_id >= FIRST_NAMED_ID
+    return producer_id >= FIRST_NAMED_ID and producer_id != CONDITIONAL_ID
 
 
 def propose_named_id(random_bytes: bytes) -> int:

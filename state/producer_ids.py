@@ -17,6 +17,9 @@ PRODUCER_ID_BITS = 62
 PREFETCH_SHARE = 0.9
 """The next block is claimed when so much of the present one is used, so that no producer waits for it."""
 RANDOM_BYTES = 16
+CONDITIONAL_ID: int = 2**63 - 1
+"""The producer id of all who publish conditionally (rule R23). Nobody is issued it: it lies above all blocks, and is
+the first of none, as the one id of a name is."""
 
 _BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
 _UNBOUND = struct.Struct(">B16sQ")

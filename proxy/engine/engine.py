@@ -37,6 +37,7 @@ from ..producer.context import Context
 from ..producer.life import Life
 from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
+from ..session.conditional_topics import ConditionalTopics
 from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.names import Client, Names
@@ -72,6 +73,8 @@ class Engine:
     _producer_ids: ProducerIds | None = None
     topic_defaults = TopicDefaults()
     """What new topics get whose creator leaves it to the broker."""
+    conditional_topics = ConditionalTopics()
+    """Those that take conditional publishes only. Chosen before clients come."""
 
     def __init__(
         self,

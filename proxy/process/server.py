@@ -33,6 +33,7 @@ from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import Authentication
+from ..session.conditional_topics import ConditionalTopics
 from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
@@ -131,6 +132,7 @@ class Server:
         self._store: MeasuredStore | None = None
         self._mark: HandOverMark | None = None
         self._redis_login: OverRedisLogin | None = None
+        self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
         self._take_over(settings)
         self._admin = self._open_admin()
         self._cluster_name: ClusterName | None = None

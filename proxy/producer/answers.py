@@ -7,6 +7,7 @@ from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
 _NONE = int(ErrorCode.NONE)
+_TOPIC_SHOWN = 249
 _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
@@ -50,6 +51,54 @@ def other_content(base_offset: int) -> Answer:
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
         message=f"other records were stored under the same sequences, at offset {base_offset}, and not these: look "
         "whether two programs send under one producer id and epoch",
+    )
+
+
+def conflict(verdict: OutOfOrder, next_offset: int) -> Answer:
+    """The batch is not in the log, and was not appended: the log ends elsewhere than it expects (rule R23)."""
+    return Answer(
+        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        message=f"{verdict.reason}: the next offset is {next_offset}",
+        next_offset=next_offset,
+    )
+
+
+def conflict_by_header(told: Answer) -> Answer:
+    """The same for a client that numbers its batches itself: told 45, it would send them again and again."""
+    if told.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return told
+    return Answer(int(ErrorCode.POLICY_VIOLATION), message=told.message, next_offset=told.next_offset)
+
+
+def not_conditional(topic: str) -> Answer:
+    """The topic takes only batches that say at which offset they have to be (rule R23)."""
+    return Answer(
+        int(ErrorCode.POLICY_VIOLATION),
+        message=f"topic {topic[:_TOPIC_SHOWN]} takes conditional publishes only (topics.conditional), with the "
+        "expected offset as base sequence, or in the record header expected-offset",
+    )
+
+
+def not_served_conditionally(why: str) -> Answer:
+    """Conditional publish is not served here."""
+    return Answer(int(ErrorCode.INVALID_TOPIC_EXCEPTION), message=f"no conditional publish: {why}")
+
+
+def shard_fenced(expected_end: int, end_offset: int) -> Answer:
+    """Somebody else writes to the shard: nothing more is appended until an operator has looked (rule R23)."""
+    return Answer(
+        int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+        message=f"the partition is fenced: by what was published conditionally it ended at offset {expected_end}, and "
+        f"it was seen to end at {end_offset}: another writer is at work, or the log has lost records",
+    )
+
+
+def displaced(base_offset: int, expected_offset: int) -> Answer:
+    """It was appended, and lies at another offset than it was to (rule R23): neither a success nor absent."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"the batch is in the log at offset {base_offset}, and was to be at {expected_offset}: another writer "
+        "is at work, or the log has lost records; the partition is fenced",
     )
 
 
@@ -213,4 +262,6 @@ def reveals_state(error_code: int) -> bool:
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_RECORD,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...codecs.record_batch import BatchHeader
+from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
@@ -25,6 +26,8 @@ class Answer:
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIME
     message: str | None = None
+    next_offset: int = NO_OFFSET
+    """Where the log ends, if a batch was refused because it expects another offset (rule R23)."""
 
 
 class Connection(Protocol):
@@ -104,6 +107,8 @@ class Batch:
     """Where the first of these lies."""
     rest: deque[WrapperPlan] | None = None
     """What is left of it then, if it is converted already; the first one leaves next."""
+    expected_offset: int | None = None
+    """Where a batch that is published conditionally has to be, if that is known in full (rule R23)."""
     trace: Trace | None = None
     """The trace that begins with it, where spans are wanted and that was asked before its answer."""
 
@@ -156,7 +161,9 @@ class Batch:
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does something come before it on a connection where a request waits for it: to be sent again, or among
-        ``others``, which are not answered yet (rule R11)?"""
+        ``others``, which are not answered yet (rule R11)? Of no account where nobody has another epoch to begin."""
+        if is_conditional(key[0]):
+            return False
         connections = [waiter.connection for waiter in self.waiters if not waiter.is_gone]
         if any(connection.retry_notes.has_failed_before(key, self.identity) for connection in connections):
             return True

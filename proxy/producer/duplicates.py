@@ -190,7 +190,7 @@ async def _search_records(
     while True:
         search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
         search.whose = {content: [wanted] for content in looked_for}
-        result = await _run_to_end(search)
+        result = await run_to_end(search)
         if not isinstance(result, Searched):
             return result, []
         found = sum(piece.record_count for piece in covered(result.pieces, wanted))
@@ -200,7 +200,7 @@ async def _search_records(
         looked_for |= missing
 
 
-async def _run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
+async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
     """Search for as long as one try may take, and no longer: the retry comes again."""
     started = await Now()
     while True:

@@ -12,6 +12,7 @@ from functools import partial
 
 from ...state import store
 from ...state.commit import fresh, released
+from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, pack_named, unpack
 from ...state.names import is_named
@@ -53,6 +54,7 @@ class CachedEntry:
         self._producer_id = producer_id
         self.key = store.entry_key(life.cluster, producer_id, topic, partition)
         self.stored_version = NO_VERSION
+        self._is_conditional = is_conditional(producer_id)
         self.name = NameGuard(life, producer_id) if is_named(producer_id) else None
         self._known_era = -1
         self._written_at = float("-inf")
@@ -238,7 +240,7 @@ class CachedEntry:
                 entry = released(entry)
         if name is None:
             value, check = pack(entry), None
-            ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms
+            ttl_ms = 0 if entry.has_open_intent or self._is_conditional else self._life.expiry_ms  # R23: a fence stays
         else:  # R22: it does not expire, unless its name has another producer id
             value, check = pack_named(entry), name.check(entry) if is_reserve else None
             ttl_ms = 0 if is_reserve else store.KEEP_TTL
@@ -285,6 +287,8 @@ class CachedEntry:
         (model row d1). That is read anew each time, and after the entry: whatever emptied the store took both."""
         if self.entry is not None:
             return self.entry.generation != self._life.generation
+        if self._is_conditional:
+            return True  # R23: what the entry says is read from the end of the log
         block = await self._block()
         if isinstance(block, StoreAway):
             return block
@@ -332,7 +336,7 @@ class CachedEntry:
     @property
     def _may_have_expired(self) -> bool:
         """May the entry have expired? Not if this process wrote it so short a time ago that it cannot have."""
-        if self.name is not None and not self.name.is_over:
+        if self._is_conditional or (self.name is not None and not self.name.is_over):
             return False
         age_ms = (self._observers.time.now - self._written_at) * 1000
         expiry_ms = self._life.expiry_ms

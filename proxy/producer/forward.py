@@ -15,6 +15,7 @@ from ...codecs.error_codes import name_of
 from ...codecs.marker import Identity, anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
+from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
@@ -37,6 +38,7 @@ from ..partition_log.log_offsets import Later, Position, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
+from .conditional import tell_displaced
 from .grouping import (
     compressing_harder,
     halving,
@@ -207,9 +209,13 @@ class Forward:
                 self._look_back(piece, end_offset - 1)
         else:
             stream.held.forget()
+        is_displaced = stream.is_conditional and any(shift_of(one.base_sequence, one.base_offset) for one in window)
         is_untold = self._is_nameless or (done and done[0].stored_records)
-        if is_untold and stream.held.is_unwritten and stream.held.entry is not None:
+        if (is_untold or is_displaced) and stream.held.is_unwritten and stream.held.entry is not None:
             await stream.write(stream.held.entry)
+        if is_displaced:
+            tell_displaced(stream, done, window)
+            done = []
         measure = self._observers.measure
         for batch, in_log in zip(done, window, strict=False):
             stream.answer(batch, answers.appended(in_log.base_offset, time_ms), "appended")
@@ -292,6 +298,8 @@ class Forward:
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
+        if stream.is_conditional:
+            return False  # R23: as a whole and with its marker, or not at all
         if piece.identities[0].record_count == 1:
             return await self._without_marker(piece)
         halves = await in_steps(partial(halving, stream.target, piece), sender)
@@ -424,7 +432,10 @@ class Forward:
         remembered: whoever did not hear of it brings them again (rule R17)."""
         entry = self._stream.held.entry
         assert entry is not None
-        self._stream.held.hold(given_up(entry))
+        if self._stream.is_conditional:
+            self._stream.held.hold(unsure(entry))
+        else:
+            self._stream.held.hold(given_up(entry))
         self._answer_all(answers.undecidable(reason), "undecidable")
         return False
 

@@ -18,6 +18,7 @@ from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
 from ...state.commit import Stored
+from ...state.conditional import is_conditional
 from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ...state.sequence import advance, distance
 from ...values import value
@@ -27,6 +28,8 @@ from ..flow.wrapper import PendingWrapper, WrapperPlan
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
+EXPECTED_OFFSET_HEADER = "expected-offset"
+
 
 @dataclass(slots=True)
 class WrapperOptions:
@@ -35,6 +38,11 @@ class WrapperOptions:
 
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
     merges_producers: bool = False
+
+    @property
+    def conditional_policy(self) -> HeaderPolicy:
+        """The same for batches that are published conditionally: what says where they have to be is not stored."""
+        return self.policy.dropping_also(EXPECTED_OFFSET_HEADER)
 
 
 @value(frozen=True, slots=True)
@@ -46,6 +54,11 @@ class Target:
     hold_bytes: Count
     producer_id: int
     topic: str
+
+    @property
+    def keeps_whole(self) -> bool:
+        """Is a batch appended as a whole, in a wrapper of its producer alone, or not at all (rule R23)?"""
+        return is_conditional(self.producer_id)
 
 
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]]:
@@ -71,7 +84,7 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]
         if size_max is not None and len(piece.message_set) >= size_max and not piece.is_compressed:
             piece = yield from compressing_harder(target, piece)
         pieces = deque((piece,))
-    if size_max is not None and len(group) == 1:
+    if size_max is not None and len(group) == 1 and not target.keeps_whole:
         yield from _fitting(target, pieces, size_max)
     return pieces
 
@@ -95,6 +108,7 @@ def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, j
     for it, nor where no marker is stored to tell the producer of the records."""
     return (
         piece.wrapper.size_bytes < joined_max
+        and not target.keeps_whole
         and not piece.wrapper.compress_harder
         and target.topic not in target.topics.unmarked
         and not any(batch.is_alone or batch.is_apart for batch in group)
@@ -105,7 +119,7 @@ def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
     inner = yield from convert.converting(
         [batch.records for batch in group],
         [batch.header for batch in group],
-        policy=target.options.policy,
+        policy=target.options.conditional_policy if target.keeps_whole else target.options.policy,
         output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
     )
     if stored := group[0].stored_records:

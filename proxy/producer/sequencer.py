@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...codecs.convert import HeaderRefused
 from ...codecs.errors import WireError
 from ...state.commit import reserved
+from ...state.conditional import decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide
 from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
 from ...state.entry_states import EntryState
@@ -27,6 +28,7 @@ from ..flow.wrapper import WrapperPlan
 from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
+from .conditional import turn_away, turn_down
 from .context import Context
 from .duplicates import (
     answer_duplicate,
@@ -67,8 +69,9 @@ class Sequencer:
 
     def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
         self.stream = Stream(context, runner, producer_id, topic, partition)
-        outside, is_named = context.fast_path, self.stream.held.name is not None  # R22: flows compare the name
-        self._fast = None if outside is None or is_named else FastPath(self.stream, outside)
+        outside, stream = context.fast_path, self.stream
+        goes_slowly = stream.is_conditional or stream.held.name is not None  # R22, R23: flows compare what they need
+        self._fast = None if outside is None or goes_slowly else FastPath(stream, outside)
         self._runner = runner
         self._running = False
 
@@ -255,7 +258,9 @@ class Sequencer:
             elif stream.queue:
                 if self._starts_next():
                     return
-                if stream.life.hands_over:
+                if stream.life.hands_over and stream.is_conditional:
+                    turn_away(stream)
+                elif stream.life.hands_over:
                     await pass_on(stream)
                 else:
                     await self._work_on(stream.next_batch())
@@ -280,6 +285,8 @@ class Sequencer:
     async def _work_on(self, batch: Batch) -> None:
         stream = self.stream
         held = stream.held
+        if stream.is_conditional:
+            return await self._work_on_conditional(batch)
         any_start = held.is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
         if any_start is None:
             return await stream.read_again()
@@ -302,6 +309,18 @@ class Sequencer:
             stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
         elif await stream.confirm() and batch in stream.queue:
             await self._turn_down(batch, verdict, hidden)
+
+    async def _work_on_conditional(self, batch: Batch) -> None:
+        """Rule R23: it is appended where the log ends, or not at all."""
+        stream = self.stream
+        entry = stream.held.entry
+        assert entry is not None, "a shard is begun before its first batch"
+        verdict = decide_conditional(entry, batch.identity, batch.expected_offset)
+        if isinstance(verdict, Append):
+            await self._append(gather(batch, stream.queue))
+            return
+        if await stream.confirm() and batch in stream.queue:
+            await turn_down(stream, batch, verdict)
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
         """Does a batch that was seen to be stored up to its middle go on there?"""

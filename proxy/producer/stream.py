@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
@@ -80,6 +81,8 @@ class Stream:
         """The version with which another proxy was asked for its ownership last."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that came."""
+        self.is_conditional = is_conditional(producer_id)
+        """Do batches here say at which offset they have to be (rule R23)?"""
         self.known_by: int | None = None
         """The leader that is known to know the producer; None: it has to be asked (rule R21)."""
         self._runner = runner

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
+from ...state.conditional import unsure
 from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent, rest_of
 from ...state.entry import (
     NO_ANCHOR,
@@ -28,9 +29,10 @@ from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
-from ..partition_log.log_offsets import Later, Position
+from ..partition_log.log_offsets import Later, Position, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
+from .conditional import begin_shard, bound_of_shard, say_fenced
 from .duplicates import answer_duplicate, contents_of
 from .grouping import offset_of
 from .rebuild import LookedFor, Name, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
@@ -131,7 +133,10 @@ class Takeover:
             await stream.write(self._renewed(entry_now, NOBODY))
             return
         if isinstance(result, Undecidable):
-            await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
+            if stream.is_conditional:
+                await stream.write(unsure(entry_now))
+            else:
+                await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
             return
         if intent.is_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
             await stream.write(blurred(entry_now, entry_now.generation))
@@ -161,13 +166,16 @@ class Takeover:
         if dropped:
             stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, dropped)
         done = committed(entry, window, result.end_offset, result.anchor) if window else released(entry)
-        await stream.write(done)
+        if await stream.write(done) and stream.is_conditional:
+            say_fenced(stream, done)
 
     # ------------------------------------------------------------------ a suspect entry
     async def _answer_known(self, entry: Entry) -> bool:
         """A suspect entry may lack something, but what it has is true: batches that it knows are answered first (rule
         R9). The log is read for the others, when they come. False: there were none."""
         stream = self._stream
+        if stream.is_conditional:
+            return False  # another writer's batch has the same numbers (R23)
         was_any = False
         for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
@@ -187,12 +195,18 @@ class Takeover:
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
+        if stream.is_conditional:
+            found = await bound_of_shard(stream, entry)
+            if isinstance(found, Later):
+                await stream.park()
+                return
+            bound = found
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
-        if (left := stream.held.given_up) is not None:
+        if (left := stream.held.given_up) is not None and not stream.is_conditional:
             self._given_up = replace(left, owner=NOBODY)
         # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
-        is_open = entry.intent is not None and not entry.intent.is_given_up
+        is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
         claim = Intent(
             self._life.incarnation,
@@ -208,9 +222,12 @@ class Takeover:
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
         await self._look_for(1)
-        self._checkpoint = await self._checkpoint_above(bound)
+        if not stream.is_conditional:
+            self._checkpoint = await self._checkpoint_above(bound)
         result = await self._search(claim, self._whose)
-        while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
+        while (
+            not stream.is_conditional and isinstance(result, Searched) and result.is_cut and await self._look_for(None)
+        ):
             result = await self._search(claim, self._whose)
         entry_now = stream.held.entry
         if self._era != self._life.era or entry_now is None:
@@ -218,7 +235,7 @@ class Takeover:
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
         elif isinstance(result, Undecidable):
-            await stream.write(blurred(entry_now, self._life.generation))
+            await self._end_undecided(entry_now)
         else:  # the next proxy to which the client comes tries again (rule R17)
             await stream.write(self._renewed(entry_now, NOBODY))
 
@@ -229,6 +246,8 @@ class Takeover:
 
         As a producer's records lie in order, nothing that follows a missing one is there. What comes later than the
         rebuild is looked for then (``sequencer.py``)."""
+        if self._stream.is_conditional:
+            return False  # what waits is looked for at its own offset (R23)
         entry = self._stream.held.entry
         new = [
             (name, batch)
@@ -249,7 +268,22 @@ class Takeover:
         checkpoint = self._bounds.checkpoints.before_horizon((stream.topic, stream.partition), asked_at)
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
+    async def _end_undecided(self, entry: Entry) -> None:
+        """The log does not tell all of a suspect producer. Of a shard its end says all that matters (rule R23)."""
+        stream = self._stream
+        if not stream.is_conditional:
+            await stream.write(blurred(entry, self._life.generation))
+            return
+        end = await current_end(stream.topic, stream.partition, self._settle_on)
+        if isinstance(end, Later):
+            await stream.write(self._renewed(entry, NOBODY))
+        else:
+            await begin_shard(stream, entry, end[1], ())
+
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
+        if self._stream.is_conditional:
+            await begin_shard(self._stream, entry, self._searched_to, result.pieces)
+            return
         is_since_checkpoint = self._checkpoint is not None
         done = completed(entry, result, self._life.generation, self._given_up, is_since_checkpoint=is_since_checkpoint)
         if not await self._stream.write(done):

@@ -34,6 +34,7 @@ from ...codecs.record_batch import (
 )
 from ...reactor import Buffer
 from ...state.decide import BatchIdentity
+from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
 from ..admission.memory_budget import Held, MemoryBudget
 from ..producer import answers
@@ -284,6 +285,7 @@ class FastProduce:
             or attributes & _NOT_SERVED_FLAGS
             or attributes & CODEC_MASK >= Codec.ZSTD
             or producer_id < 0
+            or producer_id == CONDITIONAL_ID  # R23
             or epoch < 0
             or sequence < 0
         ):

@@ -31,7 +31,10 @@ from ...codecs.record_batch import (
 )
 from ...codecs.steps import Steps, at_once
 from ...reactor import Reactor
-from ...state.decide import BatchIdentity
+from ...state.conditional import CONDITIONAL_EPOCH, sequence_of
+from ...state.decide import BatchIdentity, Fenced
+from ...state.entry import NO_PRINCIPAL
+from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
 from ..admission.memory_budget import Held, MemoryBudget
 from ..events import ClientRefused
@@ -39,6 +42,7 @@ from ..flow.effects import Way
 from ..producer import answers
 from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import RetryNotes
+from .conditional_topics import ConditionalTopics, reading_expected_offset
 
 if TYPE_CHECKING:
     from ..producer.sequencer import Sequencer
@@ -62,6 +66,9 @@ class Outside(Protocol):
 
     @property
     def memory(self) -> MemoryBudget: ...
+
+    @property
+    def conditional_topics(self) -> ConditionalTopics: ...
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
 
@@ -136,7 +143,7 @@ class Part:
     It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
     the two would keep the bytes of every request until the collector comes by."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done")
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done", "numbers_itself")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
@@ -146,6 +153,8 @@ class Part:
         self._identity: BatchIdentity | None = None
         self._request = 0
         self.is_done = False
+        self.numbers_itself = False
+        """Is it published conditionally by a client whose sequences are its own, and no offsets (rule R23)?"""
 
     @property
     def is_named(self) -> bool:
@@ -174,6 +183,8 @@ class Part:
         call, self._call = self._call, None
         if call is not None:
             self.is_done = True
+            if self.numbers_itself:
+                answer = answers.conflict_by_header(answer)
             self.note(answer.error_code)
             call.part_answered(self._index, self, answer)
 
@@ -263,8 +274,8 @@ class ProduceCall:
                 self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
             elif item.topic in self.denied:
                 self._deny(part, item)
-            else:
-                self._start_part(item, part, timeout_ms, now, plain, missing)
+            elif (header := self._start_part(item, part, timeout_ms, now, plain, missing)) is not None:
+                yield from self._start_expected(item, part, header, timeout_ms, now, missing)
             if not index % _STEP_PARTITIONS:
                 yield
         for topic, routed in missing.items():
@@ -293,21 +304,31 @@ class ProduceCall:
         now: float,
         plain: list[PlainPart],
         missing: Missing,
-    ) -> None:
-        """``plain``, ``missing``: take what goes another way, and what is to be looked for."""
+    ) -> BatchHeader | None:
+        """``plain``, ``missing``: take what goes another way, and what is to be looked for. A header is returned of a
+        batch whose records are to say at which offset it has to be; nothing has happened to it yet."""
         records = item.records
+        is_conditional = self.outside.conditional_topics.has(item.topic)
         if self.request.transactional_id is not None:
             self._refuse(part, item, answers.transactional())
-            return
+            return None
         if records is None or not len(records):
             self._refuse(part, item, answers.invalid("the record set is null or empty", self._version))
-            return
+            return None
         try:
             if self._version < _MAGIC_2_SINCE and magic_of(records) < 2:
-                plain.append((item, part.answer))
-                return
+                if is_conditional:
+                    self._refuse(part, item, answers.not_conditional(item.topic))
+                else:
+                    plain.append((item, part.answer))
+                return None
             header = parse_single_batch(records)
             refusal = self._judge(header)
+            if refusal is None and is_conditional and header.producer_id != CONDITIONAL_ID:
+                verify_crc(records, header)
+                return header
+            if refusal is None and header.producer_id == CONDITIONAL_ID:
+                refusal = _judge_conditional(header, is_conditional)
             if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 1):
                 refusal = answers.invalid_acks(self.request.acks)
             if refusal is None and header.producer_id >= 0:
@@ -323,15 +344,49 @@ class ProduceCall:
             self._refuse(part, item, refusal)
         elif header.producer_id < 0:
             plain.append((item, part.answer))
-        elif self.outside.is_draining:
-            part.answer(answers.held_back("the proxy is shutting down"))
         else:
-            batch = Batch(identity, records, header, timeout_ms, now, [part], self.client.principal)
-            if self.held is not None:
-                self.held.grow(limits.BATCH_OBJECTS_BYTES)
-            batch.held = self.held
-            batch.ahead = Held(self.outside.memory.hold_bytes, wrapper_bytes(header, len(records)))
-            self._route(item.topic, item.partition, header.producer_id, part, batch, missing)
+            # R23: a shard belongs to all who may write to its topic.
+            principal = NO_PRINCIPAL if header.producer_id == CONDITIONAL_ID else self.client.principal
+            self._send_on(item, part, Batch(identity, records, header, timeout_ms, now, [part], principal), missing)
+        return None
+
+    def _start_expected(
+        self, item: PartitionRecords, part: Part, header: BatchHeader, timeout_ms: int, now: float, missing: Missing
+    ) -> Steps[None]:
+        """Rule R23: start a batch of a client that numbers its batches itself, for a conditional topic: its records say
+        at which offset they have to be."""
+        records = item.records
+        assert records is not None
+        try:
+            offset = yield from reading_expected_offset(records, header)
+        except WireError as error:
+            self._refuse(part, item, answers.invalid(str(error), self._version))
+            return
+        if offset is None:
+            self._refuse(part, item, answers.not_conditional(item.topic))
+            return
+        if self.request.acks not in (-1, 1):
+            self._refuse(part, item, answers.invalid_acks(self.request.acks))
+            return
+        header = header._replace(
+            producer_id=CONDITIONAL_ID, producer_epoch=CONDITIONAL_EPOCH, base_sequence=sequence_of(offset)
+        )
+        identity = part.names(item.topic, item.partition, header)
+        part.numbers_itself = True
+        self._is_named = self.client.is_idempotent = True
+        batch = Batch(identity, records, header, timeout_ms, now, [part], NO_PRINCIPAL)
+        batch.expected_offset = offset
+        self._send_on(item, part, batch, missing)
+
+    def _send_on(self, item: PartitionRecords, part: Part, batch: Batch, missing: Missing) -> None:
+        if self.outside.is_draining:
+            part.answer(answers.held_back("the proxy is shutting down"))
+            return
+        if self.held is not None:
+            self.held.grow(limits.BATCH_OBJECTS_BYTES)
+        batch.held = self.held
+        batch.ahead = Held(self.outside.memory.hold_bytes, wrapper_bytes(batch.header, len(batch.records)))
+        self._route(item.topic, item.partition, batch.header.producer_id, part, batch, missing)
 
     def _deny(self, part: Part, item: PartitionRecords) -> None:
         """Refuse a batch for a topic that is closed to the client. One that may come again, and comes before others, is
@@ -429,7 +484,7 @@ class ProduceCall:
                         answer.error_code,
                         answer.base_offset,
                         answer.log_append_time_ms,
-                        0 if answer.error_code == 0 else -1,
+                        0 if answer.error_code == 0 else answer.next_offset,
                         answer.message,
                     )
                     for item, answer in zip(self.request.partitions, self._answers, strict=True)
@@ -437,6 +492,15 @@ class ProduceCall:
                 ],
             )
         )
+
+
+def _judge_conditional(header: BatchHeader, is_conditional: bool) -> Answer | None:
+    """Return the refusal of a batch with the producer id of conditional publish."""
+    if not is_conditional:
+        return answers.not_served_conditionally("this topic is not among topics.conditional")
+    if header.producer_epoch != CONDITIONAL_EPOCH:
+        return answers.fenced(Fenced(CONDITIONAL_EPOCH))
+    return None
 
 
 def wrapper_bytes(header: BatchHeader, size: int) -> int:

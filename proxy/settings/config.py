@@ -82,6 +82,7 @@ class Settings:
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     named_producers: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
+    conditional_topics: tuple[str, ...] = ()
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     topics: TopicDefaults = TopicDefaults()
     limits: Caps = Caps()

@@ -194,16 +194,20 @@ class ProducersSection(Section):
 
 class TopicsSection(Section):
     """What a topic gets that is created without a number (`-1`, CreateTopics 4): brokers before 2.4 cannot be asked to
-    choose. Best what the brokers have in `num.partitions` and `default.replication.factor`. Can be reloaded."""
+    choose. Best what the brokers have in `num.partitions` and `default.replication.factor`. Can be reloaded, but for
+    `conditional`."""
 
     default_partitions: Annotated[int, Field(ge=1, le=limits.NEW_TOPIC_PARTITIONS_MAX)] = 1
     """Partitions of such a topic."""
     default_replication_factor: Annotated[int, Field(ge=1, le=32767)] = 1
     """Replicas of each of its partitions."""
+    conditional: TextList[str] = Field(default=[])
+    """Topics that take only batches which say at which offset they have to be; * stands for any text. All proxies of a
+    cluster name need the same list. Not reloaded."""
 
     def to_settings(self) -> TopicDefaults:
         """Return plain data."""
-        return TopicDefaults(**self.model_dump())
+        return TopicDefaults(**self.model_dump(exclude={"conditional"}))
 
 
 class LimitsSection(Section):
@@ -279,6 +283,15 @@ def _is_apart(admin: AdminSection | None, info: ValidationInfo) -> AdminSection 
     return admin
 
 
+def _are_served(topics: TopicsSection, info: ValidationInfo) -> TopicsSection:
+    upstream = info.data.get("upstream")
+    if topics.conditional and upstream is not None and upstream.idempotence == "native":
+        raise ValueError(
+            "conditional: brokers that give idempotence themselves append such batches wherever a log ends"
+        )
+    return topics
+
+
 Listeners = Annotated[
     list[ListenerSection],
     Field(min_length=1),
@@ -315,7 +328,7 @@ class Configuration(BaseSettings):
     cluster_name: ClusterName = DEFAULT_CLUSTER
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
-    topics: TopicsSection = TopicsSection()
+    topics: Annotated[TopicsSection, AfterValidator(_are_served)] = TopicsSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
@@ -344,6 +357,7 @@ class Configuration(BaseSettings):
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
             named_producers=tuple(self.producers.named),
             dropped_headers=tuple(self.producers.dropped_headers),
+            conditional_topics=tuple(self.topics.conditional),
             topics=self.topics.to_settings(),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,

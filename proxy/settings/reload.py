@@ -23,6 +23,7 @@ _NAMES: Mapping[str, str] = {
     "client_retry_seconds_max": "producers.client_retry_seconds_max",
     "named_producers": "producers.named",
     "dropped_headers": "producers.dropped_headers",
+    "conditional_topics": "topics.conditional",
     "admin": "admin.bind",
     "log_level": "log.level",
     "log_format": "log.format",
@@ -47,6 +48,8 @@ _RELOADED = (
     "producers.named",
     "log.",
 )
+_NOT_RELOADED = ("topics.conditional",)
+"""What writes to a topic is not to change its kind under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs. No value is shown: there are passwords among them."""
     found = (_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, ""))
     names = list(dict.fromkeys(_OF_REDIS.get(name, name) for name in found))
-    taken = tuple(name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
+    reloaded = (name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
+    taken = tuple(name for name in reloaded if name not in _NOT_RELOADED)
     return Changes(taken, tuple(name for name in names if name not in taken))
 
 

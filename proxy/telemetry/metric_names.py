@@ -172,6 +172,13 @@ DUPLICATES_FOUND: Final = Metric(
     "{batch}",
     "Batches that are in the log twice. Has to stay 0; the log of the proxy says where.",
 )
+SHARDS_FENCED: Final = Metric(
+    "shards.fenced",
+    "counter",
+    "{partition}",
+    "Times that the log of a conditional partition was seen to have what nobody published conditionally, or to have "
+    "lost records. The partition is fenced.",
+)
 TOPICS_WITHOUT_MARKERS: Final = Metric(
     "topics.without_markers",
     "counter",

@@ -25,6 +25,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.Reforwarded: names.REFORWARDS,
     events.AppendAfterDeadline: names.APPENDS_AFTER_DEADLINE,
     events.DuplicateFound: names.DUPLICATES_FOUND,
+    events.ShardFenced: names.SHARDS_FENCED,
     events.MarkerLost: names.TOPICS_WITHOUT_MARKERS,
     events.NoRoomForMarker: names.RECORDS_WITHOUT_MARKERS,
     events.TakenOver: names.INTENTS_TAKEN_OVER,

@@ -16,6 +16,7 @@ from ...codecs.error_codes import name_of
 from ...reactor import Address
 from ...state import store
 from ...state.entry import NO_OFFSET
+from ...state.producer_ids import CONDITIONAL_ID
 from .. import events, limits
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
@@ -352,6 +353,29 @@ def _instance_began(telemetry: Telemetry, event: events.InstanceBegan) -> None:
         telemetry.log(logging.INFO, f"{text}; fenced: producer id %d, epoch %d", *now, *event.before)
 
 
+def _shard_fenced(telemetry: Telemetry, event: events.ShardFenced) -> None:
+    telemetry.log(
+        logging.ERROR,
+        "%s-%d is fenced: by what was published conditionally it ended at offset %d, and it was seen to end at %d. "
+        "Somebody writes to it past the rules, or the log has lost records. Nothing more is appended there. Find the "
+        "writer, then run: idemproxy forget producer %d --topic %s --partition %d",
+        event.topic,
+        event.partition,
+        event.expected_end,
+        event.end_offset,
+        CONDITIONAL_ID,
+        event.topic,
+        event.partition,
+    )
+
+
+def _shard_began(telemetry: Telemetry, event: events.ShardBegan) -> None:
+    if telemetry.may_write("conditional partitions"):
+        telemetry.log(
+            logging.INFO, "%s-%d: the next offset is %d, by its log", event.topic, event.partition, event.next_offset
+        )
+
+
 def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
     if telemetry.may_write("refused from clients"):
         telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what, about=event)
@@ -408,6 +432,8 @@ _HANDLERS: dict[type, Any] = {
     events.DoubtResolved: _doubt_resolved,
     events.GenerationChanged: _generation,
     events.InstanceBegan: _instance_began,
+    events.ShardFenced: _shard_fenced,
+    events.ShardBegan: _shard_began,
     events.MarkerLost: _marker_lost,
     events.NoRoomForMarker: _no_room_for_marker,
     events.AppendAfterDeadline: _late_write,

@@ -48,6 +48,7 @@ from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
+from idemproxy.proxy.session.conditional_topics import reading_expected_offset
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
@@ -203,6 +204,8 @@ def _records(records: memoryview) -> None:
             if sum(len(piece.message_set) for piece in pieces) != len(inner.message_set):
                 raise Broken("the halves of a batch are not all of it")
     at_once(digesting_batch(records, header, OUTPUT_BYTES_MAX))
+    with suppress(WireError):
+        at_once(reading_expected_offset(records, header))
 
 
 def compressed(data: bytes) -> None:

@@ -8,7 +8,7 @@ unfinished, and how an expired producer begins (R11, order.py); s batches in par
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-ownership.py, ownership_handover.py); S1 and on names (R22, names.py).
+ownership.py, ownership_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -57,6 +57,7 @@ RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='
 
 OVER = dict(upgrades=True)                                        # a model of its own
 
+SHARD = dict(conditional=True)                                    # a model of its own
 ROWS = [
  ('g10', "merge, R17 of the wrapper: one part's client is enough", 'I1', 1, dict(RESEND, reconnect=1, client_there='wrapper')),
  ('g11', 'merge, R17 of each part', 'holds', 0, dict(RESEND, reconnect=1, broken=1)),
@@ -501,4 +502,27 @@ ROWS = [
  ('P11', 'bulk writer: what it writes stays suspect', 'holds', 1, dict(BULK, confirmed=False)),
  ('P12', 'same as P8, progress', 'holds', 1, dict(BULK, **L)),
  ('P13', 'bulk writer: a lower sequence is not written where the log has lost its end', 'holds', 1, dict(BULK, cut=1, reconnect=1)),
+ ('O1', 'conditional: an entry that is lost begins with sequence 0, as for any producer', 'T', 1, dict(SHARD, writers=1, start=1, begin='zero', **L)),
+ ('O2', 'it begins with any sequence, as after its state expired: a late batch is appended', 'T', 1, dict(SHARD, start=1, flush=1, sleeps=True, begin='any', **L)),
+ ('O3', 'it begins at the end of the log, while something is on its way', 'D', 1, dict(SHARD, flush=1, begin='once')),
+ ('O4', 'what has the numbers of the batch that lies there is that batch', 'S', 1, dict(SHARD, same='numbers')),
+ ('O5', 'the offset that the broker says is not compared', 'S', 1, dict(SHARD, foreign=1, place='trusted')),
+ ('O6', 'producers that are not conditional are let in', 'T', 1, dict(SHARD, plain=1, others='let in', **L)),
+ ('O7', 'a writer raises the epoch, and begins at sequence 0', 'T', 1, dict(SHARD, epochs='raised', **L)),
+ ('O8', 'each writer has its own producer id', 'V', 1, dict(SHARD, records=2, ids='each')),
+ ('O9', 'sequences are compared as plain numbers', 'C', 1, dict(SHARD, start=3, modulus=4, order='plain', resend=1)),
+ ('O10', 'a conflict is told by what was read', 'T', 1, dict(SHARD, resend=1, confirmed_by='read', ahead='told', **L)),
+ ('O11', 'who expects an offset behind a foreign record is told of a conflict, for ever', 'T', 1, dict(SHARD, foreign=1, ahead='told', **L)),
+ ('O12', 'LIMIT: a writer that is as many records behind as there are sequences', 'S', 1, dict(SHARD, start=1, records=2, modulus=2, sleeps=True)),
+ ('O13', 'same, the whole offset is compared', 'holds', 1, dict(SHARD, start=1, records=2, modulus=2, sleeps=True, full=True)),
+ ('O14', 'LIMIT: told of a gap, and a copy of the request is left at another proxy', 'C', 1, dict(SHARD, sleeps=True, start=1, records=1, resend=1, copies=True, truncate=1)),
+ ('O15', 'R23', 'holds', 1, dict(SHARD, crash=1, resend=1)),
+ ('O16', 'same, somebody writes past the proxies, lost answers', 'holds', 1, dict(SHARD, lost=1, foreign=1)),
+ ('O17', 'same, Redis loses its last write', 'holds', 1, dict(SHARD, loss=1, foreign=1)),
+ ('O18', 'same, Redis loses all', 'holds', 1, dict(SHARD, flush=1, crash=1)),
+ ('O19', 'same, the log loses its last record', 'holds', 1, dict(SHARD, truncate=1, lost=1)),
+ ('O20', 'same, sequences wrap', 'holds', 1, dict(SHARD, start=7, resend=1)),
+ ('O21', 'same, progress', 'holds', 1, dict(SHARD, crash=1, lost=1, **L)),
+ ('O22', 'same, losses and foreign records, progress', 'holds', 1, dict(SHARD, loss=1, foreign=1, **L)),
+ ('O23', 'same, three writers', 'holds', 0, dict(SHARD, writers=3, resend=1)),
 ]

@@ -36,7 +36,7 @@ ANSWERS = (
         "ends_and_goes_on_taking",
         "R15: SIGTERM: nothing new is accepted",
         _SCENES + "test_a_proxy_that_is_ending_takes_nothing_new",
-        ("proxy.session.produce", "        elif self.outside.is_draining:\n", "        elif False:\n"),
+        ("proxy.session.produce", "        if self.outside.is_draining:\n", "        if False:\n"),
     ),
     mutant(
         "no_answer_no_client",

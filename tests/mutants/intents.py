@@ -86,7 +86,7 @@ INTENTS = (
         "intent_expires",
         "R2: an entry with an open intent has no time to live",
         _SCENES + "test_an_entry_with_an_open_intent_does_not_expire",
-        ("proxy.producer.entry_cache", "        ttl_ms = 0 if entry.has_open_intent else ", "        ttl_ms = "),
+        ("proxy.producer.entry_cache", "        ttl_ms = 0 if entry.has_open_intent or ", "        ttl_ms = 0 if "),
     ),
     mutant(
         "swap_without_comparing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.answers import ANSWERS
 from mutants.bounds import BOUNDS
+from mutants.conditional import CONDITIONAL
 from mutants.expired import EXPIRED
 from mutants.fast import FAST
 from mutants.hand_over import HAND_OVER
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *FAST,
             *OWNED,
             *HAND_OVER,
+            *CONDITIONAL,
         ),
         key=lambda mutant: mutant.number,
     )

@@ -179,6 +179,7 @@
 {{- $_ := set $config "producers" $producers -}}
 {{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
+{{- with $values.topics.conditional -}}{{- $_ := set $topics "conditional" . -}}{{- end -}}
 {{- $_ := set $config "topics" $topics -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}

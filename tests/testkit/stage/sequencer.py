@@ -84,6 +84,7 @@ class Request:
         self.connection = client
         self.answers: list[Answer] = []
         self._identity = identity
+        self.producer_id = PRODUCER_ID
         self._number = client.retry_notes.request_number()
 
     @property
@@ -101,7 +102,7 @@ class Request:
         if not self.answers:
             self.answers.append(answer)
             retriable = answer.error_code in (2, 3, 6, 7, 19)
-            key = (PRODUCER_ID, TOPIC, PARTITION)
+            key = (self.producer_id, TOPIC, PARTITION)
             self.connection.retry_notes.note(key, self._identity, answer.error_code, retriable, self._number)
 
     def leave(self) -> None:
@@ -124,10 +125,11 @@ def batch_of(
     headers: Sequence[Any] = (),
     codec: Codec = Codec.NONE,
     timestamp: int = 1_700_000_000_000,
+    producer_id: int = PRODUCER_ID,
 ) -> memoryview:
     """One record batch with these values."""
     records = [Record(index, timestamp, None, value, tuple(headers)) for index, value in enumerate(values)]
-    whose = {"producer_id": PRODUCER_ID, "producer_epoch": epoch, "base_sequence": sequence}
+    whose = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     return memoryview(encode_batch(records, **whose, codec=codec))
 
 
@@ -250,6 +252,7 @@ class Stage:
         has_fast_path: bool = False,
         answers_later: bool = False,
         owns: bool = False,
+        producer_id: int = PRODUCER_ID,
     ) -> None:
         """``topic_codec``: the topic's compression.type; None: that of the producer. ``answers_later``: swaps and
         appends are carried out at once and answered in a later step, so that what is sent together meets. ``owns``: the
@@ -258,6 +261,8 @@ class Stage:
         self._answers_later = answers_later
         self.is_sending = False
         """A client is just sending a batch."""
+        self._producer_id = producer_id
+        self.key = entry_key(CLUSTER, producer_id, TOPIC, PARTITION)
         self.topic_codec = topic_codec
         self.fast_path = StagedOutside(self) if has_fast_path else None
         self.now = START_SECONDS
@@ -301,7 +306,7 @@ class Stage:
 
     def new_sequencer(self) -> Sequencer:
         self.runner = FlowRunner(self._handlers())
-        return Sequencer(self.context, self.runner, PRODUCER_ID, TOPIC, PARTITION)
+        return Sequencer(self.context, self.runner, self._producer_id, TOPIC, PARTITION)
 
     @property
     def stream(self) -> Stream:
@@ -326,11 +331,13 @@ class Stage:
     # ------------------------------------------------------------------ what a test does
     def send(self, client: Client, sequence: int, *values: bytes, epoch: int = 0, **more: Any) -> Request:
         """One batch of a client; by default one record of its own."""
-        records = batch_of(values or (b"value %d" % sequence,), sequence, epoch, **more)
+        made = values or (b"value %d" % sequence,)
+        records = batch_of(made, sequence, epoch, producer_id=self._producer_id, **more)
         header = parse_single_batch(records)
         identity = BatchIdentity(epoch, sequence, header.record_count)
         request = Request(client, identity)
         self.is_sending = True
+        request.producer_id = self._producer_id
         self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
         self.is_sending = False
         return request
@@ -348,10 +355,10 @@ class Stage:
 
     def entry(self) -> Entry:
         """What is stored."""
-        return unpack(self.values[KEY])
+        return unpack(self.values[self.key])
 
     def put(self, entry: Entry) -> None:
-        self.values[KEY] = pack(entry)
+        self.values[self.key] = pack(entry)
 
     def stored_values(self) -> list[bytes | None]:
         """Every record of the log, in order."""

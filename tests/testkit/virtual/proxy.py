@@ -48,6 +48,8 @@ class _InOrder(dict[Any, None]):
 class VirtualProxy:
     """One proxy over all its lives."""
 
+    _is_conditional = False
+
     def __init__(
         self,
         network: Network,
@@ -188,6 +190,8 @@ class VirtualProxy:
             engine.context.observers.begin_trace = self._begin_trace
         if self._has_names:
             engine.names.set_patterns(("client-*",))
+        if self._is_conditional:
+            engine.conditional_topics = type(engine.conditional_topics)(("*",))
         if self._expiry_seconds is not None:
             engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
         if self._horizon_seconds is not None:
@@ -196,6 +200,11 @@ class VirtualProxy:
             engine.context.bounds.checkpoints.unpack(self.checkpoints, host.now(), self._wall_ms())
         engine.sessions = _InOrder()
         return engine
+
+    def be_conditional(self) -> None:
+        """From here on, and in all later lives, all topics take conditional publishes only."""
+        self._is_conditional = True
+        self.engine.conditional_topics = type(self.engine.conditional_topics)(("*",))
 
     def _begin_trace(self, _topic: str) -> Any:
         """As proxy/telemetry/spans.py does with a sampler."""

@@ -58,6 +58,8 @@ class WorldSettings:
     """How fast the wall clocks go by which producer ids get old."""
     has_names: bool = False
     """Client ids are names of producers."""
+    is_conditional: bool = False
+    """The topic takes conditional publishes only."""
     late_share: float = 0.0
     """Of batches that are converted in a later pass, as where much is to be done."""
     fast_share: float = 0.0
@@ -110,6 +112,8 @@ class World:
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
+        for proxy in self.proxies if settings.is_conditional else ():
+            proxy.be_conditional()
         addresses = [address for proxy in self.proxies for address in proxy.addresses]
         make_client = PassThroughClient if settings.has_pass_through else VirtualClient
         self.clients = [

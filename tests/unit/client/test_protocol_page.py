@@ -7,12 +7,13 @@ import pytest
 
 from idemproxy.client import limits
 from idemproxy.client.cluster import METADATA, metadata_fields
+from idemproxy.client.errors import Conflict
 from idemproxy.client.flows import INIT_PRODUCER_ID, init_producer_id
 from idemproxy.client.leader_session import LeaderSession
 from idemproxy.client.link import Link
 from idemproxy.client.producer_core import ProducerCore, Timing
 from idemproxy.client.reactions import REACTIONS, Meaning
-from idemproxy.client.records import Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.framing import frame
@@ -100,6 +101,25 @@ def test_the_answers_are_read_by_the_client() -> None:
         link.received(frame(number.to_bytes(4, "big")))
     (outcome,) = session.received(shown("Response: Produce 3"), 0.0)
     assert outcome.result == Receipt("orders", 0, 5, 2, 1234)
+
+
+def test_a_conditional_batch_is_numbered_and_its_conflict_is_read() -> None:
+    core = ProducerCore(CONDITIONAL, {}, Timing())
+    link = ready_link({0: (3, 5)}, client_id="example")
+    for _ in range(3):
+        link.request(METADATA, 4)
+    core.learned(["orders"], cluster_with_leader(PLACE), 0.0)
+    core.submit(PLACE, BATCH, 0.0, None, 2**31 + 1234)
+    core.learned(["orders"], cluster_with_leader(PLACE), 0.0)
+    session = LeaderSession(core, 0, link)
+    request = session.next_frame(0.0)
+    assert request is not None
+    assert shown("Bytes: conditional batch") in request
+    for number in (2, 3, 4):
+        link.received(frame(number.to_bytes(4, "big")))
+    (outcome,) = session.received(shown("Response: Produce 5"), 0.0)
+    assert isinstance(outcome.result, Conflict)
+    assert (outcome.result.next_offset, outcome.result.in_log) == (1240, False)
 
 
 def test_every_code_is_in_the_table_with_what_the_client_does() -> None:

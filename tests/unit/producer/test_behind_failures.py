@@ -12,6 +12,7 @@ from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
+from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.produce import Part, ProduceCall, Sweepable
 from idemproxy.proxy.settings.config import Caps
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
@@ -184,6 +185,7 @@ class LookedFor:
     """What is around a request whose topic has to be looked for: a stage, and brokers that take their time."""
 
     is_draining = False
+    conditional_topics = ConditionalTopics()
     reactor: Any = None
     """Of no use: nothing takes several steps here."""
 

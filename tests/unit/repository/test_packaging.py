@@ -166,6 +166,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "mutants",
         "spark-sink",
         "mirror",
+        "kv-store",
     }
     for_one_part = {
         "cluster",

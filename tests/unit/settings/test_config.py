@@ -390,6 +390,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         merge_producers=True,
         owns_producers=True,
         topics=TopicDefaults(12, 3),
+        conditional_topics=("wal-*",),
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
@@ -409,6 +410,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "redis.url",
         "producers.merge",
         "producers.ownership",
+        "topics.conditional",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
@@ -435,3 +437,11 @@ def test_what_the_image_says_is_a_default_below_everything_else(
     own = load(path, UPSTREAM)
     assert (own.listeners[0].port, own.admin) == (5000, ("127.0.0.1", 6000))
     assert load(None, UPSTREAM | {"listen": "127.0.0.1:7000"}).listeners[0].host == "127.0.0.1"
+
+
+def test_brokers_that_give_idempotence_themselves_have_no_conditional_topics(tmp_path: Path) -> None:
+    topics = "topics: {conditional: ['wal-*', ledger]}\n"
+    allowed = load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{topics}"), {})
+    assert allowed.conditional_topics == ("wal-*", "ledger")
+    (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{topics}"), {})
+    assert "append such batches wherever a log ends" in problem

@@ -1,0 +1,173 @@
+"""A replicated key-value store whose write-ahead log is a partition: shards with leaders and followers, and no other
+coordination.
+
+Promises: linearizable puts, gets and compare-and-swaps, with any number of nodes that take themselves for the leader,
+and nodes, proxies and brokers that are killed at any moment. Each operation, a get too, is a record that is published
+conditionally: it is appended where this node has read the log to, or not at all. So whoever succeeds has seen all that
+came before, and the log's order is the order of the operations.
+Does not promise: an answer in time when a node dies (the client does not know then whether its operation took place);
+snapshots (a node reads the log from its start).
+Stands on docs/CONDITIONAL.md; the topic has to be among ``topics.conditional`` of the proxies.
+
+    python kv_store.py one proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7001      # a node, with all 4 shards
+    python kv_store.py two proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7002      # another one
+    echo '{"op": "put", "key": "a", "value": "1"}' | nc 127.0.0.1 7001            # it leads the shard from now on
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socketserver
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from idemproxy.client import CONDITIONAL, Client, ClientError, Conflict, NotDelivered, Record, Undecided, finish
+
+Operation = dict[str, Any]
+"""op (put, get or cas), key, value, expected; lead: this node is to lead the shard."""
+Answer = dict[str, Any]
+"""done, and result: the value that the key had; or leader: who leads; or error: it was not done, and why."""
+DELIVERY_SECONDS_MAX = 5.0
+TRIES_MAX = 20
+
+
+class Shard:
+    """One partition as one node has read it: the store, and who leads."""
+
+    def __init__(self, node: str, client: Client, topic: str, partition: int) -> None:
+        self.place = topic, partition
+        self._node = node
+        self._client = client
+        self._producer = client.producer(CONDITIONAL, delivery_seconds_max=DELIVERY_SECONDS_MAX)
+        self._work = threading.Lock()
+        self._read = threading.Condition()
+        self._store: dict[str, str] = {}
+        self._leader: str | None = None
+        self._next_offset = 0
+        self._awaited = -1
+        self._answer: Answer = {}
+        """To the operation that this node has appended at ``_awaited``."""
+
+    # ------------------------------------------------------------------ a follower
+    def follow(self) -> None:
+        """Read on for ever. The leader does it too: another one may have begun."""
+        with self._client.reader(*self.place, self._next_offset) as reader:
+            while True:
+                records = reader.read()
+                with self._read:
+                    for record in records:
+                        if record.offset >= self._next_offset:
+                            self._apply(record.offset, json.loads(record.value or b"{}"))
+
+    def _apply(self, offset: int, entry: Operation) -> None:
+        """The next record of the log. One that lies elsewhere than it was to is no part of it."""
+        self._next_offset = offset + 1
+        self._read.notify_all()
+        if entry.get("at") != offset:
+            return
+        self._leader = entry["node"]
+        now = self._store.get(entry["key"])
+        done = entry["op"] != "cas" or now == entry["expected"]
+        if done and entry["op"] != "get":
+            self._store[entry["key"]] = entry["value"]
+        if offset == self._awaited:
+            self._answer = {"done": done, "result": now}
+
+    # ------------------------------------------------------------------ a leader
+    def work(self, operation: Operation) -> Answer:
+        """Do what a client asks. A node that does not lead says who does, unless it is to lead from now on."""
+        begins = operation.pop("lead", False)
+        with self._work:
+            for _ in range(TRIES_MAX):
+                with self._read:
+                    if self._leader not in (None, self._node) and not begins:
+                        return {"leader": self._leader}
+                    known, offset = self._leader, self._next_offset
+                try:
+                    return self._append({**operation, "at": offset, "node": self._node, "ns": time.time_ns()})
+                except Conflict as conflict:  # another node has appended: what it did comes first
+                    end = conflict.next_offset or self._client.end_offset(*self.place)
+                with self._read:
+                    self._read.wait_for(lambda end=end: self._next_offset >= end, DELIVERY_SECONDS_MAX)  # type: ignore[misc]
+                    begins = begins and self._leader == known  # unless another one has begun meanwhile
+        return {"error": "other nodes are faster"}
+
+    def _append(self, entry: Operation) -> Answer:
+        """Publish it for the offset up to which the log was read. Its outcome has to be known before anything else is
+        done: the same batch, for the same offset, is sent until it is."""
+        offset = self._awaited = entry["at"]
+        batch = finish([Record(json.dumps(entry).encode(), timestamp_ms=entry["ns"] // 1_000_000)])
+        while True:
+            try:
+                self._producer.publish(*self.place, batch, expected_offset=offset)
+            except (Undecided, NotDelivered) as error:
+                print(f"{error}: again", file=sys.stderr, flush=True)
+            else:
+                with self._read:
+                    if self._next_offset == offset:  # else it was read already
+                        self._apply(offset, entry)
+                    return self._answer
+
+
+class Node(socketserver.ThreadingTCPServer):
+    """All shards, for clients that send an operation a line."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], shards: list[Shard]) -> None:
+        super().__init__(address, _Connection)
+        self.shards = shards
+
+    def work(self, operation: Operation) -> Answer:
+        """Give it to its shard."""
+        return self.shards[zlib.crc32(operation["key"].encode()) % len(self.shards)].work(operation)
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Node)
+        for line in self.rfile:
+            try:
+                answer = self.server.work(json.loads(line))
+            except ClientError as error:  # somebody else writes to the log, or it may not be written to
+                answer = {"error": str(error)}
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+
+def _for_ever(work: Callable[[], None]) -> None:
+    """What cannot be read now can be later."""
+    while True:
+        try:
+            work()
+        except ClientError as error:
+            print(error, file=sys.stderr, flush=True)
+            time.sleep(0.2)
+
+
+def main() -> None:
+    """Run a node."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("node", help="its name; no other one that lives has it")
+    parser.add_argument("bootstrap", help="the proxies, host:port, joined by commas")
+    parser.add_argument("topic", help="the log")
+    parser.add_argument("shards", type=int, help="partitions of it")
+    parser.add_argument("listen", help="host:port for clients")
+    given = parser.parse_args()
+    host, _, port = given.listen.rpartition(":")
+    with Client(given.bootstrap, client_id=f"kv-{given.node}", request_seconds_max=10.0) as client:
+        shards = [Shard(given.node, client, given.topic, partition) for partition in range(given.shards)]
+        with Node((host, int(port)), shards) as node:
+            for shard in shards:
+                threading.Thread(target=_for_ever, args=(shard.follow,), daemon=True).start()
+            print("ready", flush=True)
+            node.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Batches that are published conditionally, on one partition (rule R23): where the log ends, what one is answered that
+is not appended, and what follows when one lies elsewhere than it was to. Flows only, called from ``sequencer.py``,
+``takeover.py`` and ``forward.py``. Nothing is appended here; what is decided is in ``state/conditional.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...state.commit import Stored
+from ...state.conditional import (
+    NOT_YET,
+    Fenced,
+    Past,
+    Verdict,
+    begun,
+    expected_end,
+    fenced_by,
+    grown,
+    is_fenced,
+    shift_of,
+)
+from ...state.decide import OutOfOrder
+from ...state.entry import NO_OFFSET, NO_TIME, Entry, WindowBatch
+from ..events import DuplicateAnswered, ShardBegan, ShardFenced
+from ..flow.effects import Now
+from ..partition_log.log_offsets import Later, Position, current_end, newest_position
+from ..partition_log.log_search import Searched, Undecidable
+from . import answers
+from .batch import Batch
+from .duplicates import WindowSearch, contents_of, run_to_end
+from .stream import Stream
+
+
+# ---------------------------------------------------------------------- where the log ends
+async def bound_of_shard(stream: Stream, entry: Entry) -> Position | Later:
+    """Return from where on the log of a suspect shard is read: where its entry says that it ended. An entry that is
+    lost says nothing, and what the log has by now does not matter."""
+    if entry.intent is not None:
+        return Position(entry.intent.lower_bound, entry.intent.anchor)
+    if entry.end_offset != NO_OFFSET:
+        return Position(entry.end_offset, entry.anchor)
+    return await newest_position(stream.topic, stream.partition)
+
+
+async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Sequence[Stored]) -> None:
+    """The log was read to its end, after everything that was sent before had its outcome. ``pieces``: of conditional
+    batches, behind where the entry said that it ended."""
+    generation = stream.life.generation
+    done = fenced_by(entry, generation, pieces) or begun(entry, generation, next_offset)
+    if await stream.write(done):
+        stream.observers.report(ShardBegan(stream.topic, stream.partition, next_offset))
+        say_fenced(stream, done)
+
+
+# ---------------------------------------------------------------------- what is not appended
+async def turn_down(stream: Stream, batch: Batch, verdict: Verdict) -> None:
+    """Answer a batch that is not due. The entry was confirmed by a swap since it came (rule R11)."""
+    entry = stream.held.entry
+    assert entry is not None
+    if isinstance(verdict, OutOfOrder):
+        if verdict.reason != NOT_YET or await _ends_there(stream, batch, entry):
+            stream.dismiss(batch, answers.conflict(verdict, entry.end_offset), "conflict")
+        return
+    assert isinstance(verdict, Past | Fenced)
+    for offset in (verdict.offset,) if isinstance(verdict, Past) else verdict.offsets:
+        lies_there = await _lies_at(stream, batch, offset)
+        if isinstance(lies_there, Later):
+            stream.dismiss(batch, answers.in_doubt(lies_there.reason), "duplicate_unverified")
+            return
+        if isinstance(lies_there, Undecidable):
+            stream.dismiss(batch, answers.undecidable(lies_there.reason), "undecidable")
+            return
+        if lies_there:
+            _tell_where(stream, batch, offset)
+            return
+    if isinstance(verdict, Fenced):
+        stream.dismiss(batch, answers.shard_fenced(verdict.expected_end, verdict.end_offset), "shard_fenced")
+    else:
+        late = OutOfOrder(entry.next_sequence, "the log has come past the expected offset")
+        stream.dismiss(batch, answers.conflict(late, entry.end_offset), "conflict")
+
+
+def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
+    """It was appended before, and lies there."""
+    shift = shift_of(batch.identity.base_sequence, offset)
+    if shift:
+        stream.dismiss(batch, answers.displaced(offset, offset - shift), "displaced")
+    else:
+        stream.dismiss(batch, answers.appended(offset, NO_TIME), "duplicate")
+        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+
+
+async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
+    """Does the log end where the entry says? Who expects a later offset may have read there what somebody has written
+    past the rules (model row O11). False: it was answered, or is to be looked at again."""
+    end = await current_end(stream.topic, stream.partition, ())
+    if isinstance(end, Later):
+        stream.dismiss(batch, answers.in_doubt(end.reason), "conflict_unverified")
+        return False
+    if end[1] <= entry.end_offset:
+        return True
+    # The swap fails if another proxy has begun to append since the entry was confirmed.
+    fenced = grown(entry, end[1])
+    if await stream.write(fenced):
+        say_fenced(stream, fenced)
+    return False
+
+
+async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | Undecidable:
+    """Is it this batch that lies there, by its marker and its content? What is kept of the last five does not tell:
+    another writer's batch at the same offset has the same numbers (model row O5)."""
+    identity = batch.identity
+    contents = await contents_of(batch)
+    search = WindowSearch(stream, identity, offset, offset + identity.record_count, set(contents[:1]))
+    search.whose = {content: [identity] for content in contents[:1]}
+    started = await Now()
+    result = await run_to_end(search)
+    stream.step("resolve", (batch,), started, "expected offset")
+    if not isinstance(result, Searched):
+        return result
+    wanted = Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, offset)
+    return wanted in result.pieces and search.stored_contents == contents
+
+
+def turn_away(stream: Stream) -> None:
+    """The brokers take over the producers (rule R21): they would append such a batch wherever the log ends."""
+    for batch in list(stream.queue):
+        stream.dismiss(batch, answers.not_served_conditionally("the brokers give idempotence themselves"), "refused")
+
+
+# ---------------------------------------------------------------------- somebody else writes to the shard
+def say_fenced(stream: Stream, entry: Entry) -> None:
+    """Report it, if this entry is of a fenced shard."""
+    if is_fenced(entry):
+        event = ShardFenced(stream.topic, stream.partition, expected_end(entry), entry.end_offset)
+        stream.observers.report(event)
+
+
+def tell_displaced(stream: Stream, group: Sequence[Batch], window: Sequence[WindowBatch]) -> None:
+    """These batches were appended, and lie elsewhere than they were to."""
+    end = window[-1].base_offset + window[-1].record_count
+    shift = shift_of(window[-1].base_sequence, window[-1].base_offset)
+    stream.observers.report(ShardFenced(stream.topic, stream.partition, end - shift, end))
+    for batch, in_log in zip(group, window, strict=True):
+        expected = in_log.base_offset - shift_of(in_log.base_sequence, in_log.base_offset)
+        stream.answer(batch, answers.displaced(in_log.base_offset, expected), "displaced")

@@ -1,0 +1,61 @@
+"""Which topics take conditional publishes only (rule R23), and at which offset a batch of a client that cannot choose
+its sequences has to be: its records say so in a header. Pure; large batches in steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cachetools import LRUCache
+
+from ...codecs.errors import Malformed
+from ...codecs.record_batch import BatchHeader, iterate_large_records, reading_payload
+from ...codecs.steps import STEP_RECORDS, Steps
+from .. import limits
+from ..producer.grouping import EXPECTED_OFFSET_HEADER
+
+_OFFSET = re.compile(rb"0|[1-9][0-9]{0,18}")
+_STEP_RECORDS = STEP_RECORDS // 5  # read by code that is not compiled
+
+
+class ConditionalTopics:
+    """``patterns``: names of topics; * stands for any text."""
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
+        self._pattern = re.compile("|".join(found), re.DOTALL) if found else None
+        self._known: LRUCache[str, bool] = LRUCache(limits.CONDITIONAL_TOPICS_REMEMBERED_MAX)
+
+    def has(self, topic: str) -> bool:
+        """Does the topic take conditional publishes only?"""
+        if self._pattern is None:
+            return False
+        known = self._known.get(topic)
+        if known is None:
+            known = self._known[topic] = self._pattern.fullmatch(topic) is not None
+        return known
+
+
+def reading_expected_offset(records: memoryview, header: BatchHeader) -> Steps[int | None]:
+    """Return the offset at which the batch has to be, by the header of its first record; None: it has none.
+
+    Raises WireError for what cannot be read, for what is no offset, and if a later record expects another offset than
+    it would get: the client has put together what does not belong together.
+    """
+    payload = yield from reading_payload(records, header, limits.DECOMPRESSED_BYTES_MAX)
+    first: int | None = None
+    for index, record in enumerate(iterate_large_records(memoryview(payload), header)):
+        said = [value for name, value in record.headers if name == EXPECTED_OFFSET_HEADER]
+        if not said:
+            if first is None:
+                return None
+            raise Malformed(f"record {index} has no header {EXPECTED_OFFSET_HEADER}, and those before it have")
+        if len(said) > 1 or said[0] is None or not _OFFSET.fullmatch(said[0]) or int(said[0]) >= 1 << 63:
+            raise Malformed(f"record {index}: header {EXPECTED_OFFSET_HEADER} is not one offset in decimal digits")
+        if first is None:
+            first = int(said[0])
+        elif int(said[0]) != first + index:
+            raise Malformed(f"record {index} expects offset {int(said[0])}, in a batch that begins at {first}")
+        if not (index + 1) % _STEP_RECORDS:
+            yield
+    return first

@@ -1,0 +1,139 @@
+"""Conditional publish (rule R23): a batch that says at which offset it has to be, and what is decided of it. Pure.
+
+All writers of a shard, which is one partition of a conditional topic, have one producer id and epoch, and the base
+sequence of a batch is the offset at which it is expected. So the swap that reserves compares where the log ends, over
+any number of proxies. What is stored of that producer id is where the log ends, all of it: the window is of no use, as
+the log itself tells what lies at an offset, and an entry that is lost is made anew from the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..values import value
+from .commit import Stored
+from .decide import Append, BatchIdentity, OutOfOrder
+from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, Entry
+from .producer_ids import CONDITIONAL_ID
+from .sequence import SEQUENCE_MODULUS, distance
+
+CONDITIONAL_EPOCH = 0
+"""Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O6)."""
+
+
+NOT_YET = "the log has not come to the expected offset yet"
+
+
+@value(frozen=True, slots=True)
+class Past:
+    """The log has come past the expected offset: what lies there tells whether it is this batch. ``offset``: the
+    expected one, in full."""
+
+    offset: int
+
+
+@value(frozen=True, slots=True)
+class Fenced:
+    """Somebody else writes to the shard, or the log has lost records: it ended at ``end_offset``, and should have ended
+    at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before."""
+
+    expected_end: int
+    end_offset: int
+    offsets: tuple[int, ...]
+
+
+Verdict = Append | OutOfOrder | Past | Fenced
+
+_APPEND = Append()
+
+
+def is_conditional(producer_id: int) -> bool:
+    """Is it the producer id of those who publish conditionally?"""
+    return producer_id == CONDITIONAL_ID
+
+
+def sequence_of(offset: int) -> int:
+    """Return the base sequence that stands for an offset: sequences have 31 bits."""
+    return offset % SEQUENCE_MODULUS
+
+
+def begun(entry: Entry, generation: bytes, next_offset: int) -> Entry:
+    """Return the entry of a shard whose log was seen to end there, after all that was sent before had its outcome."""
+    return replace(
+        entry,
+        version=entry.version + 1,
+        generation=generation,
+        producer_epoch=CONDITIONAL_EPOCH,
+        next_sequence=sequence_of(next_offset),
+        window=(),
+        first_base_offset=NO_OFFSET,
+        end_offset=next_offset,
+        anchor=NO_ANCHOR,
+        intent=None,
+        is_rebuilt=False,
+    )
+
+
+def unsure(entry: Entry) -> Entry:
+    """Return the entry when nobody can tell whether its intent's batches are in the log: where that ends is read anew,
+    and what lies at their offsets tells each client that comes back."""
+    return replace(entry, version=entry.version + 1, generation=NO_GENERATION, intent=None)
+
+
+def fenced_by(entry: Entry, generation: bytes, pieces: Sequence[Stored]) -> Entry | None:
+    """Return the fenced entry if one of these pieces, which were found in the log, lies at another offset than it was
+    expected at, or the shard was fenced before; else None."""
+    if is_fenced(entry):
+        return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+    for piece in pieces:
+        if sequence_of(piece.base_offset) != piece.base_sequence:
+            end_offset = piece.base_offset + piece.record_count
+            due = sequence_of(piece.base_sequence + piece.record_count)
+            return replace(begun(entry, generation, end_offset), next_sequence=due)
+    return None
+
+
+def grown(entry: Entry, end_offset: int) -> Entry:
+    """Return the fenced entry of a shard whose log was seen to end behind all that was published conditionally."""
+    return replace(entry, version=entry.version + 1, end_offset=end_offset, anchor=NO_ANCHOR)
+
+
+def is_fenced(entry: Entry) -> bool:
+    """Does the log end elsewhere than what was published conditionally? Nothing else has to be stored to know that for
+    good."""
+    return entry.end_offset != NO_OFFSET and sequence_of(entry.end_offset) != entry.next_sequence
+
+
+def expected_end(entry: Entry) -> int:
+    """Return the offset at which the log of a fenced shard would have ended, had nobody else written to it."""
+    return entry.end_offset - shift_of(entry.next_sequence, entry.end_offset)
+
+
+def shift_of(sequence: int, offset: int) -> int:
+    """Return how many records further on something lies than its sequence says; negative: the log has lost records."""
+    ahead = distance(sequence, sequence_of(offset))
+    return ahead if ahead < SEQUENCE_MODULUS // 2 else ahead - SEQUENCE_MODULUS
+
+
+# R23 lives here: a batch is appended only where the log ends.
+def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = None) -> Verdict:
+    """Return what becomes of ``batch``. The entry was begun, and nothing in it is open. ``offset``: the expected one in
+    full, where it is known; its sequence alone is the same for offsets that are 2^31 apart."""
+    if is_fenced(entry):
+        end = expected_end(entry)
+        offset = end - shift_of(batch.base_sequence, end)
+        numbers = batch.base_sequence, batch.record_count
+        found = [one.base_offset for one in entry.window if (one.base_sequence, one.record_count) == numbers]
+        if 0 <= offset <= end - batch.record_count:
+            found.append(offset)
+        return Fenced(end, entry.end_offset, tuple(dict.fromkeys(found)))
+    if offset is None:
+        offset = entry.end_offset - shift_of(batch.base_sequence, entry.end_offset)
+    if offset == entry.end_offset:
+        return _APPEND
+    if offset > entry.end_offset:
+        return OutOfOrder(entry.next_sequence, NOT_YET)
+    if offset < 0 or offset + batch.record_count > entry.end_offset:
+        # Before the log began, or across its end: a batch is stored as a whole, so it is not this one.
+        return OutOfOrder(entry.next_sequence, "the log has come past the expected offset")
+    return Past(offset)

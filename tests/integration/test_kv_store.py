@@ -1,0 +1,43 @@
+"""The worked example of conditional publish (examples/kv_store.py): nodes that lead side by side, are killed and stand
+still, by two proxies in front of a real broker. What its users are told is linearizable, by an existing checker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
+from testkit.real.two_proxies import TwoProxies
+
+TOPIC, SHARDS = "kv-short", 2
+NODES, USERS, KEYS = 3, 6, 4
+SECONDS = 10.0
+CHECK_SECONDS_MAX = 20
+
+
+def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_killed(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    checker_program()
+    legacy_broker.create_topic(TOPIC, SHARDS)
+    config = tmp_path / "idemproxy.yaml"
+    config.write_text("topics: {conditional: [kv-*]}\n")
+    with TwoProxies(tmp_path, legacy_broker, options=("--config", str(config))) as pair:
+        bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
+        with Nodes(tmp_path, bootstrap, TOPIC, SHARDS, NODES) as nodes:
+            users = Users(nodes, SHARDS, USERS, KEYS, seed=23)
+            users.start()
+            wait_until_served(users, 60.0)
+            kills, stops = kill_leaders(nodes, users, Random(23), seconds=SECONDS / 2, every=1.5)
+            pair.proxies[0].kill()
+            pair.proxies[0].start()
+            more = kill_leaders(nodes, users, Random(24), seconds=SECONDS / 2, every=1.5)
+            wait_until_served(users, 60.0)
+            users.finish()
+        assert kills + more[0] >= 2
+        assert stops + more[1] >= 1
+        assert users.told > 20
+        users.write(tmp_path / "history.jsonl")
+        print(check(tmp_path / "history.jsonl", CHECK_SECONDS_MAX))
+        assert pair.errors_of_ours() == []

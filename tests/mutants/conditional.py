@@ -1,0 +1,154 @@
+"""Mutants of conditional publish: rule R23."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+_SCENES = "unit/rules/test_rule_conditional.py::"
+_STATE = "unit/state/test_conditional.py::"
+_DOOR = "unit/session/test_conditional_produce.py::"
+
+CONDITIONAL = (
+    mutant(
+        "shard_begins_at_zero",
+        "R23: a shard begins where its log ends",
+        _SCENES + "test_a_shard_begins_where_its_log_ends",
+        ("state.conditional", "        next_sequence=sequence_of(next_offset),\n", "        next_sequence=0,\n"),
+    ),
+    mutant(
+        "lost_shard_trusted",
+        "R23: what an entry that is lost would say is read from the end of the log",
+        _SCENES + "test_an_entry_that_is_lost_begins_at_the_end_of_the_log_once_more",
+        (
+            "proxy.producer.entry_cache",
+            "            return True  # R23: what the entry says is read from the end of the log\n",
+            "            return False\n",
+        ),
+    ),
+    mutant(
+        "same_numbers_same_batch",
+        "R23: a batch of the same numbers is compared by its content",
+        _SCENES + "test_what_lies_at_the_offset_is_compared_by_its_content",
+        (
+            "proxy.producer.conditional",
+            "    return wanted in result.pieces and search.stored_contents == contents\n",
+            "    return wanted in result.pieces\n",
+        ),
+    ),
+    mutant(
+        "same_records_same_batch",
+        "R23: the same records in other batches are not the batch",
+        _SCENES + "test_what_lies_at_the_offset_is_compared_by_its_content",
+        (
+            "proxy.producer.conditional",
+            "    return wanted in result.pieces and search.stored_contents == contents\n",
+            "    return search.stored_contents == contents\n",
+        ),
+    ),
+    mutant(
+        "gone_on_with_across_the_end",
+        "R23: a batch across the end of the log is another one",
+        _STATE + "test_only_what_is_expected_where_the_log_ends_is_appended",
+        ("state.conditional", "offset < 0 or offset + batch.record_count > entry.end_offset:\n", "offset < 0:\n"),
+    ),
+    mutant(
+        "offset_not_compared",
+        "R23: who is told success has the expected offset",
+        _SCENES + "test_who_writes_past_the_rules_fences_the_shard",
+        (
+            "proxy.producer.forward",
+            "        is_displaced = stream.is_conditional and ",
+            "        is_displaced = False and ",
+        ),
+    ),
+    mutant(
+        "shard_not_fenced",
+        "R23: nothing is appended to a shard that somebody else has written to",
+        _SCENES + "test_who_writes_past_the_rules_fences_the_shard",
+        (
+            "state.conditional",
+            "    if is_fenced(entry):\n        end = expected_end(entry)\n",
+            "    if False:\n        end = 0\n",
+        ),
+    ),
+    mutant(
+        "fence_told_before_it_is_written",
+        "R23: a fence is stored before it is told",
+        _SCENES + "test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis",
+        ("proxy.producer.forward", "        if (is_untold or is_displaced) and", "        if is_untold and"),
+    ),
+    mutant(
+        "fence_lifted_by_a_new_life",
+        "R23: a new life of Redis does not lift a fence",
+        _SCENES + "test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis",
+        (
+            "state.conditional",
+            "    if is_fenced(entry):\n        return replace(entry, version=entry.version + 1, generation",
+            "    if False:\n        return replace(entry, version=entry.version + 1, generation",
+        ),
+    ),
+    mutant(
+        "displaced_unread",
+        "R23: what lies elsewhere is noticed though Redis has lost it",
+        _SCENES + "test_what_lies_elsewhere_is_found_when_redis_has_lost_its_commit",
+        (
+            "state.conditional",
+            "    for piece in pieces:\n        if sequence",
+            "    for piece in ():\n        if sequence",
+        ),
+    ),
+    mutant(
+        "conflict_for_ever",
+        "R23: where the log ends is looked at before a later offset is refused",
+        _SCENES + "test_who_has_read_what_was_written_past_the_rules_learns_that_the_shard_is_fenced",
+        ("proxy.producer.conditional", "    if end[1] <= entry.end_offset:\n", "    if True:\n"),
+    ),
+    mutant(
+        "fence_from_memory",
+        "R23: a fence that an operator has lifted is lifted at every proxy",
+        _SCENES + "test_a_fence_that_an_operator_has_lifted_is_not_told_from_memory",
+        (
+            "proxy.producer.sequencer",
+            "        if await stream.confirm() and batch in stream.queue:\n            await turn_down(",
+            "        if batch in stream.queue:\n            await turn_down(",
+        ),
+    ),
+    mutant(
+        "conditional_in_parts",
+        "R23: a batch is appended as a whole or not at all",
+        _SCENES + "test_a_batch_is_appended_as_a_whole_or_not_at_all",
+        (
+            "proxy.producer.forward",
+            "        if stream.is_conditional:\n            return False",
+            "        if False:\n            return False",
+        ),
+    ),
+    mutant(
+        "not_conditional_let_in",
+        "R23: who is not conditional is refused",
+        _DOOR + "test_who_is_not_conditional_is_refused",
+        (
+            "proxy.session.produce",
+            "            if refusal is None and is_conditional and header.producer_id != CONDITIONAL_ID:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "shard_epoch_raised",
+        "R23: nobody raises the epoch of a shard",
+        _DOOR + "test_nobody_raises_the_epoch",
+        ("proxy.session.produce", "    if header.producer_epoch != CONDITIONAL_EPOCH:\n", "    if False:\n"),
+    ),
+    mutant(
+        "shard_of_one_principal",
+        "R23: a shard belongs to all who may write to its topic",
+        _DOOR + "test_a_shard_belongs_to_all_who_may_write_to_it",
+        ("proxy.session.produce", "NO_PRINCIPAL if header.producer_id == CONDITIONAL_ID else self", "self"),
+    ),
+    mutant(
+        "half_an_offset",
+        "R23: the whole offset is compared where it is known",
+        _STATE + "test_the_whole_offset_is_compared_where_it_is_known",
+        ("state.conditional", "    if offset is None:\n        offset = entry", "    if True:\n        offset = entry"),
+    ),
+)

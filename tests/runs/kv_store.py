@@ -1,0 +1,78 @@
+"""examples/kv_store.py for a long time: leaders that are killed or stand still, by two proxies that are killed, and a
+history that an existing checker looks at.
+
+``python -m runs.kv_store`` is ``make kv-store``: a line of JSON of what was done, and what the checker says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
+from testkit.real.two_proxies import TwoProxies
+
+from .results import append_result
+
+_TOPIC, _SHARDS, _NODES, _USERS, _KEYS = "kv-long", 4, 3, 8, 40
+_EVERY_SECONDS = 6.0
+_CHECK_SECONDS_MAX = 900
+
+
+def main() -> None:
+    """Run it, judge it, write the line."""
+    parser = argparse.ArgumentParser(prog="make kv-store", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    checker_program()
+    random = Random(given.seed)
+    with tempfile.TemporaryDirectory() as name, LegacyCluster(directory := Path(name)) as cluster:
+        cluster.create_topic(_TOPIC, _SHARDS)
+        config = directory / "idemproxy.yaml"
+        config.write_text("topics: {conditional: [kv-*]}\n")
+        with TwoProxies(directory, cluster, options=("--config", str(config))) as pair:
+            bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
+            with Nodes(directory, bootstrap, _TOPIC, _SHARDS, _NODES) as nodes:
+                users = Users(nodes, _SHARDS, _USERS, _KEYS, seed=given.seed)
+                users.start()
+                wait_until_served(users, 120.0)
+                began = time.monotonic()
+                kills = stops = proxy_kills = 0
+                while (left := given.seconds - (time.monotonic() - began)) > 0:
+                    killed, stopped = kill_leaders(nodes, users, random, seconds=min(left, 60.0), every=_EVERY_SECONDS)
+                    kills, stops = kills + killed, stops + stopped
+                    proxy = random.choice(pair.proxies)
+                    proxy.kill()
+                    proxy.start()
+                    proxy_kills += 1
+                wait_until_served(users, 120.0)
+                users.finish()
+            seconds = time.monotonic() - began
+            errors = pair.errors_of_ours()
+        history = directory / "history.jsonl"
+        users.write(history)
+        said = check(history, _CHECK_SECONDS_MAX)
+    assert errors == [], errors
+    figures = {
+        "seed": given.seed,
+        "seconds": round(seconds),
+        "nodes": _NODES,
+        "shards": _SHARDS,
+        "operations": len(users.history),
+        "told": users.told,
+        "leaders_killed": kills,
+        "leaders_stopped": stops,
+        "proxies_killed": proxy_kills,
+        "checker": said,
+    }
+    print(figures)
+    print(append_result("kv_store", figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Random worlds of conditional publish (rule R23): writers of one shard at several proxies while everything breaks, and
+what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT]`` replays seeds.
+
+What a seed makes of the world is in ``shape``, what breaks in ``troubles``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from simulation.chaos import CALM_SECONDS_MAX, STEP_SECONDS
+from simulation.shape import CHAOS_SECONDS, LOG_TROUBLES, OLDER, THEFT, draw_shape
+from simulation.troubles import Troubles
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.proxy.events import ShardFenced
+from testkit.virtual.conditional_writer import ConditionalWriter, Published
+from testkit.virtual.log import MESSAGE_BYTES_MAX
+from testkit.virtual.world import TOPIC, World
+
+WRITERS_MAX, BATCHES_MAX = 3, 25
+BEGIN_SECONDS_MAX = 30.0
+"""The first batch of a shard waits until all leases have run out that may have been before the proxies (rule R10)."""
+FOREIGN_SHARE = 0.25
+"""Of worlds in which somebody writes past the rules."""
+_STORED, _CONFLICT, _UNDECIDED, _FENCED = 0, 45, 87, 17
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one seed. ``told``: how often writers were told which code at last."""
+
+    seed: int
+    problems: list[str]
+    told: Counter[int]
+    is_foreign: bool
+
+    def explain(self) -> str:
+        again = f"PYTHONPATH=tests python -m simulation.conditional {self.seed}"
+        return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems])
+
+
+class Shard:
+    """The plan of one seed, and its run."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.shape = draw_shape(seed)
+        self.settings = replace(
+            self.shape.settings,
+            clients=1,
+            partitions=1,
+            is_conditional=True,
+            has_principals=False,
+            has_pass_through=False,
+            has_names=False,
+            compression=None,
+            message_format=1,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            traced_share=0.0,
+        )
+        self.world = World(seed, self.settings)
+        self.log = self.world.cluster.log(TOPIC, 0)
+        self.troubles = Troubles(self.world, self.random)
+        addresses = [address for proxy in self.world.proxies for address in proxy.addresses]
+        batches = self.random.randint(1, BATCHES_MAX)
+        self.writers = [
+            ConditionalWriter(self.world.network, f"writer-{number}", addresses, (TOPIC, 0), self.log, batches)
+            for number in range(self.random.randint(1, WRITERS_MAX))
+        ]
+        self.is_foreign = self.random.random() < FOREIGN_SHARE
+
+    def run(self) -> Outcome:
+        """Run to the end and check."""
+        world, network = self.world, self.world.network
+        world.start()
+        for writer in self.writers:
+            writer.go_on()
+        self._run_until(network.now + BEGIN_SECONDS_MAX, lambda: self.log.end_offset > 0)
+        for name, rate in self.shape.troubles.items():
+            if rate and name not in (*LOG_TROUBLES, OLDER, THEFT):
+                self.troubles.plan(name, rate, CHAOS_SECONDS * 0.95)
+        if self.is_foreign:
+            network.schedule(self.random.uniform(0, CHAOS_SECONDS), self._write_past)
+        self._run_until(network.now + CHAOS_SECONDS, self._is_done)
+        self.troubles.end()
+        world.calm()
+        self._run_until(network.now + CALM_SECONDS_MAX, self._is_done)
+        published = [batch for writer in self.writers for batch in writer.published]
+        problems = [*self._judge(published), *world.errors()]
+        told = Counter(batch.told[0] for batch in published if batch.told is not None)
+        return Outcome(self.seed, problems, told, self.is_foreign)
+
+    def _is_done(self) -> bool:
+        return all(writer.is_over for writer in self.writers)
+
+    def _run_until(self, until: float, is_done: Callable[[], bool]) -> None:
+        network = self.world.network
+        while network.now < until and not is_done():
+            network.run(min(STEP_SECONDS, until - network.now))
+
+    def _write_past(self) -> None:
+        """Somebody writes to the broker itself."""
+        self.log.append(encode_set([(None, b"foreign", 0)], magic=1), self.world.network.now)
+        self.log.advance(self.log.end_offset)
+
+    # ------------------------------------------------------------------ what has to hold
+    def _judge(self, published: list[Published]) -> list[str]:
+        problems = [f"{writer.host.name} waits" for writer in self.writers if not writer.is_over]
+        places: dict[bytes, list[int]] = {}
+        for stored in self.log.history:
+            offset = stored.first_offset
+            for record in stored.message.records:
+                places.setdefault(record.value or b"", []).append(offset)
+                offset += 1
+        for batch in published:
+            found = [places.get(value, []) for value in batch.values]
+            if any(len(one) > 1 for one in found):
+                problems.append(f"twice in the log: {batch} {found}")
+            expected = [[batch.expected + index] for index in range(len(batch.values))]
+            code, base_offset = batch.told or (None, -1)
+            if code == _STORED and (found != expected or base_offset != batch.expected):
+                problems.append(f"success, and not at the expected offset: {batch} {found}")
+            if code in (_CONFLICT, _FENCED) and any(found):
+                problems.append(f"refused, and in the log: {batch} {found}")
+        fences = [one for proxy in self.world.proxies for one in proxy.events if isinstance(one[2], ShardFenced)]
+        if not self.is_foreign and fences:  # a broker may refuse with the same code
+            problems.append(f"fenced, and nobody has written past the rules: {fences[:2]}")
+        return problems
+
+
+def main() -> None:
+    """Replay seeds; exit code 1 if one fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("count", type=int, nargs="?", default=1)
+    given = parser.parse_args()
+    told: Counter[int] = Counter()
+    failed = 0
+    for seed in range(given.seed, given.seed + given.count):
+        shard = Shard(seed)
+        outcome = shard.run()
+        told += outcome.told
+        if outcome.problems:
+            failed += 1
+            print(outcome.explain(), flush=True)
+            if given.count == 1:
+                print(shard.world.story())
+    print(f"{given.count} worlds, {failed} failed, told: {dict(told)}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""Random worlds of conditional publish: each seed is a test."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.conditional import Shard
+
+SEEDS = range(1, 13)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_batch_is_where_it_was_to_be_in_a_random_world(seed: int) -> None:
+    outcome = Shard(seed).run()
+    assert outcome.problems == [], outcome.explain()

@@ -1,0 +1,96 @@
+"""A client that publishes conditionally: which numbers its batches have, and what their outcome is."""
+
+from __future__ import annotations
+
+import pytest
+
+from idemproxy.client.errors import Conflict, ProduceError, Refused, Undecided
+from idemproxy.client.producer_core import ProducerCore, Timing
+from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
+from idemproxy.codecs.produce import PartitionAnswer
+from testkit.stage.client import cluster_with_leader
+
+PLACE = Place("wal", 0)
+BATCH = finish([Record(b"a", timestamp_ms=1), Record(b"b", timestamp_ms=1)])
+OFFSET = 2**31 + 5
+
+
+class Writer:
+    """One, at a leader that answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.core = ProducerCore(CONDITIONAL, {}, Timing(100.0, 30.0))
+        self.now = 0.0
+
+    def submit(self, expected: int | None) -> int:
+        """The base sequence."""
+        numbered = self.core.submit(PLACE, BATCH, self.now, None, expected)
+        if topics := self.core.topics_to_ask_for(self.now):
+            self.core.learned(topics, cluster_with_leader(PLACE), self.now)
+        return numbered.header.base_sequence
+
+    def answered(self, code: int, base_offset: int = -1, next_offset: int = -1) -> Receipt | ProduceError | None:
+        """The outcome, if there is one."""
+        self.now += 10.0
+        request = self.core.take_request(0, self.now)
+        assert request is not None
+        told = PartitionAnswer(*PLACE, code, base_offset, -1, next_offset)
+        outcomes = self.core.answered(0, request, [told], 0.0, self.now)
+        return outcomes[0].result if outcomes else None
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+def test_the_sequence_is_the_offset_and_what_follows_follows(writer: Writer) -> None:
+    assert writer.submit(OFFSET) == 5
+    assert writer.submit(None) == 7
+    assert writer.submit(OFFSET + 4) == 9, "directly behind those that are under way"
+    with pytest.raises(ValueError, match="does not follow"):
+        writer.submit(OFFSET)
+    assert writer.answered(0, OFFSET) == Receipt(*PLACE, 5, 2, OFFSET)
+
+
+def test_a_conflict_says_what_is_next_and_any_offset_may_be_tried_then(writer: Writer) -> None:
+    writer.submit(OFFSET)
+    outcome = writer.answered(45, next_offset=OFFSET + 3)
+    assert isinstance(outcome, Conflict)
+    assert (outcome.next_offset, outcome.in_log) == (OFFSET + 3, False)
+    assert writer.submit(OFFSET + 3) == 8
+    assert isinstance(writer.answered(0, OFFSET + 3), Receipt)
+    assert writer.submit(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("next_offset", "kind"), [(OFFSET + 1, Conflict), (OFFSET - 1, Undecided), (-1, Undecided), (OFFSET, Undecided)]
+)
+def test_after_a_doubt_only_a_log_that_has_come_past_it_settles_it(
+    writer: Writer, next_offset: int, kind: type[ProduceError]
+) -> None:
+    writer.submit(OFFSET)
+    assert writer.answered(7) is None
+    assert isinstance(writer.answered(45, next_offset=next_offset), kind)
+
+
+def test_without_a_doubt_a_server_that_does_not_tell_says_enough(writer: Writer) -> None:
+    writer.submit(OFFSET)
+    outcome = writer.answered(45)
+    assert isinstance(outcome, Conflict)
+    assert outcome.next_offset is None
+
+
+def test_a_fenced_shard_refuses_and_a_batch_that_lies_elsewhere_is_undecided(writer: Writer) -> None:
+    writer.submit(OFFSET)
+    assert isinstance(writer.answered(17), Refused)
+    writer.submit(OFFSET)
+    assert isinstance(writer.answered(87), Undecided)
+
+
+def test_an_expected_offset_needs_the_producer_id_of_all(writer: Writer) -> None:
+    with pytest.raises(ValueError, match="expected offset"):
+        writer.submit(-1)
+    core = ProducerCore(ProducerId(7), {}, Timing(100.0, 30.0))
+    with pytest.raises(ValueError, match="CONDITIONAL"):
+        core.submit(PLACE, BATCH, 0.0, None, 5)

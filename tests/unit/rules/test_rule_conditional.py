@@ -1,0 +1,205 @@
+"""Rule R23 in the shortest scenes in which exactly it matters: batches that say at which offset they have to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from mutants.scenes import dies_after, foreign, takes_no_more_than, unclean_election
+
+from idemproxy.proxy.events import ShardFenced
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.state.conditional import is_fenced
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.entry import GIVEN_UP
+from idemproxy.state.inspection import forgotten
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.sequencer import NEXT_GENERATION, Client, Request, Stage
+
+CONFLICT, DISPLACED, SHARD_FENCED, TOO_LARGE = 45, 87, 17, 10
+SECONDS_MAX = 30.0
+
+
+class Shard(Stage):
+    """A proxy process that works for the writers of one shard."""
+
+    def __init__(self) -> None:
+        super().__init__(producer_id=CONDITIONAL_ID)
+        self.client = Client()
+
+    def publish(self, expected: int, *values: bytes, client: Client | None = None) -> Request:
+        """One batch, until it has its answer."""
+        request = self.send(client or self.client, expected, *(values or (b"at %d" % expected,)))
+        self.run(SECONDS_MAX, until=lambda: request.code is not None)
+        assert request.code is not None, "no answer"
+        return request
+
+    def outcome(self, expected: int, *values: bytes) -> tuple[int | None, int]:
+        """The code, and the offset: where it lies, or which one is next."""
+        answer = self.publish(expected, *values).answers[0]
+        return answer.error_code, answer.base_offset if answer.error_code == 0 else answer.next_offset
+
+    def fences(self) -> list[tuple[int, int]]:
+        return [(one.expected_end, one.end_offset) for one in self.events if isinstance(one, ShardFenced)]
+
+
+@pytest.fixture
+def shard() -> Shard:
+    return Shard()
+
+
+def test_a_shard_begins_where_its_log_ends(shard: Shard) -> None:
+    foreign(shard, b"first", b"second")
+    assert shard.outcome(0) == (CONFLICT, 2)
+    assert shard.outcome(3) == (CONFLICT, 2)
+    assert shard.outcome(2) == (0, 2)
+    assert shard.outcome(3, b"a", b"b") == (0, 3)
+    assert shard.outcome(5) == (0, 5)
+
+
+def test_an_entry_that_is_lost_begins_at_the_end_of_the_log_once_more(shard: Shard) -> None:
+    assert shard.outcome(0, b"a", b"b") == (0, 0)
+    shard.run(1)
+    del shard.values[shard.key]
+    shard.begin_era()
+    assert shard.outcome(0, b"c") == (CONFLICT, 2)
+    assert shard.outcome(2) == (0, 2)
+    assert shard.entry().generation == NEXT_GENERATION
+
+
+def test_what_lies_at_the_offset_is_compared_by_its_content(shard: Shard) -> None:
+    assert [shard.outcome(expected)[0] for expected in range(8)] == [0] * 8
+    assert shard.outcome(7, b"another") == (CONFLICT, 8)
+    assert shard.outcome(0, b"another") == (CONFLICT, 8)
+    assert shard.outcome(7, b"at 7") == (0, 7)
+    assert shard.outcome(0, b"at 0") == (0, 0)
+    assert shard.outcome(2, b"at 2", b"at 3") == (CONFLICT, 8), "the same records, in two batches"
+    assert len(shard.stored_values()) == 8
+
+
+def test_a_batch_across_the_end_of_the_log_is_not_gone_on_with(shard: Shard) -> None:
+    assert shard.outcome(0, b"a") == (0, 0)
+    assert shard.outcome(0, b"a", b"b") == (CONFLICT, 1)
+    assert shard.stored_values() == [b"a"]
+
+
+def test_who_writes_past_the_rules_fences_the_shard(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+    displaced = shard.publish(1)
+    assert displaced.code == DISPLACED
+    assert "in the log at offset 2, and was to be at 1" in (displaced.answers[0].message or "")
+    assert shard.fences() == [(2, 3)]
+    assert [shard.publish(expected, b"late").code for expected in (1, 2, 3)] == [SHARD_FENCED] * 3
+    assert shard.publish(1).code == DISPLACED, "the batch that lies there itself"
+    assert shard.stored_values() == [b"at 0", b"foreign", b"at 1"]
+
+
+def test_who_has_read_what_was_written_past_the_rules_learns_that_the_shard_is_fenced(shard: Shard) -> None:
+    """Nothing is appended to find out."""
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+    assert shard.publish(2).code == SHARD_FENCED
+    assert shard.fences() == [(1, 2)]
+    assert shard.publish(1).code == SHARD_FENCED
+    assert shard.outcome(0) == (0, 0), "a batch that lies where it was to is one still"
+    assert shard.stored_values() == [b"at 0", b"foreign"]
+
+
+def test_a_log_that_has_lost_records_fences_the_shard(shard: Shard) -> None:
+    assert [shard.outcome(expected)[0] for expected in range(3)] == [0] * 3
+    unclean_election(shard, b"another log")
+    assert shard.publish(3).code == DISPLACED
+    assert shard.publish(4).code == SHARD_FENCED
+
+
+def test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+    assert shard.publish(1).code == DISPLACED
+    assert is_fenced(shard.entry())
+    shard.die()
+    assert shard.publish(3).code == SHARD_FENCED
+    shard.begin_era()
+    assert shard.publish(3).code == SHARD_FENCED
+
+
+def test_a_fence_that_an_operator_has_lifted_is_not_told_from_memory(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+    assert shard.publish(1).code == DISPLACED
+    shard.put(forgotten(shard.values[shard.key], now_us=0))
+    assert shard.outcome(2) == (CONFLICT, 3)
+    assert shard.outcome(3) == (0, 3)
+
+
+def test_what_is_found_elsewhere_after_a_lost_answer_fences_the_shard(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+    shard.outcomes.append(shard.loses_answer)
+    assert shard.publish(1).code == DISPLACED
+    assert shard.fences() == [(2, 3)]
+
+
+def test_what_a_dead_proxy_has_left_elsewhere_fences_the_shard(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign")
+
+    shard.outcomes.append(dies_after(shard, shard.succeeds))
+    shard.send(shard.client, 1, b"at 1")
+    shard.run(1)
+    shard.die()
+    assert shard.publish(3).code == SHARD_FENCED
+    assert shard.fences() == [(2, 3)]
+
+
+def test_what_lies_elsewhere_is_found_when_redis_has_lost_its_commit(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    before = shard.values[shard.key]
+    foreign(shard, b"foreign")
+    assert shard.publish(1).code == DISPLACED
+    shard.values[shard.key] = before
+    shard.die()
+    shard.begin_era()
+    assert shard.publish(3).code == SHARD_FENCED
+
+
+def test_what_another_proxy_has_appended_is_neither_a_conflict_nor_foreign(shard: Shard) -> None:
+    """Another proxy has appended, of which this one knows nothing yet."""
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    foreign(shard, b"of another proxy")
+    entry = shard.entry()
+    shard.put(replace(entry, version=entry.version + 1, next_sequence=2, end_offset=2))
+    assert shard.outcome(2) == (0, 2)
+
+
+def test_a_batch_is_appended_as_a_whole_or_not_at_all(shard: Shard) -> None:
+    takes_no_more_than(shard, 2000)
+    assert shard.publish(0, *(Random(number).randbytes(500) for number in range(9))).code == TOO_LARGE
+    assert shard.stored_values() == []
+    assert shard.outcome(0) == (0, 0)
+
+
+def test_when_nobody_can_tell_the_log_is_asked_where_it_ends(shard: Shard) -> None:
+    """A record of the same content, without a marker: whose it is cannot be said. The shard goes on."""
+    assert shard.outcome(0) == (0, 0)
+    shard.outcomes.append(shard.loses_request)
+
+    def somebody_writes(_effect: Append) -> None:
+        shard.before.clear()
+        foreign(shard, b"at 1")
+
+    shard.before[Append] = somebody_writes
+    assert shard.publish(1).code == DISPLACED, "undecidable"
+    intent = shard.entry().intent
+    assert intent is None or intent.attempts != GIVEN_UP
+    assert shard.outcome(2) == (0, 2)
+
+
+def test_refusals_are_told_while_an_earlier_batch_is_to_be_sent_again(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    shard.client.retry_notes.note((CONDITIONAL_ID, "topic", 0), BatchIdentity(0, 1, 1), 7, True, 1)
+    assert shard.outcome(5) == (CONFLICT, 1)

@@ -1,0 +1,183 @@
+"""The door of conditional topics: who is let in, and at which offset a batch says that it has to be (rule R23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.errors import Malformed
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.steps import at_once
+from idemproxy.proxy.admission.memory_budget import MemoryBudget
+from idemproxy.proxy.producer.batch import Batch
+from idemproxy.proxy.session.conditional_topics import ConditionalTopics, reading_expected_offset
+from idemproxy.proxy.session.produce import Part, ProduceCall, Sweepable
+from idemproxy.proxy.settings.config import Caps
+from idemproxy.state.entry import NO_PRINCIPAL
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.sequencer import Client
+from testkit.virtual.client_bytes import parse_produce
+
+SHARD, OTHER = "wal-1", "orders"
+NOT_CONDITIONAL, NO_SHARD, FENCED, INVALID = 44, 17, 47, 42
+
+
+class Door:
+    """What is around a request: topics with one partition, and what came through."""
+
+    is_draining = False
+    reactor: Any = None
+    conditional_topics = ConditionalTopics(["wal-*"])
+
+    def __init__(self) -> None:
+        self.memory = MemoryBudget(Caps())
+        self.taken: list[tuple[int, Batch]] = []
+        self.plain: list[PartitionRecords] = []
+        self.events: list[object] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def sequencer(self, producer_id: int, _topic: str, _partition: int) -> Any:
+        return Taker(self, producer_id)
+
+    def has_partition(self, _topic: str, _partition: int) -> bool:
+        return True
+
+    def look_for_topic(self, _topic: str, _done: Callable[[], None]) -> None:
+        raise AssertionError
+
+    def sweep(self, call: Sweepable, parts: Sequence[Part]) -> None:
+        """Nobody's time is up here."""
+
+    def swept(self, call: Sweepable) -> None:
+        """As above."""
+
+    def report(self, event: object) -> None:
+        self.events.append(event)
+
+    def send(self, topic: str, records: bytes, *, acks: int = -1, version: int = 3) -> int | None:
+        """Send one batch; the code of its answer, None if it is on its way."""
+        told: list[bytes | None] = []
+        client = DoorClient(self)
+        item = PartitionRecords(topic, 0, memoryview(records))
+        ProduceCall(self, client, ProduceRequest(None, acks, 30_000, [item]), version, told.append).start()
+        if not told or told[0] is None:
+            return None
+        return int(parse_produce(told[0])[topic, 0][0])
+
+
+class Taker:
+    def __init__(self, door: Door, producer_id: int) -> None:
+        self._door, self._producer_id = door, producer_id
+
+    def submit(self, batch: Batch) -> None:
+        self._door.taken.append((self._producer_id, batch))
+
+
+class DoorClient(Client):
+    is_idempotent = False
+
+    def __init__(self, door: Door) -> None:
+        super().__init__("somebody")
+        self._door = door
+
+    def abort(self, _reason: str) -> None:
+        raise AssertionError
+
+    def produce_plainly(self, _acks: int, _timeout_ms: int, parts: list[Any]) -> None:
+        self._door.plain += [item for item, _ in parts]
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def batch(count: int = 1, *expected: bytes | None, codec: Codec = Codec.NONE, **numbers: int) -> bytes:
+    """``expected``: the header of each record."""
+    headers = [(("expected-offset", one),) for one in expected] + [()] * (count - len(expected))
+    records = [Record(index, 0, None, b"%d" % index, headers[index]) for index in range(count)]
+    return encode_batch(records, codec=codec, **numbers)
+
+
+def by_sequence(sequence: int, epoch: int = 0) -> bytes:
+    return batch(producer_id=CONDITIONAL_ID, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_who_is_not_conditional_is_refused(door: Door) -> None:
+    assert door.send(SHARD, batch()) == NOT_CONDITIONAL
+    assert door.send(SHARD, batch(producer_id=7, producer_epoch=0, base_sequence=0)) == NOT_CONDITIONAL
+    assert door.send(SHARD, encode_set([(None, b"old", 0)], magic=1), version=2) == NOT_CONDITIONAL
+    assert door.send(SHARD, batch(2, b"5"), version=3) == INVALID, "only the first record says it"
+    assert (door.taken, door.plain) == ([], [])
+    assert len(door.events) == 4
+
+
+def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) -> None:
+    assert door.send(OTHER, batch()) is None
+    assert door.send(OTHER, batch(producer_id=7, producer_epoch=0, base_sequence=0)) is None
+    assert (len(door.plain), [producer_id for producer_id, _ in door.taken]) == (1, [7])
+    assert door.send(OTHER, by_sequence(0)) == NO_SHARD
+
+
+def test_nobody_raises_the_epoch(door: Door) -> None:
+    assert door.send(SHARD, by_sequence(0, epoch=1)) == FENCED
+    assert door.taken == []
+
+
+def test_a_shard_belongs_to_all_who_may_write_to_it(door: Door) -> None:
+    door.send(SHARD, by_sequence(5))
+    ((producer_id, taken),) = door.taken
+    assert (producer_id, taken.identity.base_sequence, taken.principal) == (CONDITIONAL_ID, 5, NO_PRINCIPAL)
+
+
+@pytest.mark.parametrize("numbers", [{}, {"producer_id": 7, "producer_epoch": 3, "base_sequence": 11}])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_header_says_it_for_clients_that_number_their_batches_themselves(
+    door: Door, numbers: dict[str, int], codec: Codec
+) -> None:
+    offset = 2**31 + 5
+    assert door.send(SHARD, batch(2, b"%d" % offset, b"%d" % (offset + 1), codec=codec, **numbers)) is None
+    ((producer_id, taken),) = door.taken
+    assert (producer_id, taken.expected_offset) == (CONDITIONAL_ID, offset)
+    assert (taken.identity.producer_epoch, taken.identity.base_sequence, taken.identity.record_count) == (0, 5, 2)
+
+
+def test_an_answer_is_wanted_of_who_says_it_in_a_header(door: Door) -> None:
+    assert door.send(SHARD, batch(1, b"0"), acks=1) is None
+    assert door.send(SHARD, batch(1, b"0"), acks=2) == 21
+
+
+@pytest.mark.parametrize(
+    "said", [None, b"", b"-1", b"+1", b"01", b"1.0", b" 1", b"x", b"9223372036854775808", b"1" * 30]
+)
+def test_what_is_no_offset_is_refused(said: bytes | None) -> None:
+    records = memoryview(batch(1, said))
+    with pytest.raises(Malformed):
+        at_once(reading_expected_offset(records, parse_single_batch(records)))
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    for headers in ((b"5", b"5"), (b"5", b"7"), (b"5",)):
+        records = memoryview(batch(2, *headers))
+        with pytest.raises(Malformed):
+            at_once(reading_expected_offset(records, parse_single_batch(records)))
+
+
+def test_many_records_are_read_in_steps() -> None:
+    records = memoryview(batch(5000, *(b"%d" % offset for offset in range(5000))))
+    steps = reading_expected_offset(records, parse_single_batch(records))
+    assert sum(1 for _ in steps) >= 5
+
+
+def test_patterns() -> None:
+    topics = ConditionalTopics(["wal-*", "one.exactly"])
+    assert [topics.has(name) for name in ("wal-", "wal-1", "one.exactly")] == [True] * 3
+    assert [topics.has(name) for name in ("a-wal-1", "oneXexactly", "one.exactly.2", "")] == [False] * 4
+    assert not ConditionalTopics().has("wal-1")
