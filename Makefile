@@ -27,6 +27,7 @@ RUN_PROXY := $(RUN_TOOLS) --no-dev
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large bulk-rebuild test-spark spark-sink
 .PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink kv-store
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools differences chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -93,6 +94,9 @@ matrix: uv  ## every client at every broker under faults, and in a group; goes o
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools
+
+differences: uv  ## the same programs at a 3.9.1 and through the proxy to a 0.10.2.2, with faults; docs/DIFFERENCES_SEEN.md
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.differences
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
