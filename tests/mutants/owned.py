@@ -51,9 +51,9 @@ OWNED = (
         _TESTS + "test_it_is_asked_once_for_each_version",
         (
             _CACHE,
-            "            ttl_ms = 0 if entry.has_open_intent else self._life.expiry_ms\n",
+            "            ttl_ms = 0 if entry.has_open_intent or self._is_conditional else",
             "            is_owned = entry.intent is not None and entry.intent.is_ownership\n"
-            "            ttl_ms = 0 if entry.has_open_intent and not is_owned else self._life.expiry_ms\n",
+            "            ttl_ms = 0 if entry.has_open_intent and not is_owned or self._is_conditional else",
         ),
     ),
     mutant(

@@ -109,7 +109,7 @@ def _of_clients(results: Sequence[Line]) -> Iterator[str]:
     yield "## Real clients"
     yield ""
     yield (
-        "Every sixth produce lost its answer, its connection or half of itself, by the same seed; before the proxy's "
+        "Every sixth produce lost its answer, its connection or half of itself, by the same seed; before the proxy's\n"
         "broker as well. Both logs have the same records in the same order, or it is said."
     )
     yield ""

@@ -54,9 +54,11 @@ def test_each_rule_names_its_mutants() -> None:
 def test_each_row_of_the_model_that_the_page_names_shows_a_violation() -> None:
     rows = verdicts()
     for rule, text in sections().items():
-        named = re.search(r"model rows? ([\w, ]+)\.", text)
-        assert named is not None or "no model row" in text or "not in the model" in text, rule
-        for row in named[1].split(", ") if named is not None else ():
+        named = re.search(r"model\s+rows?\s+([\w,\s]+)\.", text)
+        assert named is not None or "no model row" in (said := " ".join(text.split())) or "not in the model" in said, (
+            rule
+        )
+        for row in re.split(r",\s+", named[1]) if named is not None else ():
             assert rows.get(row, "missing") not in ("HOLDS", "missing"), f"{rule}: row {row}"
 
 
