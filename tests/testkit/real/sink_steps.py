@@ -52,11 +52,11 @@ def arm() -> None:
         reached("before the removal")
         remove(self, name)
 
-    def sending(self: Producer, topic: str, partition: int, batch: Any) -> Any:
+    def sending(self: Producer, topic: str, partition: int, batch: Any, **options: Any) -> Any:
         global _sent
         _sent += 1
         reached(f"before batch {_sent}")
-        return send(self, topic, partition, batch)
+        return send(self, topic, partition, batch, **options)
 
     changed: tuple[tuple[type, str, Callable[..., Any]], ...] = (
         (LocalStorage, "create", creating),
