@@ -208,7 +208,7 @@ def test_the_alerts_say_what_they_shall(helm: Path, promtool: Path, tmp_path: Pa
 def test_every_alert_that_is_more_than_one_counter_or_quotient_is_played_to() -> None:
     names = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
     played = set(re.findall(r"Idemproxy\w+", (ROOT / "tests/charts/alerts_test.yaml").read_text()))
-    plain = {"AppendAfterDeadline", "GapRefused", "TopicUnmarked", "Failure", "MemoryNearLimit", "Slow"}
+    plain = {"AppendAfterDeadline", "GapRefused", "TopicUnmarked", "Failure", "MemoryNearLimit", "Slow", "ShardFenced"}
     assert names - played == {f"Idemproxy{name}" for name in plain}
 
 
