@@ -63,8 +63,9 @@ def without_ranges(records: memoryview, ranges: Ranges, output_bytes_max: int) -
     while len(records) - position >= _MESSAGE_BYTES_MIN:
         offset, size, crc, magic = _OFFSET_SIZE_CRC_MAGIC.unpack_from(records, position)
         end = position + OFFSET_AND_SIZE_BYTES + size
-        if offset > last_offset or magic > _MAGIC_MAX or size < _MESSAGE_BYTES_MIN - OFFSET_AND_SIZE_BYTES:
-            is_any_left = True
+        is_no_message = size < _MESSAGE_BYTES_MIN - OFFSET_AND_SIZE_BYTES
+        if offset > last_offset or magic > _MAGIC_MAX or is_no_message:
+            is_any_left |= is_no_message or end <= len(records)
             break
         if end > len(records):
             break

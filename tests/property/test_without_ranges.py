@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
-from idemproxy.codecs.without_ranges import Ranges, without_ranges
+from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.without_ranges import Left, Ranges, without_ranges
 
 OUTPUT_BYTES_MAX = 1 << 20
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -112,3 +114,15 @@ def test_a_wrapper_that_unpacks_to_too_much_stays_whole() -> None:
     ranges = Ranges(((5, 6),), {6: (shallow.crc, 5)}, 6)
     assert read(b"".join(without_ranges(memoryview(message), ranges, OUTPUT_BYTES_MAX).records)) == [(6, b"v6")]
     assert without_ranges(memoryview(message), ranges, 10).records == (memoryview(message),)
+
+
+@pytest.mark.parametrize("behind", ["v1", "v2"])
+def test_what_was_cut_off_behind_the_ranges_is_not_left_alone(behind: str) -> None:
+    hidden = message_of(1, Codec.NONE, [7])
+    (shallow,) = iterate_shallow(hidden)
+    ranges = Ranges(((7, 8),), {7: (shallow.crc, 7)}, 7)
+    record = Record(0, 7, None, b"v", ())
+    whole = message_of(1, Codec.NONE, [8]) if behind == "v1" else encode_batch([record], base_offset=8)
+    assert without_ranges(memoryview(hidden + whole[:-3]), ranges, OUTPUT_BYTES_MAX) == Left((), 8)
+    left = without_ranges(memoryview(hidden + whole), ranges, OUTPUT_BYTES_MAX)
+    assert b"".join(left.records) == whole
