@@ -18,7 +18,6 @@ from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
 from ...state.commit import Stored
-from ...state.conditional import is_conditional
 from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ...state.sequence import advance, distance
 from ...values import value
@@ -47,18 +46,15 @@ class WrapperOptions:
 
 @value(frozen=True, slots=True)
 class Target:
-    """The producer of the batches, their topic, and what is known of topics. ``hold_bytes`` counts what is kept."""
+    """The producer of the batches, their topic, and what is known of topics. ``hold_bytes`` counts what is kept.
+    ``keeps_whole``: a batch is appended as a whole, in a wrapper of its producer alone, or not at all (rule R23)."""
 
     topics: TopicFacts
     options: WrapperOptions
     hold_bytes: Count
     producer_id: int
     topic: str
-
-    @property
-    def keeps_whole(self) -> bool:
-        """Is a batch appended as a whole, in a wrapper of its producer alone, or not at all (rule R23)?"""
-        return is_conditional(self.producer_id)
+    keeps_whole: bool = False
 
 
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]]:

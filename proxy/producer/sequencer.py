@@ -287,14 +287,15 @@ class Sequencer:
         held = stream.held
         if stream.is_conditional:
             return await self._work_on_conditional(batch)
-        any_start = held.is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
+        is_blank = held.is_blank
+        any_start = is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
         if any_start is None:
             return await stream.read_again()
         if any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue)):
             # What its client has sent before it may still come, also over another connection.
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
             return
-        verdict = decide(None if held.is_blank else held.entry, batch.identity, any_start)
+        verdict = decide(None if is_blank and held.is_blank else held.entry, batch.identity, any_start)
         is_known = isinstance(verdict, Duplicate | Fenced)
         hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
         if batch not in stream.queue:

@@ -54,7 +54,11 @@ class Stream:
         self.topic = topic
         self.partition = partition
         self.key = (producer_id, topic, partition)
-        self.target = Target(context.topics, context.options, context.memory.hold_bytes, producer_id, topic)
+        self.is_conditional = is_conditional(producer_id)
+        """Do batches here say at which offset they have to be (rule R23)?"""
+        self.target = Target(
+            context.topics, context.options, context.memory.hold_bytes, producer_id, topic, self.is_conditional
+        )
         self.queue: deque[Batch] = deque()
         """Batches that wait. A flow that answers one removes it."""
         self.out: list[Batch] = []
@@ -81,8 +85,6 @@ class Stream:
         """The version with which another proxy was asked for its ownership last."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that came."""
-        self.is_conditional = is_conditional(producer_id)
-        """Do batches here say at which offset they have to be (rule R23)?"""
         self.known_by: int | None = None
         """The leader that is known to know the producer; None: it has to be asked (rule R21)."""
         self._runner = runner

@@ -23,6 +23,7 @@ class ConditionalTopics:
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
+        self.are_any = bool(found)
         self._pattern = re.compile("|".join(found), re.DOTALL) if found else None
         self._known: LRUCache[str, bool] = LRUCache(limits.CONDITIONAL_TOPICS_REMEMBERED_MAX)
 

@@ -308,7 +308,8 @@ class ProduceCall:
         """``plain``, ``missing``: take what goes another way, and what is to be looked for. A header is returned of a
         batch whose records are to say at which offset it has to be; nothing has happened to it yet."""
         records = item.records
-        is_conditional = self.outside.conditional_topics.has(item.topic)
+        topics = self.outside.conditional_topics
+        is_conditional = topics.are_any and topics.has(item.topic)
         if self.request.transactional_id is not None:
             self._refuse(part, item, answers.transactional())
             return None

@@ -55,7 +55,7 @@ EXPIRED = (
         _EXPIRY + "test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_is_due",
         (
             "proxy.producer.sequencer",
-            "decide(None if held.is_blank else held.entry",
+            "decide(None if is_blank and held.is_blank else held.entry",
             "decide(None if any_start else held.entry",
         ),
         deaths=("45",),

@@ -19,6 +19,15 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "out_of_order": (lambda: answers.out_of_order(OutOfOrder(7, "there is a gap")), 45),
     "not_in_log": (answers.not_in_log, 45),
     "other_content": (lambda: answers.other_content(5), 45),
+    "conflict": (lambda: answers.conflict(OutOfOrder(7, "the log has come past it"), 9), 45),
+    "conflict_by_header": (
+        lambda: answers.conflict_by_header(answers.conflict(OutOfOrder(7, "the log has come past it"), 9)),
+        44,
+    ),
+    "not_conditional": (lambda: answers.not_conditional("orders"), 44),
+    "not_served_conditionally": (lambda: answers.not_served_conditionally("the brokers are native"), 17),
+    "shard_fenced": (lambda: answers.shard_fenced(5, 7), 17),
+    "displaced": (lambda: answers.displaced(7, 5), 87),
     "fenced": (lambda: answers.fenced(Fenced(3)), 47),
     "fenced_by_name": (answers.fenced_by_name, 47),
     "foreign_producer_id": (answers.foreign_producer_id, 49),
@@ -69,7 +78,7 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
 
 def test_nothing_else_than_a_proven_gap_gives_45_and_nothing_gives_59_or_an_unknown_error() -> None:
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
-    proven = {"out_of_order", "not_in_log", "other_content"}
+    proven = {"out_of_order", "not_in_log", "other_content", "conflict"}
     assert {situation for situation, code in codes.items() if code == 45} == proven
     assert not {59, -1} & set(codes.values())
 
