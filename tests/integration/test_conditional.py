@@ -171,9 +171,10 @@ def test_a_fence_and_the_end_of_the_log_outlive_redis(
     assert outcome(publish(writers[0], fenced, 0, b"a")) == (0, 0)
     write_past(legacy_broker, fenced, b"foreign")
     assert publish(writers[0], fenced, 1, b"b").error_code == DISPLACED
+    assert outcome(publish(writers[1], place, 0, b"a")) == (0, 0)
     pair.redis.kill()
     pair.redis.start()
-    assert writers[0].is_closed(), "the state has begun a new life"
+    assert all(one.is_closed() for one in writers), "both proxies have seen that the state has begun a new life"
     with RawClient(pair.addresses[1], 40.0) as client:
         assert outcome(publish(client, place, 0, b"a")) == (0, 0)
         assert next_offset(publish(client, place, 0, b"b")) == 1
