@@ -101,10 +101,11 @@ class PackedEntry:
         leader: int,
         members: int,
         batches: Sequence[int],
+        attempts: int = 0,
     ) -> bytes:
         """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: so many batches, five at
-        most, of the entry's epoch; ``batches``: base sequence, number of records and checksum of each. Nothing changes
-        here: ``version`` and ``reserved`` do, once it is stored."""
+        most, of the entry's epoch; ``batches``: base sequence, number of records and checksum of each; ``attempts``:
+        of the intent. Nothing changes here: ``version`` and ``reserved`` do, once it is stored."""
         epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
         return _layout(self._window_batches, is_timed, members).pack(
             FORMAT,
@@ -125,7 +126,7 @@ class PackedEntry:
             anchor,
             content,
             leader,
-            0,
+            attempts,
             members,
             *batches,
         )
@@ -133,30 +134,9 @@ class PackedEntry:
     def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
         """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised here: batches are
         committed before it is known that this is stored, and none of what is written then has the same one."""
-        is_timed = self._batch is WINDOW_BATCH
+        value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, 0, (), OWNED)
         self.version += 1
-        return _layout(self._window_batches, is_timed, 0).pack(
-            FORMAT,
-            self.version,
-            self.generation,
-            self.principal,
-            self.producer_epoch,
-            self.next_sequence,
-            self.first_base_offset,
-            self.end_offset,
-            self.anchor,
-            self._window_batches,
-            HAS_INTENT | IS_TIMED if is_timed else HAS_INTENT,
-            self._window,
-            owner,
-            self.producer_epoch,
-            lower_bound,
-            anchor,
-            NO_CONTENT,
-            leader,
-            OWNED,
-            0,
-        )
+        return value
 
     def commit(self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes) -> int:
         """These batches, from the sequence on that is due, are in the log from this offset on: as ``commit.committed``.

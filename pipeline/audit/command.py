@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..options import WrongOption, named_values, pattern_of
 from .kinds import Finding
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 _MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
-
-
-class WrongOption(Exception):
-    """The message is a sentence for a person."""
 
 
 def run_audit(options: argparse.Namespace) -> int:
@@ -48,13 +44,13 @@ def _run(options: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
     from ..reading.broker import BrokerProblem
+    from ..reading.places import NothingToRead
     from ..spark import NoJava, cause_of
     from .acknowledged import JournalProblem
-    from .plan import NothingToRead
     from .progress import Progress
 
     failing = _kinds(options.fail_on)
-    settings = _settings(options.conf)
+    settings = named_values("--conf", options.conf)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         if options.journal:
@@ -97,17 +93,10 @@ def _reported(options: argparse.Namespace, audited: Audited, failing: Sequence[F
 def _plan(options: argparse.Namespace) -> Plan:
     from .plan import of_cluster, of_files
 
-    patterns = [_pattern(text) for text in options.pattern]
+    patterns = [pattern_of("--pattern", text) for text in options.pattern]
     if options.log_dir:
         return of_files(options.log_dir, options.topic, patterns)
     return of_cluster(_addresses(options.upstream), options.topic, patterns)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as problem:
-        raise WrongOption(f"--pattern {text}: {problem}") from None
 
 
 def _addresses(text: str) -> list[tuple[str, int]]:
@@ -126,16 +115,6 @@ def _kinds(text: str) -> list[Finding]:
     except ValueError as problem:
         known = ", ".join(Finding)
         raise WrongOption(f"--fail-on: {problem}; there are {known}") from None
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise WrongOption(f"--conf {one}: NAME=VALUE is wanted")
-        settings[name] = value
-    return settings
 
 
 def _complain(sentence: str) -> int:

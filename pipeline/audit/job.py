@@ -22,12 +22,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ..reading.decode import LOG_APPEND_TIME
+from ..reading.places import Place
 from . import findings, rows
 from .acknowledged import read_journal
 from .contents import ORDER, RepeatFinder
 from .findings import TYPES as FINDING_TYPES
 from .kinds import Finding
-from .plan import RANGE_OFFSETS, Place, Plan
+from .plan import RANGE_OFFSETS, Plan
 from .progress import Progress
 from .read import compared, read_ranges
 from .rows import SPARK_SCHEMA, TYPES, Columns, Kind, columns_of, concatenated, taken

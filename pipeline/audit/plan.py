@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ..reading.broker import Address, Cluster
+from ..reading.places import NothingToRead, Place, Range, chosen, ranges_of
 from ..reading.segments import find_segments
 
 RANGE_OFFSETS: Final = 200_000
@@ -17,36 +18,6 @@ RANGES_MAX: Final = 20_000
 """Tasks of one Spark stage; in a larger log the ranges are larger."""
 END_OF_FILE: Final = 1 << 62
 """A segment is read to its end, wherever that is."""
-
-
-class NothingToRead(Exception):
-    """There is no such topic; the message is a sentence for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One partition. ``start``: its first offset; ``end``: the high watermark when the audit began, ``END_OF_FILE`` of
-    files."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def name(self) -> str:
-        """As the broker's folders are called."""
-        return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What one task reads. ``path``: of the segment; else it is fetched."""
-
-    place: int
-    start: int
-    end: int
-    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +29,6 @@ class Plan:
     bootstrap: tuple[Address, ...] = ()
 
 
-def chosen(topics: Iterable[str], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Return the topics that were asked for, by name or by a pattern that fits the whole name; if none was asked for,
-    all but Kafka's own (``__...``). Raises NothingToRead for a name that is not there."""
-    there = sorted(topics)
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        raise NothingToRead(f"there is no topic {', '.join(missing)}")
-    if not wanted and not patterns:
-        return [name for name in there if not name.startswith("__")]
-    found = [name for name in there if name in wanted or any(pattern.fullmatch(name) for pattern in patterns)]
-    if not found:
-        raise NothingToRead(f"no topic fits {', '.join(pattern.pattern for pattern in patterns)}")
-    return found
-
-
 def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
     """Return the plan for topics of a cluster. Raises NothingToRead, BrokerProblem."""
     with Cluster(bootstrap) as cluster:
@@ -82,7 +38,7 @@ def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Se
             for topic in chosen(there, wanted, patterns)
             for partition in there[topic]
         ]
-    return Plan(tuple(places), ranges_of(places), tuple(bootstrap))
+    return Plan(tuple(places), ranges_of(places, RANGE_OFFSETS, RANGES_MAX), tuple(bootstrap))
 
 
 def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
@@ -102,19 +58,6 @@ def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[
         if one.topic in topics
     ]
     return Plan(tuple(Place(*place, start, END_OF_FILE) for place, start in starts.items()), tuple(ranges))
-
-
-def ranges_of(
-    places: Sequence[Place], range_offsets: int = RANGE_OFFSETS, ranges_max: int = RANGES_MAX
-) -> tuple[Range, ...]:
-    """Return the ranges of all partitions, of about the same size each."""
-    total = sum(place.end - place.start for place in places)
-    size = max(range_offsets, -(-total // ranges_max))
-    return tuple(
-        Range(number, start, min(start + size, place.end))
-        for number, place in enumerate(places)
-        for start in range(place.start, place.end, size)
-    )
 
 
 def ranges_by_place(ranges: Sequence[Range]) -> Mapping[int, list[Range]]:

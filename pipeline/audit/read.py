@@ -14,9 +14,10 @@ from ...codecs.primitives import Buffer
 from ..reading.broker import FETCH_BYTES, Cluster, OutOfRange
 from ..reading.decode import Array, Broken, containers
 from ..reading.fetching import PartitionFetch
+from ..reading.places import Range
 from ..reading.segments import pieces
 from .fingerprints import RangeTaker
-from .plan import Plan, Range
+from .plan import Plan
 
 PAIRS_AT_A_TIME: Final = 2_000
 """Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
 from typing import Final
+
+from ..options import WrongOption, named_values
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 130
 _MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark")
@@ -26,7 +27,7 @@ def run_job(options: argparse.Namespace) -> int:
     from .run import Job, run
 
     try:
-        given = _pairs("--option", options.option)
+        given = named_values("--option", options.option)
         job = Job(
             options.command,
             options.source,
@@ -40,10 +41,10 @@ def run_job(options: argparse.Namespace) -> int:
             {name: value for name, value in given.items() if not name.startswith(_TO)},
             {name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
         )
-        settings = {"spark.app.name": f"idemproxy {options.command}", **_pairs("--conf", options.conf)}
+        settings = {"spark.app.name": f"idemproxy {options.command}", **named_values("--conf", options.conf)}
         with session(options.master, settings) as spark:
             run(spark, job)
-    except ValueError as problem:
+    except (ValueError, WrongOption) as problem:
         return _complain(options, str(problem))
     except NoJava as problem:
         return _complain(options, str(problem))
@@ -54,16 +55,6 @@ def run_job(options: argparse.Namespace) -> int:
         return _complain(options, f"Spark ended it: {cause_of(str(problem))}")
     print(f"{', '.join(job.topics)} went to {job.out}; started again with the same checkpoint it goes on behind that")
     return EXIT_DONE
-
-
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise ValueError(f"{option} {one}: NAME=VALUE is wanted")
-        pairs[name] = value
-    return pairs
 
 
 def _complain(options: argparse.Namespace, sentence: str) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import re
 import sys
 import time
 import traceback
@@ -17,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ..options import WrongOption, named_values, pattern_of
+
 if TYPE_CHECKING:
     from ...state.redis_bulk import Access as RedisAccess
     from ...state.redis_facts import RedisAddress
     from ..reading.broker import Access, Tls
-    from .plan import Range
-    from .wanted import Place, Wanted
+    from ..reading.places import Place, Range
+    from .wanted import Wanted
     from .work import Concluded
 
 EXIT_HEALTHY, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -85,10 +86,6 @@ class ProxySettings(Protocol):
     def producer_expiry_seconds(self) -> int: ...
 
 
-class WrongOption(Exception):
-    """The message is a sentence for a person."""
-
-
 @dataclass(slots=True)
 class Summary:
     """Of a run. ``differences``: producers on partitions by what Redis had of them. ``written``: by effect."""
@@ -149,11 +146,12 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
     from ...state.redis_blocking import InspectionError
     from ...state.redis_bulk import BulkStore
     from ..reading.broker import BrokerProblem, Cluster
-    from .plan import NothingToRead, chosen, places_of, ranges_of
+    from ..reading.places import NothingToRead, chosen
+    from .plan import places_of, ranges_of_all
     from .registered import Registered
     from .wanted import Wanted
 
-    patterns = [_pattern(text) for text in options.pattern]
+    patterns = [pattern_of("--pattern", text) for text in options.pattern]
     began = time.monotonic()
     summary = Summary(options.dry_run)
     try:
@@ -173,7 +171,7 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
                 there = cluster.partitions()
                 places = places_of(cluster, chosen(list(there), options.topic, patterns), there, since_ms)
             summary.partitions = len(places)
-            for concluded in _concluded(options, wanted, places, ranges_of(places), stack):
+            for concluded in _concluded(options, wanted, places, ranges_of_all(places), stack):
                 _count(summary, places, concluded, options)
     except (BrokerProblem, InspectionError, NothingToRead) as problem:
         return _complain(str(problem))
@@ -197,7 +195,8 @@ def _concluded(
     from ..spark import NoJava, session
 
     try:
-        spark = stack.enter_context(session(options.master, _settings(options.conf)))
+        settings = {"spark.app.name": "idemproxy rebuild", **named_values("--conf", options.conf)}
+        spark = stack.enter_context(session(options.master, settings))
     except NoJava as problem:
         raise WrongOption(str(problem)) from None
     return rebuild_on_spark(spark, wanted, places, ranges, _say)
@@ -277,23 +276,6 @@ def _tls(given: TlsSettings) -> Tls:
         None if path is None else str(path) for path in (given.ca_file, given.cert_file, given.key_file)
     )
     return Tls(ca_file, cert_file, key_file, given.key_password)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as problem:
-        raise WrongOption(f"--pattern {text}: {problem}") from None
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    settings = {"spark.app.name": "idemproxy rebuild"}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise WrongOption(f"--conf {one}: NAME=VALUE is wanted")
-        settings[name] = value
-    return settings
 
 
 def _say(sentence: str) -> None:

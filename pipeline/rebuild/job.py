@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from ...state.lease import LEASE_SECONDS, MARGIN_SECONDS
 from ...state.redis_bulk import BulkStore
 from ..reading.broker import Cluster
-from .plan import Range
-from .wanted import Place, Wanted
+from ..reading.places import Place, Range
+from .wanted import Wanted
 from .work import Concluded, RangeRead, conclude, read_range, wait_until_settled
 
 if TYPE_CHECKING:

@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ..reading.broker import EARLIEST, LATEST, BrokerProblem, Cluster, TopicPartition
-from .wanted import Place
+from ..reading.places import Place, Range, ranges_of
 
 RANGE_OFFSETS: Final = 1_000_000
 """Of one task: some seconds of work, where wrappers have a few records each."""
 RANGES_MAX: Final = 20_000
-
-
-class NothingToRead(Exception):
-    """There is no such topic; the message is a sentence for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A part of one place. ``place``: its number."""
-
-    place: int
-    start: int
-    end: int
-
-
-def chosen(topics: Sequence[str], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> list[str]:
-    """Return the topics that were asked for; if none was, all but Kafka's own (``__...``). Raises NothingToRead."""
-    missing = [name for name in wanted if name not in topics]
-    if missing:
-        raise NothingToRead(f"there is no topic {', '.join(missing)}")
-    if not wanted and not patterns:
-        found = [name for name in topics if not name.startswith("__")]
-    else:
-        found = [name for name in topics if name in wanted or any(one.fullmatch(name) for one in patterns)]
-    if not found:
-        raise NothingToRead("there is no topic to read")
-    return sorted(found)
 
 
 def places_of(
@@ -61,11 +32,6 @@ def places_of(
     return tuple(Place(*place, min(starts[place], ends[place]), ends[place]) for place in places)
 
 
-def ranges_of(places: Sequence[Place]) -> tuple[Range, ...]:
+def ranges_of_all(places: Sequence[Place]) -> tuple[Range, ...]:
     """Return the ranges of all partitions that have something to read, in order."""
-    size = max(RANGE_OFFSETS, -(-sum(place.end - place.start for place in places) // RANGES_MAX))
-    return tuple(
-        Range(number, start, min(start + size, place.end))
-        for number, place in enumerate(places)
-        for start in range(place.start, place.end, size)
-    )
+    return ranges_of(places, RANGE_OFFSETS, RANGES_MAX)

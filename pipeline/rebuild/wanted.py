@@ -33,18 +33,3 @@ class Wanted:
     since_ms: int
     expiry_ms: int
     registration: Registration | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One partition, and what of it is read at first: up to the high watermark of when the run began."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def name(self) -> str:
-        """As the brokers' folders are called."""
-        return f"{self.topic}-{self.partition}"

@@ -23,9 +23,10 @@ from ...state.redis_bulk import BulkStore, Swap
 from ...state.store import Conflict, block_key, entry_key
 from ..reading.broker import FETCH_BYTES, Address, BrokerProblem, Cluster, OutOfRange, TopicPartition
 from ..reading.fetching import PartitionFetch, TooLarge
+from ..reading.places import Place
 from .found import FoundProducer, FoundRange, RangeReading, joined
 from .judge import Difference, Effect, Judged, judge
-from .wanted import Place, Wanted
+from .wanted import Wanted
 
 WAIT_SECONDS_MAX: Final = 30.0
 """For a broker to be awake, and for a high watermark to reach the end of its log."""

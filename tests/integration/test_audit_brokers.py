@@ -37,7 +37,6 @@ def read(cluster: LegacyCluster, monkeypatch: pytest.MonkeyPatch, range_offsets:
     """Read the topic in ranges of so many offsets."""
     monkeypatch.setattr(planning, "RANGE_OFFSETS", range_offsets)
     plan = of_cluster([cluster.address(0)], ["orders"], [])
-    plan = Plan(plan.places, planning.ranges_of(plan.places, range_offsets), plan.bootstrap)
     return plan, [row for one in plan.ranges for batch in read_range(plan, one) for row in batch.to_pylist()]
 
 

@@ -33,17 +33,16 @@ Place = tuple[str, int]
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(TOPIC, PARTITIONS)
     legacy_broker.create_topic(OTHER_TOPIC, 1)
-    directory = tmp_path_factory.mktemp("conditional")
-    config = directory / "idemproxy.yaml"
-    config.write_text("topics: {conditional: [shar*]}\n")
-    with TwoProxies(directory, legacy_broker, options=("--config", str(config))) as running:
+    with TwoProxies(
+        tmp_path_factory.mktemp("conditional"), legacy_broker, settings="topics: {conditional: [shar*]}"
+    ) as running:
         yield running
         assert running.errors_of_ours() == []
 
 
 @pytest.fixture(scope="module")
 def url(pair: TwoProxies) -> str:
-    return "redis://{}:{}/0".format(*pair.redis.address)
+    return pair.redis_url
 
 
 _partitions = iter(range(PARTITIONS))

@@ -21,9 +21,7 @@ def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_kille
 ) -> None:
     checker_program()
     legacy_broker.create_topic(TOPIC, SHARDS)
-    config = tmp_path / "idemproxy.yaml"
-    config.write_text("topics: {conditional: [kv-*]}\n")
-    with TwoProxies(tmp_path, legacy_broker, options=("--config", str(config))) as pair:
+    with TwoProxies(tmp_path, legacy_broker, settings="topics: {conditional: [kv-*]}") as pair:
         bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
         with Nodes(tmp_path, bootstrap, TOPIC, SHARDS, NODES) as nodes:
             users = Users(nodes, SHARDS, USERS, KEYS, seed=23)

@@ -28,17 +28,14 @@ Place = tuple[str, int]
 @pytest.fixture(scope="module")
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(TOPIC, PARTITIONS)
-    directory = tmp_path_factory.mktemp("names")
-    config = directory / "idemproxy.yaml"
-    config.write_text("producers: {named: [job-*]}\n")
-    with TwoProxies(directory, legacy_broker, options=("--config", str(config))) as running:
+    with TwoProxies(tmp_path_factory.mktemp("names"), legacy_broker, settings="producers: {named: [job-*]}") as running:
         yield running
         assert running.errors_of_ours() == []
 
 
 @pytest.fixture(scope="module")
 def url(pair: TwoProxies) -> str:
-    return "redis://{}:{}/0".format(*pair.redis.address)
+    return pair.redis_url
 
 
 _partitions = iter(range(PARTITIONS))

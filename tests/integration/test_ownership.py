@@ -26,10 +26,9 @@ _partitions = iter(range(PARTITIONS))
 @pytest.fixture(scope="module")
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(TOPIC, PARTITIONS)
-    directory = tmp_path_factory.mktemp("ownership")
-    config = directory / "idemproxy.yaml"
-    config.write_text("producers: {ownership: true}\n")
-    with TwoProxies(directory, legacy_broker, options=("--config", str(config))) as running:
+    with TwoProxies(
+        tmp_path_factory.mktemp("ownership"), legacy_broker, settings="producers: {ownership: true}"
+    ) as running:
         yield running
         assert running.errors_of_ours() == []
 

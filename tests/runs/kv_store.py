@@ -33,9 +33,7 @@ def main() -> None:
     random = Random(given.seed)
     with tempfile.TemporaryDirectory() as name, LegacyCluster(directory := Path(name)) as cluster:
         cluster.create_topic(_TOPIC, _SHARDS)
-        config = directory / "idemproxy.yaml"
-        config.write_text("topics: {conditional: [kv-*]}\n")
-        with TwoProxies(directory, cluster, options=("--config", str(config))) as pair:
+        with TwoProxies(directory, cluster, settings="topics: {conditional: [kv-*]}") as pair:
             bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
             with Nodes(directory, bootstrap, _TOPIC, _SHARDS, _NODES) as nodes:
                 users = Users(nodes, _SHARDS, _USERS, _KEYS, seed=given.seed)

@@ -48,16 +48,19 @@ class TwoProxies:
         redis: ExternalRedis | None = None,
         redis_address: Address | None = None,
         options: tuple[str, ...] = (),
+        settings: str = "",
         stoppable: bool = False,
     ) -> None:
         """``redis``: a server that the caller owns. ``redis_address``: what the proxies are told, its own by default.
-        ``stoppable``: they are ``StoppableProxy``. Topics have to be there before: a proxy learns them at its start."""
+        ``settings``: a configuration in YAML. ``stoppable``: they are ``StoppableProxy``. Topics have to be there
+        before: a proxy learns them at its start."""
         self.cluster = cluster
         self._directory = directory
         self._plan = plan
         self._given_redis = redis
         self._redis_address = redis_address
         self._options = options
+        self._settings = settings
         self._proxy_class = StoppableProxy if stoppable else ProxyProcess
         self._stack = ExitStack()
         self.relays: list[KeepingRelay] = []
@@ -67,7 +70,12 @@ class TwoProxies:
         with ExitStack() as started:
             self.redis = self._given_redis or started.enter_context(ExternalRedis())
             host, port = self._redis_address or self.redis.address
-            options = ("--redis", f"redis://{host}:{port}/0", *self._options)
+            self.redis_url = f"redis://{host}:{port}/0"
+            options = ("--redis", self.redis_url, *self._options)
+            if self._settings:
+                config = self._directory / "idemproxy.yaml"
+                config.write_text(self._settings)
+                options += ("--config", str(config))
             for index in range(2):
                 relay = started.enter_context(KeepingRelay(self.cluster.address(0), self._plan))
                 self.relays.append(relay)

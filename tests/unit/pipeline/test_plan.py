@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline.audit.plan import NothingToRead, Place, Plan, chosen, of_files, ranges_of
+from idemproxy.pipeline.audit.plan import Plan, of_files
 from idemproxy.pipeline.audit.read import compare, contents_at, read_range
 from idemproxy.pipeline.audit.rows import Kind
 from idemproxy.pipeline.reading import segments
+from idemproxy.pipeline.reading.places import NothingToRead, Place, chosen, ranges_of
 from testkit.stage.logs import numbered, plain, wrapper
 
 
@@ -30,7 +31,7 @@ def test_topics_are_chosen_by_name_and_by_pattern() -> None:
 
 def test_ranges_cover_each_partition_once_and_grow_with_the_log() -> None:
     places = [Place("t", 0, 10, 35), Place("t", 1, 7, 7), Place("t", 2, 0, 10)]
-    ranges = [(one.place, one.start, one.end) for one in ranges_of(places, 10)]
+    ranges = [(one.place, one.start, one.end) for one in ranges_of(places, 10, 100)]
     assert ranges == [(0, 10, 20), (0, 20, 30), (0, 30, 35), (2, 0, 10)]
     assert len(ranges_of([Place("t", 0, 0, 1_000_000)], 10, ranges_max=4)) == 4
 
