@@ -24,10 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large bulk-rebuild test-spark spark-sink
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink kv-store
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools differences chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -102,7 +99,7 @@ audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a l
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
 
 bulk-rebuild: uv  ## Redis emptied under PRODUCERS=10000 on PARTITIONS=1000, `idemproxy rebuild`, their next batches; a line in benchmarks/results/bulk_rebuild.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.bulk_rebuild $(if $(PRODUCERS),--producers $(PRODUCERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.bulk_rebuild $(if $(PRODUCERS),--producers $(PRODUCERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(REBUILD_ARGS)
 
 test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy, drivers killed at every step, zombies
 	@$(RUN_TOOLS) pytest -q tests/spark/*.py $(PYTEST_ARGS)

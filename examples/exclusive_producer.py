@@ -91,6 +91,8 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?", help="for run")
     parser.add_argument("--first-line", type=int, default=0, help="for begin: the line that comes next (default: 0)")
     options = parser.parse_args()
+    if options.what == "run" and options.file is None:
+        parser.error("run needs the file")
     place = options.topic, options.partition
     try:
         with Client(options.bootstrap) as client:
@@ -100,6 +102,8 @@ def main() -> None:
                 print(f"{run(client, options.name, place, options.file)} lines were sent")
     except ClientError as error:
         sys.exit(f"{error}; start it again")
+    except ValueError as error:
+        sys.exit(f"{error}: what is committed is not of this program")
 
 
 if __name__ == "__main__":

@@ -117,8 +117,6 @@ def read(client: Client, place: Place, start: int, end: int) -> Iterator[StoredR
 
 def begin(client: Client, name: str, log: Place, output: Place) -> None:
     """Make the first entry of the merge log: the numbers of the output."""
-    if client.end_offset(*log) > 0:
-        sys.exit("the merge log has begun already; to go on: run")
     numbers = client.init_producer_id(f"{name}-output")
     first = entry_of(id=numbers.number, epoch=numbers.epoch, offset=client.end_offset(*output))
     with client.producer(client.init_producer_id(name)) as producer:
@@ -137,6 +135,8 @@ def main() -> None:
     log, output = (options.log, 0), (options.output, 0)
     try:
         with Client(options.bootstrap) as client:
+            if (client.end_offset(*log) > 0) != (options.what == "run"):
+                sys.exit("it has not begun: begin" if options.what == "run" else "it has begun already; to go on: run")
             if options.what == "begin":
                 begin(client, options.name, log, output)
             else:

@@ -28,18 +28,20 @@ def run_job(options: argparse.Namespace) -> int:
 
     try:
         given = named_values("--option", options.option)
+        if len(options.topic) > 1 and options.command != "merge":
+            raise WrongOption(f"--topic: {options.command} reads one topic; merge reads several")
         job = Job(
-            options.command,
-            options.source,
-            options.target or options.source,
-            options.topic,
-            options.out,
-            options.checkpoint,
-            getattr(options, "coordinates", "headers"),
-            getattr(options, "name", "clean"),
-            getattr(options, "follow", False),
-            {name: value for name, value in given.items() if not name.startswith(_TO)},
-            {name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
+            name=options.command,
+            source=options.source,
+            target=options.target or options.source,
+            topics=options.topic,
+            out=options.out,
+            checkpoint=options.checkpoint,
+            carrier=options.coordinates,
+            run_name=options.name,
+            follows=options.follow,
+            read_options={name: value for name, value in given.items() if not name.startswith(_TO)},
+            write_options={name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
         )
         settings = {"spark.app.name": f"idemproxy {options.command}", **named_values("--conf", options.conf)}
         with session(options.master, settings) as spark:

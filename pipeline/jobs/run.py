@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +12,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ..datasource import register
 from . import patterns
-from .coordinates import HEADERS
 
 _FORMAT: Final = "idemproxy"
 
@@ -28,11 +27,11 @@ class Job:
     topics: Sequence[str]
     out: str
     checkpoint: str
-    carrier: str = HEADERS
-    run_name: str = "clean"
-    follows: bool = False
-    read_options: Mapping[str, str] = field(default_factory=dict)
-    write_options: Mapping[str, str] = field(default_factory=dict)
+    carrier: str
+    run_name: str
+    follows: bool
+    read_options: Mapping[str, str]
+    write_options: Mapping[str, str]
 
 
 def run(spark: SparkSession, job: Job) -> None:
@@ -47,7 +46,7 @@ def run(spark: SparkSession, job: Job) -> None:
 
 def start(spark: SparkSession, job: Job) -> StreamingQuery:
     """Begin a job that is a stream."""
-    reader = spark.readStream.format(_FORMAT).options(**_read_options(job, with_headers=job.carrier == HEADERS))
+    reader = spark.readStream.format(_FORMAT).options(**_read_options(job))
     rows = reader.load()
     writer = (
         _patterned(job, rows)
@@ -71,8 +70,7 @@ def _clean(spark: SparkSession, job: Job) -> None:
     by_batches = job.carrier == patterns.BATCHES
 
     def read(**more: str) -> DataFrame:
-        options = _read_options(job, with_headers=job.carrier == HEADERS)
-        return spark.read.format(_FORMAT).options(**{**options, **more}).load()
+        return spark.read.format(_FORMAT).options(**{**_read_options(job), **more}).load()
 
     batches = read(rows="batches", includeHeaders="false") if by_batches else None
     (
@@ -86,11 +84,11 @@ def _clean(spark: SparkSession, job: Job) -> None:
     )
 
 
-def _read_options(job: Job, *, with_headers: bool) -> dict[str, str]:
+def _read_options(job: Job) -> dict[str, str]:
     return {
         "startingOffsets": "earliest",
         **job.read_options,
         "kafka.bootstrap.servers": job.source,
         "subscribe": ",".join(job.topics),
-        "includeHeaders": "true" if with_headers else "false",
+        "includeHeaders": "true",
     }

@@ -10,7 +10,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -87,6 +87,10 @@ class Access:
 
 class BrokerProblem(Exception):
     """The cluster cannot be read; the message is one sentence for a person."""
+
+
+class NoTimes(BrokerProblem):
+    """The broker, or a log in format v0, cannot be asked for an offset by a time."""
 
 
 class Unreachable(BrokerProblem):
@@ -272,6 +276,15 @@ class Cluster:
         self._patiently(ask, "offsets")
         return found
 
+    def led(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those that have a leader now. Raises BrokerProblem."""
+        found = []
+        for place in places:
+            with suppress(_Moved):
+                self._leader(place)
+                found.append(place)
+        return found
+
     def brokers(self) -> list[Address]:
         """Return all that are there now. Raises BrokerProblem."""
         return [(broker.host, broker.port) for broker in self._metadata([]).brokers]
@@ -355,7 +368,7 @@ class Cluster:
             topics.setdefault(name, []).append(wanted)
         with self._at(address) as connection:
             if not connection.finds_times and max(times.values()) >= 0:
-                raise BrokerProblem("the broker finds no offsets by time, as those before 0.10.1: give offsets instead")
+                raise NoTimes("the broker finds no offsets by time, as those before 0.10.1: give offsets instead")
             asked = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
             answer = connection.ask(_LIST_OFFSETS, replica_id=-1, topics=asked)
         found = {}
@@ -403,6 +416,8 @@ class Cluster:
         if error_code in _MOVED:
             self._leaders.pop(place, None)
             raise _Moved(f"the broker answers with code {error_code}")
+        if error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            raise NoTimes("{}-{} is in format v0, which has no times: give offsets instead".format(*place))
         if error_code:
             raise BrokerProblem("{}-{}: the broker answers with code {}".format(*place, error_code))
 

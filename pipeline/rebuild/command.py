@@ -86,6 +86,10 @@ class ProxySettings(Protocol):
     def producer_expiry_seconds(self) -> int: ...
 
 
+class SparkFailed(Exception):
+    """A task has failed; the message is a sentence for a person."""
+
+
 @dataclass(slots=True)
 class Summary:
     """Of a run. ``differences``: producers on partitions by what Redis had of them. ``written``: by effect."""
@@ -111,7 +115,7 @@ class Summary:
         return json.dumps(
             {
                 "dry_run": self.is_dry_run,
-                "healthy": self.is_healthy,
+                "was_healthy": self.is_healthy,
                 "partitions": self.partitions,
                 "differences": dict(self.differences),
                 "written": dict(self.written),
@@ -138,7 +142,7 @@ def run_rebuild(options: argparse.Namespace, settings: ProxySettings, redis: Red
         _complain("interrupted; what was written until then is right, and the rest is left to the proxies")
         return EXIT_INTERRUPTED
     except Exception:
-        traceback.print_exc()
+        traceback.print_exc()  # Python's own exit status would be 1, which means that something differs
         return _complain("this is an error of the rebuild itself; please report it with the lines above")
 
 
@@ -151,6 +155,8 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
     from .registered import Registered
     from .wanted import Wanted
 
+    if options.conf and options.master is None:
+        raise WrongOption("--conf: settings of Spark are for --master")
     patterns = [pattern_of("--pattern", text) for text in options.pattern]
     began = time.monotonic()
     summary = Summary(options.dry_run)
@@ -169,11 +175,13 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
             wanted = Wanted(bootstrap, access, redis_access, since_ms, expiry_ms, registration)
             with Cluster(bootstrap, access) as cluster:
                 there = cluster.partitions()
-                places = places_of(cluster, chosen(list(there), options.topic, patterns), there, since_ms)
+                places, summary.problems = places_of(
+                    cluster, chosen(list(there), options.topic, patterns), there, since_ms
+                )
             summary.partitions = len(places)
             for concluded in _concluded(options, wanted, places, ranges_of_all(places), stack):
                 _count(summary, places, concluded, options)
-    except (BrokerProblem, InspectionError, NothingToRead) as problem:
+    except (BrokerProblem, InspectionError, NothingToRead, SparkFailed) as problem:
         return _complain(str(problem))
     except OSError as problem:
         return _complain(f"{problem.filename or 'the log'}: {problem.strerror or problem}")
@@ -191,15 +199,21 @@ def _concluded(
     from .job import rebuild_here, rebuild_on_spark
 
     if options.master is None:
-        return rebuild_here(wanted, places, ranges, _say)
-    from ..spark import NoJava, session
+        yield from rebuild_here(wanted, places, ranges, _say)
+        return
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from ..spark import NoJava, cause_of, session
 
     try:
         settings = {"spark.app.name": "idemproxy rebuild", **named_values("--conf", options.conf)}
         spark = stack.enter_context(session(options.master, settings))
+        yield from rebuild_on_spark(spark, wanted, places, ranges, _say)
     except NoJava as problem:
         raise WrongOption(str(problem)) from None
-    return rebuild_on_spark(spark, wanted, places, ranges, _say)
+    except (PySparkException, Py4JError) as problem:  # what a task raises comes so
+        raise SparkFailed(f"Spark failed: {cause_of(str(problem))}") from None
 
 
 def _count(summary: Summary, places: Sequence[Place], concluded: Concluded, options: argparse.Namespace) -> None:

@@ -46,7 +46,8 @@ def rebuild_here(wanted: Wanted, places: Sequence[Place], ranges: Sequence[Range
 def rebuild_on_spark(
     spark: SparkSession, wanted: Wanted, places: Sequence[Place], ranges: Sequence[Range], say: Say
 ) -> Concluding:
-    """The same with a task for every few ranges, and then for every few partitions. Raises as ``rebuild_here``."""
+    """The same with a task for every few ranges, and then for every few partitions. Raises what
+    Spark raises where a task fails, with the sentence of the task."""
     registered_at = time.monotonic()
     cores = spark.sparkContext.defaultParallelism
     numbered = dict(enumerate(places))

@@ -33,6 +33,10 @@ WAIT_SECONDS_MAX: Final = 30.0
 _LOOK_BYTES: Final = 64 << 10
 
 
+NOBODY: Final[Address] = ("", 0)
+"""Leads what cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class RangeRead:
     """``leader``: whose log it is; another one's may differ."""
@@ -67,10 +71,13 @@ class Concluded:
 
 
 def read_range(cluster: Cluster, number: int, place: Place, start: int, end: int) -> RangeRead:
-    """Read one range. What cannot be read is told in it. Raises BrokerProblem."""
-    leader = cluster.leader(place.topic, place.partition)
+    """Read one range. What cannot be read is told in it."""
     reading = RangeReading(start, end)
-    problem = _read_to_end(cluster, place, reading)
+    try:
+        leader = cluster.leader(place.topic, place.partition)
+        problem = _read_to_end(cluster, place, reading)
+    except BrokerProblem as said:
+        return RangeRead(number, NOBODY, replace(reading.found(), problem=str(said)))
     found = reading.found()
     if cluster.leader(place.topic, place.partition) != leader:
         problem = "its leader has changed meanwhile"

@@ -38,7 +38,7 @@ _OF_REDIS = {"redis.address": "redis.url", "redis.database": "redis.url"}
 _KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
-    "topics.",
+    "topics.default_",  # what writes to a topic does not change its kind under it: topics.conditional
     "upstream.sasl.",
     "redis.username",
     "redis.password",
@@ -48,8 +48,6 @@ _RELOADED = (
     "producers.named",
     "log.",
 )
-_NOT_RELOADED = ("topics.conditional",)
-"""What writes to a topic is not to change its kind under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,7 @@ def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs. No value is shown: there are passwords among them."""
     found = (_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, ""))
     names = list(dict.fromkeys(_OF_REDIS.get(name, name) for name in found))
-    reloaded = (name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
-    taken = tuple(name for name in reloaded if name not in _NOT_RELOADED)
+    taken = tuple(name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
     return Changes(taken, tuple(name for name in names if name not in taken))
 
 

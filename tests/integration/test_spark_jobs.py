@@ -104,9 +104,9 @@ class Scene:
                     answer = client.produce_one(topic, partition, batch([value], key=value.partition(b":")[0]))
                     assert answer.error_code == 0, answer
 
-    def run(self, name: str, topics: list[str], out: str, **more: object) -> Job:
+    def run(self, name: str, topics: list[str], out: str, carrier: str = "headers") -> Job:
         checkpoint = str(self._folder / f"{name}-{out}")
-        job = Job(name, self.bootstrap, self.bootstrap, topics, out, checkpoint, **more)  # type: ignore[arg-type]
+        job = Job(name, self.bootstrap, self.bootstrap, topics, out, checkpoint, carrier, "clean", False, {}, {})
         run(self._spark, job)
         return job
 

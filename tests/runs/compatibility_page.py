@@ -129,7 +129,7 @@ def lines(name: str) -> list[Line]:
 def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     """The newest line of each pair counts."""
     newest = {(line["client"], line["broker"]): line for line in matrix}
-    yield from _table(
+    yield from table(
         ["client", *(f"{broker.name} ({'native' if broker.is_native else 'proxy'})" for broker in BROKERS)],
         [[client, *(_cell(newest.get((client, broker.name))) for broker in BROKERS)] for client in IDEMPOTENT_CLIENTS],
     )
@@ -171,7 +171,7 @@ def _faults(line: Line) -> int:
 def _subcommands(tools: Sequence[Line]) -> Iterator[str]:
     versions = sorted({line["tools"] for line in tools})
     by_place = {(line["command"], line["tools"]): line for line in tools}
-    yield from _table(
+    yield from table(
         ["subcommand", *(f"tools of {version}" for version in versions)],
         [[f"`{row.command}`", *(_said(by_place.get((row.command, version))) for version in versions)] for row in ROWS],
     )
@@ -190,7 +190,8 @@ def _cut(text: str) -> str:
     return text if len(words) <= _WORDS_MAX else f"{' '.join(words[:_WORDS_MAX])} …"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in Markdown."""
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     yield from (f"| {' | '.join(row)} |" for row in rows)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .compatibility_page import Line, lines
+from .compatibility_page import Line, lines, table
 from .results import RESULTS
 
 RESULT = "differences"
@@ -89,11 +89,14 @@ def without_a_reason(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
 def _differences(line: Line) -> Iterator[str]:
     yield "## What differs"
     yield ""
-    yield "| what is sent | Kafka 3.9.1 | the proxy | reason |"
-    yield "| --- | --- | --- | --- |"
-    for row in line["rows"]:
-        if row["broker"] != row["proxy"]:
-            yield f"| {row['step']} | {row['broker']} | {row['proxy']} | {REASONS.get(row['step'], 'not known')} |"
+    yield from table(
+        ["what is sent", "Kafka 3.9.1", "the proxy", "reason"],
+        [
+            [row["step"], row["broker"], row["proxy"], REASONS.get(row["step"], "not known")]
+            for row in line["rows"]
+            if row["broker"] != row["proxy"]
+        ],
+    )
 
 
 def _agreements(line: Line) -> Iterator[str]:
@@ -113,12 +116,20 @@ def _of_clients(results: Sequence[Line]) -> Iterator[str]:
         "broker as well. Both logs have the same records in the same order, or it is said."
     )
     yield ""
-    yield "| client | records | logs | errors at Kafka 3.9.1 | errors at the proxy | run |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for line in {line["client"]: line for line in results if "client" in line}.values():
-        log = "the same" if line["same_log"] else "not the same"
-        errors = " | ".join(_errors(line[f"{side}_errors"], line[f"{side}_complaints"]) for side in ("broker", "proxy"))
-        yield f"| {line['client']} | {line['records']:,} | {log} | {errors} | {line['date']}, {line['commit']} |"
+    newest = {line["client"]: line for line in results if "client" in line}
+    yield from table(
+        ["client", "records", "logs", "errors at Kafka 3.9.1", "errors at the proxy", "run"],
+        [
+            [
+                line["client"],
+                f"{line['records']:,}",
+                "the same" if line["same_log"] else "not the same",
+                *(_errors(line[f"{side}_errors"], line[f"{side}_complaints"]) for side in ("broker", "proxy")),
+                f"{line['date']}, {line['commit']}",
+            ]
+            for line in newest.values()
+        ],
+    )
 
 
 def _errors(errors: Any, complaints: Sequence[str]) -> str:
