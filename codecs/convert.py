@@ -83,16 +83,19 @@ class HeaderPolicy:
     ``drop`` are names, in which * stands for any text. Case does not count.
     """
 
-    __slots__ = ("_dropped", "_names")
+    __slots__ = ("_also", "_dropped", "_names")
 
     def __init__(self, drop: Iterable[str] = TRACING_HEADERS) -> None:
         self._names = drop = tuple(drop)
+        self._also: tuple[str, HeaderPolicy] | None = None
         patterns = [".*".join(map(re.escape, name.split("*"))) for name in drop]
         self._dropped = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE | re.DOTALL)
 
     def dropping_also(self, name: str) -> HeaderPolicy:
-        """Return a policy by which this name is dropped too."""
-        return HeaderPolicy((*self._names, name))
+        """Return a policy by which this name is dropped too; made once."""
+        if self._also is None or self._also[0] != name:
+            self._also = name, HeaderPolicy((*self._names, name))
+        return self._also[1]
 
     def check(self, headers: Sequence[tuple[str, bytes | None]]) -> None:
         """Raise HeaderRefused unless every header may be dropped."""

@@ -256,7 +256,8 @@ OWNED_SECONDS_MAX: Final = 1.0
 """An ownership whose last confirmed write is older is not used: Redis does not answer, and another proxy may be about
 to take over. Less than what a lease leaves between two renewals."""
 OWNED_BYTES_MAX: Final = 64 * MIB
-"""Appended under an ownership since that write: a quarter of what one search may read (SCAN_BYTES_MAX)."""
+"""Of its producer, appended under an ownership since that write: a quarter of what one search may read
+(SCAN_BYTES_MAX). What others append to the partition is not counted, and is read as well."""
 OWNED_ASKED_SECONDS: Final = 1.0
 """After an ownership was handed over to a proxy that has asked for it, nothing of the producer is reserved here for so
 long: that proxy reads the entry again (PARK_SECONDS_MAX)."""
@@ -295,8 +296,6 @@ NAMES_SHOWN_MAX: Final = 500
 """Named producers that began at a process, as its status page has them: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
 """Names of which a process remembers what it wrote, to notice that Redis has lost it: about 2 MB."""
-CONDITIONAL_TOPICS_REMEMBERED_MAX: Final = 10_000
-"""Topics of which a process remembers whether they are conditional: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000

@@ -12,28 +12,30 @@ from dataclasses import replace
 
 from ..values import value
 from .commit import Stored
-from .decide import Append, BatchIdentity, OutOfOrder
-from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, Entry
+from .decide import Append, BatchIdentity
+from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, Entry, WindowBatch
 from .producer_ids import CONDITIONAL_ID
 from .sequence import SEQUENCE_MODULUS, distance
 
 CONDITIONAL_EPOCH = 0
-"""Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O6)."""
+"""Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O7)."""
 
 
-NOT_YET = "the log has not come to the expected offset yet"
+@value(frozen=True, slots=True)
+class NotYet:
+    """The log has not come to the expected offset yet."""
 
 
 @value(frozen=True, slots=True)
 class Past:
-    """The log has come past the expected offset: what lies there tells whether it is this batch. ``offset``: the
-    expected one, in full."""
+    """The log has come past the expected offset. ``offsets``: what lies there tells whether it is this batch; none
+    where it cannot be, before the log began or across its end, as a batch is stored as a whole."""
 
-    offset: int
+    offsets: tuple[int, ...]
 
 
 @value(frozen=True, slots=True)
-class Fenced:
+class FencedShard:
     """Somebody else writes to the shard, or the log has lost records: it ended at ``end_offset``, and should have ended
     at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before."""
 
@@ -42,7 +44,8 @@ class Fenced:
     offsets: tuple[int, ...]
 
 
-Verdict = Append | OutOfOrder | Past | Fenced
+Refusal = NotYet | Past | FencedShard
+Verdict = Append | Refusal
 
 _APPEND = Append()
 
@@ -80,21 +83,25 @@ def unsure(entry: Entry) -> Entry:
     return replace(entry, version=entry.version + 1, generation=NO_GENERATION, intent=None)
 
 
-def fenced_by(entry: Entry, generation: bytes, pieces: Sequence[Stored]) -> Entry | None:
-    """Return the fenced entry if one of these pieces, which were found in the log, lies at another offset than it was
-    expected at, or the shard was fenced before; else None."""
+def fenced_by(entry: Entry, generation: bytes, next_offset: int, pieces: Sequence[Stored]) -> Entry | None:
+    """Return the fenced entry of a shard that was fenced before, whose log ends before where the entry says
+    (``next_offset``: where it does end), or of which one of these pieces, which were found in the log, lies at another
+    offset than it was expected at; else None."""
     if is_fenced(entry):
         return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+    if entry.end_offset != NO_OFFSET and next_offset < entry.end_offset:
+        return replace(ended_at(entry, next_offset), generation=generation, intent=None)
     for piece in pieces:
         if sequence_of(piece.base_offset) != piece.base_sequence:
             end_offset = piece.base_offset + piece.record_count
             due = sequence_of(piece.base_sequence + piece.record_count)
-            return replace(begun(entry, generation, end_offset), next_sequence=due)
+            displaced = WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset)
+            return replace(begun(entry, generation, end_offset), next_sequence=due, window=(displaced,))
     return None
 
 
-def grown(entry: Entry, end_offset: int) -> Entry:
-    """Return the fenced entry of a shard whose log was seen to end behind all that was published conditionally."""
+def ended_at(entry: Entry, end_offset: int) -> Entry:
+    """Return the fenced entry of a shard whose log was seen to end elsewhere than it should."""
     return replace(entry, version=entry.version + 1, end_offset=end_offset, anchor=NO_ANCHOR)
 
 
@@ -126,14 +133,13 @@ def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = 
         found = [one.base_offset for one in entry.window if (one.base_sequence, one.record_count) == numbers]
         if 0 <= offset <= end - batch.record_count:
             found.append(offset)
-        return Fenced(end, entry.end_offset, tuple(dict.fromkeys(found)))
+        return FencedShard(end, entry.end_offset, tuple(dict.fromkeys(found)))
     if offset is None:
         offset = entry.end_offset - shift_of(batch.base_sequence, entry.end_offset)
     if offset == entry.end_offset:
         return _APPEND
     if offset > entry.end_offset:
-        return OutOfOrder(entry.next_sequence, NOT_YET)
+        return NotYet()
     if offset < 0 or offset + batch.record_count > entry.end_offset:
-        # Before the log began, or across its end: a batch is stored as a whole, so it is not this one.
-        return OutOfOrder(entry.next_sequence, "the log has come past the expected offset")
-    return Past(offset)
+        return Past(())
+    return Past((offset,))

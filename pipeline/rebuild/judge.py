@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from ...state.commit import fresh
+from ...state.conditional import is_conditional
 from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
 from ...state.names import is_named
 from ...state.producer_ids import unpack_block
@@ -36,6 +37,8 @@ class Difference(StrEnum):
     """An intent is open, or a batch was given up, or a proxy was faster: the proxies look after it."""
     NAMED = "named"
     """It has a name, and the proxies look after it (rule R22)."""
+    CONDITIONAL = "conditional"
+    """It says where the log of a conditional partition ends, or that it is fenced: the proxies read that (rule R23)."""
     HANDED_OVER = "handed over"
     """The brokers know it themselves (rule R21)."""
     DAMAGED = "damaged"
@@ -107,6 +110,8 @@ def _says_so(entry: Entry | None, done: Entry) -> bool:
 
 
 def _difference(found: FoundProducer, entry: Entry | None, generation: bytes) -> Difference:
+    if is_conditional(found.producer_id):
+        return Difference.CONDITIONAL
     if is_named(found.producer_id):
         return Difference.NAMED
     if entry is None:

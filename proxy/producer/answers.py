@@ -12,7 +12,7 @@ _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
 # R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
-# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``); nothing gives 59.
+# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``, ``conflict``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -54,11 +54,12 @@ def other_content(base_offset: int) -> Answer:
     )
 
 
-def conflict(verdict: OutOfOrder, next_offset: int) -> Answer:
+def conflict(next_offset: int, *, is_past: bool) -> Answer:
     """The batch is not in the log, and was not appended: the log ends elsewhere than it expects (rule R23)."""
+    how = "has come past" if is_past else "has not come to"
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        message=f"{verdict.reason}: the next offset is {next_offset}",
+        message=f"the log {how} the expected offset: the next offset is {next_offset}",
         next_offset=next_offset,
     )
 

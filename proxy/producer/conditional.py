@@ -8,18 +8,17 @@ from collections.abc import Sequence
 
 from ...state.commit import Stored
 from ...state.conditional import (
-    NOT_YET,
-    Fenced,
+    FencedShard,
+    NotYet,
     Past,
-    Verdict,
+    Refusal,
     begun,
+    ended_at,
     expected_end,
     fenced_by,
-    grown,
     is_fenced,
     shift_of,
 )
-from ...state.decide import OutOfOrder
 from ...state.entry import NO_OFFSET, NO_TIME, Entry, WindowBatch
 from ..events import DuplicateAnswered, ShardBegan, ShardFenced
 from ..flow.effects import Now
@@ -46,23 +45,20 @@ async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Se
     """The log was read to its end, after everything that was sent before had its outcome. ``pieces``: of conditional
     batches, behind where the entry said that it ended."""
     generation = stream.life.generation
-    done = fenced_by(entry, generation, pieces) or begun(entry, generation, next_offset)
-    if await stream.write(done):
-        stream.observers.report(ShardBegan(stream.topic, stream.partition, next_offset))
-        say_fenced(stream, done)
+    fenced = fenced_by(entry, generation, next_offset, pieces)
+    if await stream.write(fenced or begun(entry, generation, next_offset)):
+        if fenced is None:
+            stream.observers.report(ShardBegan(stream.topic, stream.partition, next_offset))
+        else:
+            say_fenced(stream, fenced)
 
 
 # ---------------------------------------------------------------------- what is not appended
-async def turn_down(stream: Stream, batch: Batch, verdict: Verdict) -> None:
+async def turn_down(stream: Stream, batch: Batch, verdict: Refusal) -> None:
     """Answer a batch that is not due. The entry was confirmed by a swap since it came (rule R11)."""
     entry = stream.held.entry
     assert entry is not None
-    if isinstance(verdict, OutOfOrder):
-        if verdict.reason != NOT_YET or await _ends_there(stream, batch, entry):
-            stream.dismiss(batch, answers.conflict(verdict, entry.end_offset), "conflict")
-        return
-    assert isinstance(verdict, Past | Fenced)
-    for offset in (verdict.offset,) if isinstance(verdict, Past) else verdict.offsets:
+    for offset in () if isinstance(verdict, NotYet) else verdict.offsets:
         lies_there = await _lies_at(stream, batch, offset)
         if isinstance(lies_there, Later):
             stream.dismiss(batch, answers.in_doubt(lies_there.reason), "duplicate_unverified")
@@ -73,11 +69,11 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Verdict) -> None:
         if lies_there:
             _tell_where(stream, batch, offset)
             return
-    if isinstance(verdict, Fenced):
+    if isinstance(verdict, FencedShard):
         stream.dismiss(batch, answers.shard_fenced(verdict.expected_end, verdict.end_offset), "shard_fenced")
-    else:
-        late = OutOfOrder(entry.next_sequence, "the log has come past the expected offset")
-        stream.dismiss(batch, answers.conflict(late, entry.end_offset), "conflict")
+    elif await _ends_there(stream, batch, entry):
+        answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
+        stream.dismiss(batch, answer, "conflict")
 
 
 def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
@@ -91,16 +87,17 @@ def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
 
 
 async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
-    """Does the log end where the entry says? Who expects a later offset may have read there what somebody has written
-    past the rules (model row O11). False: it was answered, or is to be looked at again."""
+    """Does the log end where the entry says? Who expects another offset may have read there what somebody has written
+    past the rules, or that records are lost, and would be told of a conflict for ever (model rows O11, O24). False: it
+    was answered, or is to be looked at again."""
     end = await current_end(stream.topic, stream.partition, ())
     if isinstance(end, Later):
         stream.dismiss(batch, answers.in_doubt(end.reason), "conflict_unverified")
         return False
-    if end[1] <= entry.end_offset:
+    if end[1] == entry.end_offset:
         return True
     # The swap fails if another proxy has begun to append since the entry was confirmed.
-    fenced = grown(entry, end[1])
+    fenced = ended_at(entry, end[1])
     if await stream.write(fenced):
         say_fenced(stream, fenced)
     return False
@@ -108,7 +105,7 @@ async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
 
 async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | Undecidable:
     """Is it this batch that lies there, by its marker and its content? What is kept of the last five does not tell:
-    another writer's batch at the same offset has the same numbers (model row O5)."""
+    another writer's batch at the same offset has the same numbers (model row O4)."""
     identity = batch.identity
     contents = await contents_of(batch)
     search = WindowSearch(stream, identity, offset, offset + identity.record_count, set(contents[:1]))

@@ -73,7 +73,7 @@ class Ownership:
     def may_append(self, now: float, leader: int) -> bool:
         """May a group begin under it? It was confirmed (R2), a short time ago; nobody has asked for it (R12), and it
         does not end just now (R17); what it is sent to is what whoever takes it over waits for (R6); and what that has
-        to read is not too much."""
+        to read of this producer is not too much."""
         return (
             not self.is_asked_for
             and not self.is_ending

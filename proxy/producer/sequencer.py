@@ -295,6 +295,7 @@ class Sequencer:
             # What its client has sent before it may still come, also over another connection.
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
             return
+        # Blank is asked again only where ``may_start_anywhere`` has waited: each call counts here.
         verdict = decide(None if is_blank and held.is_blank else held.entry, batch.identity, any_start)
         is_known = isinstance(verdict, Duplicate | Fenced)
         hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)

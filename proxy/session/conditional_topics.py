@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cachetools import LRUCache
-
 from ...codecs.errors import Malformed
 from ...codecs.record_batch import BatchHeader, iterate_large_records, reading_payload
 from ...codecs.steps import STEP_RECORDS, Steps
@@ -25,16 +23,10 @@ class ConditionalTopics:
         found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
         self.are_any = bool(found)
         self._pattern = re.compile("|".join(found), re.DOTALL) if found else None
-        self._known: LRUCache[str, bool] = LRUCache(limits.CONDITIONAL_TOPICS_REMEMBERED_MAX)
 
     def has(self, topic: str) -> bool:
         """Does the topic take conditional publishes only?"""
-        if self._pattern is None:
-            return False
-        known = self._known.get(topic)
-        if known is None:
-            known = self._known[topic] = self._pattern.fullmatch(topic) is not None
-        return known
+        return self._pattern is not None and self._pattern.fullmatch(topic) is not None
 
 
 def reading_expected_offset(records: memoryview, header: BatchHeader) -> Steps[int | None]:

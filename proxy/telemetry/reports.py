@@ -213,7 +213,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             text = f"duplicate: {_BATCH} answered with offset %d"
             telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
     elif telemetry.may_write(event.verdict):
-        is_trouble = event.error_code and event.verdict != "duplicate_below_window"
+        is_trouble = event.error_code and event.verdict not in _USUAL_REFUSALS
         telemetry.log(
             logging.WARNING if is_trouble else logging.INFO,
             f"%s: {_BATCH}: %s (%d): %s",
@@ -225,6 +225,10 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             span=span,
             about=event,
         )
+
+
+_USUAL_REFUSALS = ("duplicate_below_window", "conflict")
+"""Who is told so is as it should be: it comes again, or reads where the log ends (rule R23)."""
 
 
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
@@ -372,7 +376,12 @@ def _shard_fenced(telemetry: Telemetry, event: events.ShardFenced) -> None:
 def _shard_began(telemetry: Telemetry, event: events.ShardBegan) -> None:
     if telemetry.may_write("conditional partitions"):
         telemetry.log(
-            logging.INFO, "%s-%d: the next offset is %d, by its log", event.topic, event.partition, event.next_offset
+            logging.INFO,
+            "conditional partition %s-%d: Redis did not say where its log ends, so it was read: the next batch is "
+            "expected at offset %d",
+            event.topic,
+            event.partition,
+            event.next_offset,
         )
 
 

@@ -9,6 +9,7 @@ after they were sent, also if their proxy has died; settling is that none is on 
 Safety    S  who is told success has its record at the offset that it expected   (claimed as long as the log has lost nothing)
           C  who is told of a conflict has no record in the log, then or later   (claimed unless a copy of its request is left at another proxy)
           D  no record is twice in the log
+          U  of one offset nobody else is told success, also if the log has lost what was there   (claimed unless Redis has lost everything)
           V  once a record lies elsewhere than it was to, nothing more is appended   (claimed unless Redis has lost everything)
 Progress  T  from every reachable state, without any further fault, all writers can still succeed, or are told that the shard is fenced
 """
@@ -25,9 +26,11 @@ RULES = dict(
     same='content',
     # R23  where the broker says that a record lies is 'compared' with its sequence | 'trusted'
     place='compared',
-    # R23  a batch expects a later offset than where the log ends by the entry: it is 'looked' where it does end, and if that is later the
-    #      shard is fenced | that is 'told'
+    # R23  a batch is not due: before it is told of a conflict it is 'looked' where the log does end, and if that is elsewhere than by the
+    #      entry the shard is fenced | only a 'later' end, where the batch expects a later offset | that is 'told'
     ahead='looked',
+    # R23  a life of Redis's data begins, and the log ends before where the entry says: the shard is 'fenced' | it 'begins' there
+    shorter='fenced',
     # R11  a conflict is told by a 'swap' that left after the batch came | by what was 'read'
     confirmed_by='swap',
     # R23  all writers have 'one' producer id | 'each' its own
@@ -215,13 +218,14 @@ class Conditional(Small):
         else:
             behind = seq < due if self.order == 'plain' else 0 < (due - seq) % self.modulus <= self.modulus // 2
         what = 'X'
-        if not behind and self.ahead == 'looked' and self.place == 'compared' and len(s.log) > end:
-            yield f'P{p} sees that the log ends at {len(s.log)}', self.swap(s, p, i, (generation, len(s.log), due, None))[0]
-            return
         if behind:
             at = aim if self.full else end - (due - seq) % self.modulus
             mine = 0 <= at < len(s.log) and s.log[at] == (w, k)
             what = 'A' if mine or self.same == 'numbers' else 'X'
+        fences = len(s.log) != end if self.ahead == 'looked' else self.ahead == 'later' and not behind and len(s.log) > end
+        if what == 'X' and self.place == 'compared' and fences:
+            yield f'P{p} sees that the log ends at {len(s.log)}', self.swap(s, p, i, (generation, len(s.log), due, None))[0]
+            return
         if self.confirmed_by == 'read':
             yield f'P{p} r{k} of W{w}: {what}', self.tell(s, p, w, k, conn, what)
             return
@@ -232,6 +236,8 @@ class Conditional(Small):
         """What is behind the end that a suspect entry has: a record of a shard that lies elsewhere than it was to fences it."""
         if self.place == 'compared' and entry[2] % self.modulus != entry[3]:
             return entry[2:4]
+        if self.shorter == 'fenced' and end < entry[2]:
+            return end, entry[3]
         for at, r in list(enumerate(s.log))[entry[2]:]:
             if self.place == 'compared' and r is not None and at % self.modulus != self.seq(s, *r):
                 return at + 1, (self.seq(s, *r) + 1) % self.modulus
@@ -287,6 +293,9 @@ class Conditional(Small):
                 return 'S SUCCESS, AND NOT AT THE EXPECTED OFFSET'
             if what == 'X' and (w, k) in s.log:
                 return 'C CONFLICT, AND IN THE LOG'
+        won = [s.aims[w][k] for w, k, what in s.told if what == 'A']
+        if not s.flushed and len(won) != len(set(won)):
+            return 'U TWO SUCCESSES FOR ONE OFFSET'
         if not s.flushed and not s.lost:
             wrong = next((at for at, r in enumerate(s.log) if r is not None and at != s.aims[r[0]][r[1]]), None)
             if wrong is not None and any(r is not None for r in s.log[wrong + 1:]):

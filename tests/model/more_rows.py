@@ -525,4 +525,8 @@ ROWS = [
  ('O21', 'same, progress', 'holds', 1, dict(SHARD, crash=1, lost=1, **L)),
  ('O22', 'same, losses and foreign records, progress', 'holds', 1, dict(SHARD, loss=1, foreign=1, **L)),
  ('O23', 'same, three writers', 'holds', 0, dict(SHARD, writers=3, resend=1)),
+ ('O24', 'only a log that is longer than the entry says fences: one that has lost records', 'T', 1, dict(SHARD, truncate=1, ahead='later', **L)),
+ ('O25', 'in a new life of Redis a shard begins where the log ends, though that has lost records', 'U', 1, dict(SHARD, truncate=1, loss=1, shorter='begins')),
+ ('O26', 'same as O19, progress', 'holds', 1, dict(SHARD, truncate=1, lost=1, **L)),
+ ('O27', 'same, Redis begins a new life', 'holds', 1, dict(SHARD, truncate=1, loss=1, **L)),
 ]

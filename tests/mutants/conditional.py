@@ -101,7 +101,19 @@ CONDITIONAL = (
         "conflict_for_ever",
         "R23: where the log ends is looked at before a later offset is refused",
         _SCENES + "test_who_has_read_what_was_written_past_the_rules_learns_that_the_shard_is_fenced",
-        ("proxy.producer.conditional", "    if end[1] <= entry.end_offset:\n", "    if True:\n"),
+        ("proxy.producer.conditional", "    if end[1] == entry.end_offset:\n", "    if True:\n"),
+    ),
+    mutant(
+        "lost_records_not_looked_for",
+        "R23: a log that ends before where it ended fences, whoever looks",
+        _SCENES + "test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_shard_is_fenced",
+        ("proxy.producer.conditional", "    if end[1] == entry.end_offset:\n", "    if end[1] <= entry.end_offset:\n"),
+    ),
+    mutant(
+        "lost_records_hidden_by_a_new_life",
+        "R23: a new life of Redis does not hide that the log has lost records",
+        _SCENES + "test_a_new_life_of_redis_does_not_hide_that_records_are_lost",
+        ("state.conditional", "next_offset < entry.end_offset:\n", "False:\n"),
     ),
     mutant(
         "fence_from_memory",

@@ -9,10 +9,12 @@ import pytest
 from idemproxy.pipeline.rebuild.found import FoundProducer
 from idemproxy.pipeline.rebuild.judge import Difference, Effect, Judged, judge
 from idemproxy.state.commit import Stored, fresh
+from idemproxy.state.conditional import begun, ended_at
 from idemproxy.state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
     NO_GENERATION,
+    NO_PRINCIPAL,
     Entry,
     Intent,
     IntentBatch,
@@ -21,7 +23,7 @@ from idemproxy.state.entry import (
     unpack,
 )
 from idemproxy.state.names import FIRST_NAMED_ID
-from idemproxy.state.producer_ids import pack_block
+from idemproxy.state.producer_ids import CONDITIONAL_ID, pack_block
 
 LIFE, EARLIER, ANCHOR, PRINCIPAL = b"g" * 16, b"e" * 16, b"a" * 8, b"p" * 8
 VERSION_FROM = 1_700_000_000_000_000
@@ -89,6 +91,13 @@ def test_an_intent_is_left_to_the_proxies(intent: Intent) -> None:
 def test_what_others_look_after_is_left_alone() -> None:
     assert judged(FOUND, KNOWN) == Judged(Difference.SAME)
     assert judged(replace(FOUND, producer_id=FIRST_NAMED_ID), None) == Judged(Difference.NAMED)
+
+
+def test_nothing_is_written_of_a_conditional_partition_so_that_a_fence_stays() -> None:
+    found = replace(FOUND, producer_id=CONDITIONAL_ID)
+    fenced = ended_at(begun(fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0), EARLIER, 15), 17)
+    for entry in (None, fenced, replace(fenced, generation=LIFE), KNOWN):
+        assert judged(found, entry) == Judged(Difference.CONDITIONAL)
     assert judged(FOUND, replace(KNOWN, is_handed_over=True)) == Judged(Difference.HANDED_OVER)
     assert judge(FOUND, b"damaged", None, LIFE, VERSION_FROM) == Judged(Difference.DAMAGED)
 

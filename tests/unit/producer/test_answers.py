@@ -19,9 +19,9 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "out_of_order": (lambda: answers.out_of_order(OutOfOrder(7, "there is a gap")), 45),
     "not_in_log": (answers.not_in_log, 45),
     "other_content": (lambda: answers.other_content(5), 45),
-    "conflict": (lambda: answers.conflict(OutOfOrder(7, "the log has come past it"), 9), 45),
+    "conflict": (lambda: answers.conflict(9, is_past=True), 45),
     "conflict_by_header": (
-        lambda: answers.conflict_by_header(answers.conflict(OutOfOrder(7, "the log has come past it"), 9)),
+        lambda: answers.conflict_by_header(answers.conflict(9, is_past=False)),
         44,
     ),
     "not_conditional": (lambda: answers.not_conditional("orders"), 44),

@@ -114,6 +114,23 @@ def test_a_log_that_has_lost_records_fences_the_shard(shard: Shard) -> None:
     assert shard.publish(4).code == SHARD_FENCED
 
 
+def test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_shard_is_fenced(shard: Shard) -> None:
+    assert [shard.outcome(expected)[0] for expected in range(3)] == [0] * 3
+    unclean_election(shard, b"another log")
+    assert shard.publish(1, b"anew").code == SHARD_FENCED
+    assert shard.fences() == [(3, 1)]
+    assert shard.stored_values() == [b"another log"]
+
+
+def test_a_new_life_of_redis_does_not_hide_that_records_are_lost(shard: Shard) -> None:
+    assert [shard.outcome(expected)[0] for expected in range(3)] == [0] * 3
+    shard.run(1)
+    unclean_election(shard, b"another log")
+    shard.begin_era()
+    assert shard.publish(1, b"anew").code == SHARD_FENCED
+    assert shard.fences() == [(3, 1)]
+
+
 def test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis(shard: Shard) -> None:
     assert shard.outcome(0) == (0, 0)
     foreign(shard, b"foreign")
@@ -164,6 +181,7 @@ def test_what_lies_elsewhere_is_found_when_redis_has_lost_its_commit(shard: Shar
     shard.die()
     shard.begin_era()
     assert shard.publish(3).code == SHARD_FENCED
+    assert shard.publish(1).code == DISPLACED, "it is in the log, elsewhere"
 
 
 def test_what_another_proxy_has_appended_is_neither_a_conflict_nor_foreign(shard: Shard) -> None:

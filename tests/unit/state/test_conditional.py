@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 from idemproxy.client.records import CONDITIONAL
 from idemproxy.state.commit import Stored, committed, fresh
 from idemproxy.state.conditional import (
-    Fenced,
+    FencedShard,
+    NotYet,
     Past,
     begun,
     decide_conditional,
+    ended_at,
     expected_end,
     fenced_by,
-    grown,
     is_conditional,
     is_fenced,
     sequence_of,
     shift_of,
     unsure,
 )
-from idemproxy.state.decide import Append, BatchIdentity, OutOfOrder
+from idemproxy.state.decide import Append, BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR, NO_GENERATION, NO_PRINCIPAL, Entry, WindowBatch
 from idemproxy.state.names import is_named
 from idemproxy.state.producer_ids import BLOCK_SIZE, CONDITIONAL_ID, PRODUCER_ID_BITS
@@ -51,12 +52,12 @@ def appended(entry: Entry, offset: int, count: int = 1, *, at: int | None = None
 def test_only_what_is_expected_where_the_log_ends_is_appended(end: int, count: int) -> None:
     entry = shard(end)
     assert decide_conditional(entry, batch(end, count)) == Append()
-    assert isinstance(decide_conditional(entry, batch(end + count)), OutOfOrder)
-    assert isinstance(decide_conditional(entry, batch(end + 1)), OutOfOrder)
+    assert decide_conditional(entry, batch(end + count)) == NotYet()
+    assert decide_conditional(entry, batch(end + 1)) == NotYet()
     behind = decide_conditional(entry, batch(end - count, count)) if end >= count else None
-    assert behind is None or behind == Past(end - count)
+    assert behind is None or behind == Past((end - count,))
     across = decide_conditional(entry, batch(end - 1, 2)) if end else None
-    assert across is None or isinstance(across, OutOfOrder)
+    assert across is None or across == Past(())
 
 
 @given(OFFSETS, st.lists(st.integers(1, 1000), max_size=8))
@@ -78,11 +79,11 @@ def test_what_lies_elsewhere_fences_for_good(end: int, shift: int, count: int) -
     assert is_fenced(entry)
     assert (expected_end(entry), entry.end_offset) == (end + count, at + count)
     verdict = decide_conditional(entry, batch(end, count))
-    assert isinstance(verdict, Fenced)
+    assert isinstance(verdict, FencedShard)
     assert at in verdict.offsets
     for offset in (at + count, end + count, end + count + 5):
-        assert isinstance(decide_conditional(entry, batch(offset)), Fenced)
-    later = fenced_by(entry, NO_GENERATION, ())
+        assert isinstance(decide_conditional(entry, batch(offset)), FencedShard)
+    later = fenced_by(entry, NO_GENERATION, entry.end_offset, ())
     assert later is not None
     assert is_fenced(later)
 
@@ -92,31 +93,43 @@ def test_at_the_end_of_the_ring_and_one_round_later() -> None:
     assert decide_conditional(entry, batch(RING - 1, 2)) == Append()
     entry = appended(entry, RING - 1, 2)
     assert (entry.end_offset, entry.next_sequence) == (RING + 1, 1)
-    assert decide_conditional(entry, batch(RING)) == Past(RING)
-    assert decide_conditional(entry, batch(RING - 1, 2)) == Past(RING - 1)
+    assert decide_conditional(entry, batch(RING)) == Past((RING,))
+    assert decide_conditional(entry, batch(RING - 1, 2)) == Past((RING - 1,))
 
 
 def test_the_whole_offset_is_compared_where_it_is_known() -> None:
     entry = shard(RING + 7)
     assert decide_conditional(entry, batch(7)) == Append(), "its sequence alone does not tell"
-    assert decide_conditional(entry, batch(7), 7) == Past(7)
-    assert isinstance(decide_conditional(entry, batch(7), 2 * RING + 7), OutOfOrder)
+    assert decide_conditional(entry, batch(7), 7) == Past((7,))
+    assert isinstance(decide_conditional(entry, batch(7), 2 * RING + 7), NotYet)
     assert decide_conditional(entry, batch(7), RING + 7) == Append()
 
 
 def test_what_others_have_appended_behind_it_fences() -> None:
-    entry = grown(appended(shard(3), 3), 6)
+    entry = ended_at(appended(shard(3), 3), 6)
     assert (is_fenced(entry), expected_end(entry), entry.end_offset) == (True, 4, 6)
     verdict = decide_conditional(entry, batch(3))
-    assert isinstance(verdict, Fenced)
+    assert isinstance(verdict, FencedShard)
     assert verdict.offsets == (3,)
 
 
 def test_pieces_that_lie_elsewhere_are_noticed() -> None:
-    assert fenced_by(shard(5), LIFE, [Stored(0, 5, 2, 5), Stored(0, 7, 1, 7)]) is None
-    found = fenced_by(shard(5), LIFE, [Stored(0, 5, 2, 5), Stored(0, 7, 1, 8)])
+    assert fenced_by(shard(5), LIFE, 8, [Stored(0, 5, 2, 5), Stored(0, 7, 1, 7)]) is None
+    found = fenced_by(shard(5), LIFE, 9, [Stored(0, 5, 2, 5), Stored(0, 7, 1, 8)])
     assert found is not None
     assert (is_fenced(found), expected_end(found), found.end_offset) == (True, 8, 9)
+    verdict = decide_conditional(found, batch(7))
+    assert isinstance(verdict, FencedShard)
+    assert verdict.offsets == (8, 7), "the one that lies elsewhere is told where"
+
+
+def test_a_log_that_ends_before_where_it_ended_fences() -> None:
+    assert fenced_by(shard(5), LIFE, 5, ()) is None
+    found = fenced_by(shard(5), LIFE, 3, ())
+    assert found is not None
+    assert (is_fenced(found), expected_end(found), found.end_offset, found.generation) == (True, 5, 3, LIFE)
+    blank = fresh(LIFE, NO_PRINCIPAL, 0, 0)
+    assert fenced_by(blank, LIFE, 0, ()) is None, "one that was forgotten begins anew"
 
 
 @pytest.mark.parametrize(("sequence", "offset", "shift"), [(5, 5, 0), (5, 8, 3), (8, 5, -3), (RING - 1, RING, 1)])
