@@ -213,8 +213,12 @@ def test_a_second_instance_fences_the_first_where_a_name_says_so(
     given = [bootstrap, "two", "clicks", "0", "counts", str(tmp_path / "counts.json")]
     with Lives("changelog", given, tmp_path / "one") as one, Lives("changelog", given, tmp_path / "other") as other:
         feed("clicks", 0, 10)
+        end_of_input = stored_values(pair.cluster, ("clicks", 0))[-1][0] + 1
         one.keep_alive()
-        wait_until(lambda: len(stored_values(pair.cluster, ("counts", 0))) > 1, "the first one counts")
+        wait_until(
+            lambda: [value for _, value in stored_values(pair.cluster, ("counts", 0))][-1:] == [b"%d" % end_of_input],
+            "the first one has counted all: from here on it only reads",
+        )
         other.run(*given, *ENDING)
         feed("clicks", 0, 10)
         wait_until(lambda: any("fenced" in said for said in one.failed), "the first one is fenced")

@@ -40,6 +40,9 @@ function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
 
+// What the proxy has answered last: sorting and the filter of clients show it anew, also while the page is paused.
+let latest = null;
+
 // Which column a table is sorted by, and whether downwards; without an entry the proxy's own order holds.
 const sortedBy = new Map();
 
@@ -105,7 +108,7 @@ document.querySelectorAll(".sortable").forEach((table) => {
       sortedBy.set(id, { column, downwards });
       Array.from(table.tHead.rows[0].cells).forEach((one) => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", downwards ? "descending" : "ascending");
-      update();
+      if (latest) show(latest);
     });
     head.replaceChildren(button);
   });
@@ -325,6 +328,7 @@ async function update() {
     if (mine !== asked) return;
     answeredAt = new Date();
     document.body.classList.remove("stale");
+    latest = page;
     show(page);
     write(byId("updated"), `updated ${answeredAt.toLocaleTimeString("en-GB")}`);
   } catch (error) {
@@ -350,7 +354,7 @@ byId("pause").addEventListener("click", () => {
   asked += 1; // an answer that is on its way would change what is being read
 });
 byId("clients_filter").addEventListener("submit", (event) => event.preventDefault());
-byId("clients_filter").addEventListener("input", () => update());
+byId("clients_filter").addEventListener("input", () => latest && show(latest));
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", () => update());
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : paused || update()));
