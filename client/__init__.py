@@ -25,7 +25,17 @@ from .errors import (
     UnsupportedServer,
 )
 from .progress import PlannedBatch, Progress
-from .records import CONDITIONAL, CommittedOffset, ProducerId, Receipt, Record, StoredRecord, finish, sequence_after
+from .records import (
+    CONDITIONAL,
+    CommittedOffset,
+    ProducerId,
+    Receipt,
+    Record,
+    Stopped,
+    StoredRecord,
+    finish,
+    sequence_after,
+)
 from .security import Sasl, tls_context
 
 __all__ = [
@@ -53,6 +63,7 @@ __all__ = [
     "Refused",
     "RequestRefused",
     "Sasl",
+    "Stopped",
     "StoredRecord",
     "Undecided",
     "UnknownProducer",

@@ -23,7 +23,7 @@ from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
-from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord, finish
 from .security import Sasl
 from .settings import ClientSettings
 
@@ -84,6 +84,14 @@ class Client:
         return self._run(
             flows.find_offset(self._servers, Place(topic, partition), flows.EARLIEST, self._settings.seconds_max)
         )
+
+    def where_producers_stopped(self, topic: str, partition: int) -> dict[int, Stopped]:
+        """Return where producers stopped on a partition, by the number of their ids. A proxy tells the named ones, and
+        those that were at work at that proxy; brokers that give idempotence themselves tell all that they know (from
+        2.8 on). The outcome of what is under way is waited for."""
+        place = Place(topic, partition)
+        found = self._run(flows.where_they_stopped(self._servers, place, self._settings.seconds_max))
+        return {one.producer_id.number: one for one in found}
 
     def committed_offsets(
         self, group: str, places: Iterable[tuple[str, int]]

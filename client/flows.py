@@ -14,14 +14,15 @@ from . import limits
 from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, OffsetOutOfRange, RequestRefused
 from .reading import records_from
-from .records import CommittedOffset, Place, ProducerId, StoredRecord
+from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
 
-FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 1, 2, 22
+FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 1, 2, 22, 61
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 _FETCH_VERSIONS: Final = (0, 4)
 """Without sessions, which version 7 brings; 4 is the first one with record batches."""
 _LIST_OFFSETS_VERSIONS: Final = (0, 1)
 _INIT_PRODUCER_ID_VERSIONS: Final = (0, 1)
+_DESCRIBE_PRODUCERS_VERSIONS: Final = (0, 0)
 _FIND_COORDINATOR_VERSIONS: Final = (0, 1)
 _OFFSET_COMMIT_VERSIONS: Final = (2, 4)
 """Those in which a request says how long the offsets are kept."""
@@ -208,6 +209,26 @@ async def find_offset(servers: Servers, place: Place, timestamp: int, seconds_ma
             offset: int = offsets[0]
             return offset
         await _go_on(cursor, RequestRefused(f"ListOffsets of {place}", one.error_code), tries)
+
+
+async def where_they_stopped(servers: Servers, place: Place, seconds_max: float) -> list[Stopped]:
+    """Return what is told of the producers of a partition. Raises RequestRefused, and what ``Ask`` raises."""
+    cursor = Cursor(place, 0)
+    tries = _Tries(await Now(), seconds_max)
+    fields = {"topics": [{"name": place.topic, "partition_indexes": [place.partition]}]}
+    what = "DescribeProducers"
+    while True:
+        answer = await _ask_leader(
+            servers, cursor, DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSIONS, what, fields, tries
+        )
+        one = _only_partition(answer.topics, what)
+        if one.error_code == ErrorCode.NONE:
+            return [
+                Stopped(ProducerId(found.producer_id, found.producer_epoch), found.last_sequence)
+                for found in one.active_producers or ()
+            ]
+        said = f"{what} of {place}" + (f" ({one.error_message})" if one.error_message else "")
+        await _go_on(cursor, RequestRefused(said, one.error_code), tries)
 
 
 async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:

@@ -82,6 +82,20 @@ class CommittedOffset:
 
 
 @value(frozen=True, slots=True)
+class Stopped:
+    """Where a producer stopped on a partition. ``last_sequence``: of the last record that is stored, -1 if none of its
+    epoch is."""
+
+    producer_id: ProducerId
+    last_sequence: int
+
+    @property
+    def next_sequence(self) -> int:
+        """The base sequence of its next batch."""
+        return sequence_after(self.last_sequence, 1)
+
+
+@value(frozen=True, slots=True)
 class Receipt:
     """A batch is in the log. Whether this try or an earlier one put it there is told by nobody, except where
     ``is_old_duplicate``: then it was appended before the producer's last five batches (DUPLICATE_SEQUENCE_NUMBER), and

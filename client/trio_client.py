@@ -19,7 +19,7 @@ from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
-from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, StoredRecord, finish
+from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord, finish
 from .security import Sasl
 from .settings import ClientSettings
 from .trio_connections import Connection, Connections, Connector
@@ -74,6 +74,13 @@ class TrioClient:
         """Return the offset of the oldest record."""
         place = Place(topic, partition)
         return await self._run(flows.find_offset(self._servers, place, flows.EARLIEST, self._settings.seconds_max))
+
+    async def where_producers_stopped(self, topic: str, partition: int) -> dict[int, Stopped]:
+        """Return where producers stopped on a partition, by the number of their ids. See
+        ``Client.where_producers_stopped``."""
+        place = Place(topic, partition)
+        found = await self._run(flows.where_they_stopped(self._servers, place, self._settings.seconds_max))
+        return {one.producer_id.number: one for one in found}
 
     async def committed_offsets(
         self, group: str, places: Iterable[tuple[str, int]]

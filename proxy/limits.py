@@ -349,6 +349,13 @@ DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
 """Tries to resolve a doubt before the client is told that it cannot be decided."""
+DESCRIBE_SECONDS: Final = 10.0
+"""For so long a DescribeProducers waits for what is open to be found out: Kafka's admin clients wait 30 to 60 s."""
+DESCRIBE_LOOK_SECONDS: Final = 0.05
+DESCRIBES_AT_WORK_MAX: Final = 4
+"""Of these questions at a time: each may have logs read for all producers of its partitions."""
+DESCRIBED_PRODUCERS_MAX: Final = 10_000
+"""In one answer, which is encoded in one step of some 20 ms."""
 TOMBSTONE_LOOK_SECONDS: Final = 2.0
 """How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB

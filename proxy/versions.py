@@ -96,6 +96,7 @@ OWN_RANGES: BrokerRanges = {
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
     ApiKey.DESCRIBE_CLUSTER: (0, 1),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
 }
 """Answered by the proxy, whatever the brokers have. The minimum of Produce stays 0: librdkafka before 2.11.1 stops
 compressing otherwise. Produce 7 is the first in which Java sends zstd, 8 the first whose answers have sentences.

@@ -11,6 +11,7 @@ import struct
 from functools import cache
 
 from ..values import value
+from .sequence import advance
 
 FORMAT = 2
 """As it is written. Format 1, which has no checksums in the window, is read, too."""
@@ -24,6 +25,7 @@ OWNED = 254
 """Takes the place of an intent's attempts when it is an ownership."""
 NO_OFFSET = -1
 NO_TIME = -1
+NO_SEQUENCE = -1
 NO_CRC = 0
 """Of a batch whose checksum is not known. One whose checksum is 0 is among them: of all these the log tells."""
 NO_ANCHOR = bytes(8)
@@ -139,6 +141,12 @@ class Entry:
     def has_open_intent(self) -> bool:
         """Does something have to be found out before anything else may be appended?"""
         return self.intent is not None and self.intent.attempts != GIVEN_UP
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record that is known to be stored of the epoch; ``NO_SEQUENCE``: none is."""
+        has_none = not self.window and not self.next_sequence
+        return NO_SEQUENCE if has_none else advance(self.next_sequence, -1)
 
     @property
     def is_blurred(self) -> bool:

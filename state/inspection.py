@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..values import value
 from .commit import fresh
 from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
-from .names import NameRecord, unpack_name
+from .names import NO_ID, NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
 from .store import cluster_key, entry_key, is_cluster_name, tombstones_key
 
@@ -18,6 +18,7 @@ _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
 _PRODUCER_NAME = re.compile(rb"name:(.+)", re.DOTALL)
 _INDEX = re.compile(rb"index:([0-9a-f]{16})")
+_PARTITION_INDEX = re.compile(rb"\{.*/(0|[1-9][0-9]{0,9})\}:named", re.DOTALL)
 _MEMBER = re.compile(rb"member:([0-9a-f]{2,64})")
 _NAME = re.compile(rb"idem:([A-Za-z0-9._-]{1,64}):")
 
@@ -51,7 +52,7 @@ class NamePlace:
 
 @value(frozen=True, slots=True)
 class IndexPlace:
-    """The key of the set of the entries of a named producer."""
+    """The key of the set of the entries of a named producer, or (-1) of the named producers of a partition."""
 
     producer_id: int
 
@@ -116,6 +117,8 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
             return None
     if match := _INDEX.fullmatch(rest):
         return IndexPlace(int(match[1], 16))
+    if _PARTITION_INDEX.fullmatch(rest):
+        return IndexPlace(NO_ID)
     if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
         return MemberPlace(bytes.fromhex(match[1].decode()))
     if key == tombstones_key(cluster):

@@ -21,7 +21,8 @@ NOT_REGISTERED = "NOMEMBER"
 """The code with which the swap script refuses a sender that is not registered, or no longer."""
 
 _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
--- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index
+-- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index, the
+-- partition's
 -- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is); the name's
 -- newest instance
 -- 1: stored; else what is there, nil when absent; the record in a list when the name has another newest instance;
@@ -41,6 +42,7 @@ if KEYS[3] then
     return {{redis.call('GET', KEYS[3])}}
   end
   redis.call('SADD', KEYS[4], KEYS[1])
+  redis.call('ZADD', KEYS[5], 'inf', KEYS[1])
 end
 if ARGV[3] == '0' then
   redis.call('SET', KEYS[1], ARGV[2])

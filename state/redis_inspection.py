@@ -38,7 +38,16 @@ from .producer_ids import Block, block_of
 from .redis_blocking import InspectionError as InspectionError
 from .redis_blocking import connected, info_of, pool_of, redis_errors_as_sentences
 from .redis_facts import RedisAddress, generation_of, shown_server
-from .store import NO_VERSION, block_key, entry_key, index_key, member_key, name_key, tombstones_key
+from .store import (
+    NO_VERSION,
+    block_key,
+    entry_key,
+    index_key,
+    member_key,
+    name_key,
+    partition_index_of,
+    tombstones_key,
+)
 from .tombstones import (
     STORED_BYTES_MAX,
     OffsetRange,
@@ -306,6 +315,8 @@ class RedisInspection:
             pipe.set(key, pack_name(forgotten_name(record, seconds * 1_000_000 + microseconds)), px=expiry_ms)
             for expiring in entries if index is None else [*entries, index]:
                 pipe.pexpire(expiring, expiry_ms, nx=True)
+            for entry in entries:
+                pipe.zadd(partition_index_of(entry), {entry: seconds * 1000 + expiry_ms}, xx=True, lt=True)
             try:
                 pipe.execute()
             except WatchError:

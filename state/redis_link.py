@@ -13,7 +13,7 @@ from collections.abc import Callable
 import hiredis
 
 from ..reactor import Reactor, Timer, Wire
-from .store import NameCheck, StoreAway
+from .store import NameCheck, StoreAway, partition_index_of
 
 REPLY_SECONDS_MAX = 2.0
 """A command that is unanswered for this long, and a connection that is not open by then, is given up."""
@@ -85,8 +85,8 @@ class SwapCommand:
     def pack_named(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, name: NameCheck) -> bytes:
         """Return the bytes of one swap that compares the newest instance of a name as well."""
         version, ttl = expected_version.to_bytes(8, "big"), b"%d" % ttl_ms
-        keys = key, self._member_key, name.key, name.index
-        return pack(b"EVALSHA", self._sha, b"4", *keys, version, value, ttl, name.newest)
+        keys = key, self._member_key, name.key, name.index, partition_index_of(key)
+        return pack(b"EVALSHA", self._sha, b"5", *keys, version, value, ttl, name.newest)
 
 
 def _nobody_to_open_for() -> None:

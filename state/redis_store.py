@@ -6,7 +6,7 @@ script that the server does not know is never sent anew on that connection: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ..reactor import Address, Reactor, Timer
@@ -34,12 +34,17 @@ from .store import (
     SwapResult,
     is_cluster_name,
     member_key,
+    partition_index_of,
 )
 
 BACKOFF_SECONDS_MIN = 0.05
 BACKOFF_SECONDS_MAX = 1.0
 BEATS_PER_CHECK = 15
 """Eviction policy and append-only file are checked again once in so many heartbeats: every 30 s."""
+
+_SCAN_COUNT = b"500"
+"""Members of an index in one reply, with names of topics of 249 characters 150 KB: a reply has a limit
+(``REPLY_BYTES_MAX``), and each page is a step of the loop."""
 
 _SWAPPED = Swapped()
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
@@ -138,20 +143,62 @@ class RedisStore:
 
         self._ask(self._command.pack_named(key, expected_version, value, ttl_ms, name), take, done)
 
-    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
-        """Let all keys in an index expire, and the index itself."""
+    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Let all keys in an index expire, and the index itself. In the index of its partition each has the time when
+        it expires; what has expired by now leaves that index."""
 
-        def found(reply: Reply | StoreAway) -> None:
-            if not isinstance(reply, list):
-                done(self._away_of(reply))
-                return
-            ttl = b"%d" % ttl_ms
-            for key in reply:
-                if isinstance(key, bytes):
-                    self._ask(pack(b"PEXPIRE", key, ttl, b"NX"), _ignore, _ignore)
-            self._ask(pack(b"PEXPIRE", index, ttl, b"NX"), partial(self._finish_count, done), done)
+        ttl, now, until = b"%d" % ttl_ms, b"%d" % now_ms, b"%d" % (now_ms + ttl_ms)
 
-        self._ask(pack(b"SMEMBERS", index), found, done)
+        def take(keys: Sequence[bytes]) -> bool:
+            for key in keys:
+                partition_index = partition_index_of(key)
+                self._ask(pack(b"PEXPIRE", key, ttl, b"NX"), _ignore, _ignore)
+                self._ask(pack(b"ZREMRANGEBYSCORE", partition_index, b"-inf", now), _ignore, _ignore)
+                self._ask(pack(b"ZADD", partition_index, b"XX", b"LT", until, key), _ignore, _ignore)
+            return True
+
+        def ended(away: StoreAway | None) -> None:
+            if away is None:
+                self._ask(pack(b"PEXPIRE", index, ttl, b"NX"), partial(self._finish_count, done), done)
+            else:
+                done(away)
+
+        self._scan(b"SSCAN", index, 1, take, ended)
+
+    def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
+        """The keys in the index of a partition, at most so many."""
+        found: dict[bytes, None] = {}  # a scan may tell one twice
+
+        def take(keys: Sequence[bytes]) -> bool:
+            found.update(dict.fromkeys(keys))
+            return len(found) < count_max
+
+        self._scan(b"ZSCAN", index, 2, take, lambda away: done(list(found)[:count_max] if away is None else away))
+
+    def _scan(
+        self,
+        command: bytes,
+        index: bytes,
+        stride: int,
+        take: Callable[[Sequence[bytes]], bool],
+        ended: Callable[[StoreAway | None], None],
+        cursor: bytes = b"0",
+    ) -> None:
+        """Hand the members of an index to ``take`` in pages, as a reply has a limit, until it wants no more.
+        ``stride``: each member is told with so many values."""
+
+        def page(reply: Reply | StoreAway) -> None:
+            match reply:
+                case [bytes(following), list(values)]:
+                    keys = [key for key in values[::stride] if isinstance(key, bytes)]
+                    if take(keys) and following != b"0":
+                        self._scan(command, index, stride, take, ended, following)
+                    else:
+                        ended(None)
+                case _:
+                    ended(self._away_of(reply))
+
+        self._ask(pack(command, index, cursor, b"COUNT", _SCAN_COUNT), page, ended)
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
         """Store ``value`` if the key is absent."""

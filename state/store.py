@@ -130,8 +130,13 @@ class Store(Protocol):
         """The same, and only if ``name`` holds, too."""
         ...
 
-    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
-        """Let all keys in an index expire, and the index itself."""
+    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+        """Let all keys in an index expire, and the index itself; they leave the index of their partition then.
+        ``now_ms``: since 1970."""
+        ...
+
+    def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
+        """The keys of the entries that named producers have on a partition, at most so many; some may be gone."""
         ...
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
@@ -174,6 +179,16 @@ def name_key(cluster: str, name: str) -> bytes:
 def index_key(cluster: str, producer_id: int) -> bytes:
     """Return the key of the set of the entries that a named producer has."""
     return f"idem:{cluster}:index:{producer_id:016x}".encode()
+
+
+def partition_index_key(cluster: str, topic: str, partition: int) -> bytes:
+    """Return the key of the set of the entries that named producers have on a partition."""
+    return f"idem:{cluster}:{{{topic}/{partition}}}:named".encode()
+
+
+def partition_index_of(entry: bytes) -> bytes:
+    """Return the same key of the partition of this entry's key."""
+    return entry[: entry.rindex(b":")] + b":named"
 
 
 def member_key(cluster: str, incarnation: bytes) -> bytes:

@@ -212,9 +212,19 @@ def named(told: Sequence[Told]) -> list[Json]:
             before = found.get(row["name"])
             if before is not None:
                 newest = min((row, before), key=lambda each: float(each["age_seconds"]))
-                row = {**newest, **{name: row[name] + before[name] for name in ("instances", "fenced")}}
+                counts = {name: row[name] + before[name] for name in ("instances", "fenced")}
+                row = {**newest, **counts, "stopped": _furthest([*row["stopped"], *before["stopped"]])}
             found[row["name"]] = row
     return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:LIST_MAX]
+
+
+def _furthest(stopped: Sequence[Json]) -> list[Json]:
+    """Return one row of each partition: a worker that has not written there since knows an older state."""
+    found: dict[tuple[str, int], Json] = {}
+    for row in stopped:
+        place = row["topic"], row["partition"]
+        found[place] = max(row, found.get(place, row), key=lambda each: (each["epoch"], each["last_sequence"]))
+    return list(found.values())
 
 
 def tombstones(told: Sequence[Told]) -> list[Json]:

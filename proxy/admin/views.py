@@ -19,6 +19,8 @@ from .rates import Durations, Rates, Taken, per_second
 
 Json = dict[str, Any]
 LIST_DEFAULT: Final = 100
+NAMED_PARTITIONS_MAX: Final = 5
+"""Of each name, in the list of names: the list of producers has all."""
 LIST_MAX: Final = 1_000
 """Entries of one list."""
 
@@ -183,9 +185,12 @@ def clients(watched: Watched, count: int) -> list[Json]:
 
 def named(watched: Watched, count: int) -> list[Json]:
     """Named producers that began at this process, the one that began last first. ``fenced``: instances that those
-    which began here replaced."""
+    which began here replaced. ``stopped``: the last record that each has stored on the partitions that it used last, as
+    far as they are in memory."""
     metrics = watched.telemetry.metrics
     now = metrics.activities.now()
+    newest = metrics.named.newest_first()[:count]
+    in_memory = watched.engine.producers_of({one.producer_id for _, one in newest}, NAMED_PARTITIONS_MAX)
     return [
         {
             "name": name,
@@ -194,8 +199,18 @@ def named(watched: Watched, count: int) -> list[Json]:
             "instances": one.instances,
             "fenced": one.fenced,
             "age_seconds": round(max(0.0, now - one.began_at), 1),
+            "stopped": [
+                {
+                    "topic": producer.topic,
+                    "partition": producer.partition,
+                    "epoch": producer.entry.producer_epoch,
+                    "last_sequence": producer.entry.last_sequence,
+                }
+                for producer in in_memory.get(one.producer_id, ())
+                if producer.entry is not None
+            ],
         }
-        for name, one in metrics.named.newest_first()[:count]
+        for name, one in newest
     ]
 
 

@@ -38,6 +38,7 @@ from ..producer.life import Life
 from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.conditional_topics import ConditionalTopics
+from ..session.describe_producers import DescribeProducers
 from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.names import Client, Names
@@ -71,6 +72,8 @@ class Engine:
     _sessions_accepted: int = 0
     _idle_look_at: float = 0.0
     _producer_ids: ProducerIds | None = None
+    _advertised: dict[int, tuple[int, int]] | None = None
+    _native_ranges: BrokerRanges | None = None
     topic_defaults = TopicDefaults()
     """What new topics get whose creator leaves it to the broker."""
     conditional_topics = ConditionalTopics()
@@ -139,13 +142,13 @@ class Engine:
         self._sequencers = Sequencers(self.caps.producers_max, report)
         self.known_sequencer = self._sequencers.known
         """The one with this key (producer id, topic, partition), if it is there."""
+        self.describe_producers = self._new_describe_producers().answer
+        """Tell where producers stopped."""
         self.sweeper = sweeper = Sweeper(reactor.now, reactor.later)
         self.sweep, self.swept = sweeper.add, sweeper.remove
         """Answer this request in time; it is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
         self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
-        self._advertised: dict[int, tuple[int, int]] | None = None
-        self._native_ranges: BrokerRanges | None = None
 
     def _new_topology(
         self, upstream: Sequence[Address], on_refused: Callable[[Broker], None], on_mode: Callable[[], None]
@@ -170,6 +173,14 @@ class Engine:
             leader_of=self.topology.leader_of,
             is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
+        )
+
+    def _new_describe_producers(self) -> DescribeProducers:
+        return DescribeProducers(
+            *(self.context.life, self.runner, self.report),
+            sequencer=self.sequencer,
+            known_on=self._sequencers.ids_on,
+            has_partition=self.has_partition,
         )
 
     def _is_reachable(self, broker_id: int) -> bool:
@@ -381,6 +392,12 @@ class Engine:
     def producers(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
         """Return how it stands with producers on partitions that are in memory. See ``Sequencers.statistics``."""
         return self._sequencers.statistics(producer_id, topic, count)
+
+    def producers_of(
+        self, producer_ids: Collection[int], count_each: int
+    ) -> Mapping[int, Sequence[ProducerStatistics]]:
+        """Return the same of these producer ids, so many of each."""
+        return self._sequencers.of_ids(producer_ids, count_each)
 
     def session_began(self, session: Hosted) -> None:
         """A client that was here before is served by this one from now on."""

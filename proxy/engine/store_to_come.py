@@ -46,8 +46,12 @@ class StoreToCome:
         """Not executed."""
         self._answer(done)
 
-    def expire_all(self, index: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
         """Not executed."""
+        self._answer(done)
+
+    def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
+        """Nobody can tell."""
         self._answer(done)
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:

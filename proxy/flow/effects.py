@@ -75,6 +75,14 @@ class Swap(Effect[SwapResult]):
 
 
 @value(frozen=True, slots=True)
+class NamedEntries(Effect[list[bytes] | StoreAway]):
+    """The keys of the entries that named producers have on a partition, at most so many."""
+
+    index: bytes
+    count_max: int
+
+
+@value(frozen=True, slots=True)
 class MemberAlive(Effect[bool | StoreAway]):
     """Does the incarnation still hold its lease (rule R1)?"""
 

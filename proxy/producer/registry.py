@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 
 from ..events import EntryEvicted, EntryLoaded, Report
@@ -46,6 +46,14 @@ class Sequencers:
         self._known.move_to_end(key)
         return self._known[key]
 
+    def ids_on(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], list[int]]:
+        """Return the producer ids that are known on each of these partitions."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for producer_id, topic, partition in self._known:
+            if (place := (topic, partition)) in places:
+                found.setdefault(place, []).append(producer_id)
+        return found
+
     def __len__(self) -> int:
         return len(self._known)
 
@@ -55,6 +63,16 @@ class Sequencers:
         fits = (one for one in reversed(list(self._known)) if producer_id in (None, one[0]) and topic in (None, one[1]))
         found = [self._known.get(key) for key in islice(fits, count)]
         return [one.statistics() for one in found if one is not None]
+
+    def of_ids(self, producer_ids: Collection[int], count_each: int) -> dict[int, list[ProducerStatistics]]:
+        """Return so many of each of these producer ids, the one used last first. May be called from other threads."""
+        found: dict[int, list[ProducerStatistics]] = {}
+        for key in reversed(list(self._known)):
+            if key[0] not in producer_ids or len(found.get(key[0], ())) >= count_each:
+                continue
+            if (one := self._known.get(key)) is not None:
+                found.setdefault(key[0], []).append(one.statistics())
+        return found
 
     @property
     def any_busy(self) -> bool:

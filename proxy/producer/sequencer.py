@@ -182,6 +182,14 @@ class Sequencer:
             self.stream.is_flush_due = True
             self.wake()
 
+    def settle(self, until: float) -> None:
+        """Find out what is open or suspect of it, though nobody waits with a batch: what is stored is read anew, and
+        worked on until ``until`` (reactor seconds). What is at work here comes to an end by itself."""
+        if self.is_idle:
+            self.stream.held.forget()
+            self.stream.watch_intent(until)
+            self.wake()
+
     def take_over(
         self,
         group: list[Batch],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ...codecs.convert import HeaderPolicy
@@ -12,6 +12,7 @@ from ..admission.idle_eviction import EvictableConnection
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..bridge.base import Addresses
+from ..bridge.describe_producers import Place
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
@@ -21,6 +22,7 @@ from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
 from ..tombstones.known import KnownTombstones
+from .describe_producers import Told
 from .names import Client
 from .produce import Outside, Sweeper
 
@@ -93,6 +95,11 @@ class Host(Outside, Accounts, Protocol):
         client: Client,
         done: Callable[[int, int, int], None],
     ) -> None: ...
+
+    @property
+    def describe_producers(self) -> Callable[[Sequence[Place], bytes, Told], None]:
+        """Gets the partitions, and the principal that asks."""
+        ...
 
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]

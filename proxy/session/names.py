@@ -194,7 +194,7 @@ class Names:
         """The state of an id that its name has no longer expires like that of a producer without a name. Done again by
         the next instance of the name, should this process end meanwhile."""
         index = store.index_key(self._life.cluster, producer_id)
-        ids.expire_all(index, self._life.expiry_ms, lambda _result: None)
+        ids.expire_all(index, self._life.expiry_ms, self._life.wall_clock_ms(), lambda _result: None)
 
 
 def _matching(patterns: Iterable[str]) -> re.Pattern[str]:

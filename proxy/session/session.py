@@ -1,8 +1,8 @@
 """One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
 
-Produce, InitProducerId, ApiVersions, Metadata, DescribeCluster, and DescribeConfigs where the brokers have none, are
-answered by the proxy itself; all other APIs go on, through a bridge, over one upstream connection that belongs to this
-client alone (``pipe.py``), so that a broker's one-after-the-other order is kept."""
+Produce, InitProducerId, ApiVersions, Metadata, DescribeCluster, DescribeProducers, and where the brokers have none
+DescribeConfigs, are answered by the proxy itself; all other APIs go on, through a bridge, over one upstream connection
+that belongs to this client alone (``pipe.py``), so that a broker's one-after-the-other order is kept."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from ..admission.turns import in_turns
 from ..bridge import describe_configs
 from ..bridge.base import Addresses, Refused
 from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
+from ..bridge.describe_producers import DescribedPartition, encode_describe_producers, parse_describe_producers
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
 from ..bridge.metadata import ClientQuestion, parse_client_request
 from ..bridge.refusals import refusal
@@ -352,6 +353,8 @@ class Session:
         elif key == ApiKey.METADATA:
             question = parse_client_request(version, memoryview(frame)[header.body_offset :])
             self._backend.metadata(version, question, self._addresses, partial(self._answer, slot))
+        elif key == ApiKey.DESCRIBE_PRODUCERS:
+            self._describe_producers(slot, memoryview(frame)[header.body_offset :])
         elif key == ApiKey.DESCRIBE_CLUSTER:
             self._describe_cluster(slot, memoryview(frame)[header.body_offset :])
         else:
@@ -377,6 +380,12 @@ class Session:
             self._answer(slot, encode_init_producer_id(version, error_code, producer_id, producer_epoch))
 
         self._host.init_producer_id(request, version, slot.header.client_id, self, issued)
+
+    def _describe_producers(self, slot: _Slot, body: memoryview) -> None:
+        def told(partitions: Sequence[DescribedPartition]) -> None:
+            self._answer(slot, encode_describe_producers(partitions))
+
+        self._host.describe_producers(parse_describe_producers(body), self.principal, told)
 
     def _describe_cluster(self, slot: _Slot, body: memoryview) -> None:
         version = slot.header.api_version

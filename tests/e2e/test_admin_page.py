@@ -163,13 +163,17 @@ def test_named_producers_and_tombstones_are_there_as_soon_as_there_are_any(watch
     expect(page.locator("#tombstones_section")).to_be_hidden()
     with RawClient(watched.proxy.address) as client:
         for _ in range(2):
-            assert client.init_producer_id(transactional_id="orders-1")[0] == 0
+            error_code, producer_id, producer_epoch = client.init_producer_id(transactional_id="orders-1")
+            assert error_code == 0
+        written = batch([b"one", b"two"], producer_id=producer_id, epoch=producer_epoch, sequence=0)
+        assert client.produce_one(topic, 0, written).error_code == 0
     watched.produce(topic, 3)
     url = f"unix://{(watched.proxy.data_directory / 'redis' / 'redis.socket').read_text()}"
     done = idemproxy("tombstone", "add", topic, 0, 0, 0, "--yes", "--redis", url, "--reason", "ticket 4711")
     assert done.returncode == 0, done.stdout + done.stderr
     expect(page.locator("#names_title")).to_be_visible()
-    (name, producer, epoch, began, instances, fenced) = cells(page, "names")[0]
+    expect(page.locator("#names")).to_contain_text(f"{topic}-0: 1 (epoch 1)")
+    (name, producer, epoch, began, instances, fenced, _) = cells(page, "names")[0]
     assert (name, epoch, instances, fenced) == ("orders-1", "1", "2", "1")
     assert int(producer) > 2**53
     assert began.endswith("ago")

@@ -43,6 +43,7 @@ from idemproxy.proxy.bridge.base import Refused
 from idemproxy.proxy.bridge.cluster import Cluster
 from idemproxy.proxy.bridge.describe_cluster import refused_describe_cluster
 from idemproxy.proxy.bridge.describe_configs import parse_describe_configs
+from idemproxy.proxy.bridge.describe_producers import parse_describe_producers
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
@@ -111,6 +112,8 @@ def request_frame(data: bytes) -> None:
             parse_init_producer_id(body, version)
         elif key == 32:
             parse_describe_configs(version, body)
+        elif key == 61:
+            parse_describe_producers(body)
         elif key == 60:
             refused_describe_cluster(version, body)
         elif key not in OWN_RANGES:

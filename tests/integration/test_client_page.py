@@ -30,7 +30,7 @@ def test_the_programs_of_the_page_do_what_it_says(
         return changed(text, {"127.0.0.1:9092": address, '"orders", 0': f'"{where[0]}", {where[1]}'})
 
     programs = [block.text for block in blocks_of(PAGE) if block.language == "python"]
-    short, resuming, on_trio, reading, committing = programs
+    short, resuming, where, on_trio, reading, committing = programs
     assert len(short.strip().splitlines()) == 5
     assert run(here(short, place), tmp_path) == "0\n"
     assert run(here(on_trio, place), tmp_path).splitlines()[0] == str(list(range(2, 12)))
@@ -38,6 +38,8 @@ def test_the_programs_of_the_page_do_what_it_says(
     assert len(shown) == 13
     assert shown[-1] == "12 12"
     assert run(here(committing, place), tmp_path) == "12 anything\n"
+
+    assert run(here(where, place), tmp_path) == "None\n", "nothing was written under this name"
 
     saved = tmp_path / "numbers.json"
     run(here(resuming, other_place), tmp_path)

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from idemproxy.client import BehindFailed, Client, Fenced, Producer, ProducerId, Receipt, Record, RequestRefused
+from idemproxy.client import (
+    BehindFailed,
+    Client,
+    ClientError,
+    Fenced,
+    Producer,
+    ProducerId,
+    Receipt,
+    Record,
+    RequestRefused,
+    Stopped,
+)
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.names import is_named
 from testkit.real.inspecting import idemproxy, objects_of
@@ -151,6 +162,48 @@ def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_i
         with pytest.raises(Fenced):
             older.publish(places[2])
         check(pair.stored(places), [older, newer])
+
+
+def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoProxies, places: list[Place]) -> None:
+    """As docs/NAMES.md says it: each life saves its id and epoch, and from which record of the input on it goes."""
+    random, place, lives, ahead = Random(5), places[0], 8, 40
+    rows = [b"row %d" % number for number in range(lives * ahead)]
+    position, saved = 0, ProducerId(0)
+    for life in range(lives):
+        with Client(bootstrap_of(pair, life % 2)) as client:
+            mine = client.init_producer_id("resumes")
+            stopped = client.where_producers_stopped(*place).get(saved.number)
+            if stopped is not None and stopped.producer_id == saved:
+                position += stopped.next_sequence
+            assert [value for _, value in pair.stored([place])[place]] == rows[:position]
+            saved = mine
+            with suppress(ClientError), client.producer(mine, delivery_seconds_max=90.0) as producer:
+                futures = [producer.send(*place, [Record(row)]) for row in rows[position : position + ahead]]
+                if life < lives - 1:
+                    futures[random.randrange(ahead)].result()
+                    if life == 3:
+                        pair.redis.kill()
+                        pair.redis.start()
+                    else:
+                        pair.proxies[life % 2].kill()
+                        pair.proxies[life % 2].start()
+                    producer.close()
+                producer.flush()
+    assert [value for _, value in pair.stored([place])[place]] == rows[: position + ahead]
+
+
+def test_a_foreign_admin_client_is_told_where_producers_stopped(pair: TwoProxies, places: list[Place]) -> None:
+    with ExitStack() as stack:
+        instance = Instance(stack, bootstrap_of(pair, 0), "told", 0)
+        for _ in range(3):
+            instance.publish(places[0])
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap_of(pair, 1))
+        stack.callback(admin.close)
+        told = admin.describe_producers([TopicPartition(*places[0])])
+        assert str(instance.id.number) in str(told), told
+        with Client(bootstrap_of(pair, 1)) as client:
+            assert client.where_producers_stopped(*places[0])[instance.id.number] == Stopped(instance.id, 2)
+            assert client.where_producers_stopped(*places[1]) == {}
 
 
 def test_a_client_id_that_fits_the_setting_is_a_name(pair: TwoProxies, places: list[Place]) -> None:

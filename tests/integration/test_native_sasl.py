@@ -217,7 +217,6 @@ def test_the_ranges_have_what_a_login_needs(world: World) -> None:
         told = {one.api_key for one in client.ask(ApiKey.API_VERSIONS, 0).api_keys}
         assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.INIT_PRODUCER_ID} <= told
         body = messages.encode_request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
-        for _ in range(5):
-            client.send(ApiKey.SASL_HANDSHAKE, 1, body)
+        client.send_together(*[(ApiKey.SASL_HANDSHAKE, 1, body)] * 5)
         assert client.is_closed()
     world.proxy.wait_for_log("SaslHandshake again and again")

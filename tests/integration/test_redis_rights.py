@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from idemproxy.client import Client
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.inspecting import Place, idemproxy, insist, lines_of
 from testkit.real.proxy_process import ProxyProcess, wait_until
@@ -86,6 +87,16 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
             error, named_id, _epoch = client.init_producer_id(0, "a name")
             assert error == 0
             assert insist(client, place, named_id, 0) >= 0
+        with Client("{}:{}".format(*proxy.address)) as asking:
+            assert asking.where_producers_stopped(*place)[named_id].last_sequence == 1
+        commands, lives = commands | run(redis), proxy.log.count("have generation")
+        redis.kill()
+        redis.start()
+        for line in (FOR_INSPECTION, FOR_NAMES):
+            redis.call("ACL", "SETUSER", *(part for part in line.split() if not version or part not in SINCE_7_2))
+        wait_until(lambda: proxy.log.count("have generation") > lives, "another life of the data is seen", 30)
+        with Client("{}:{}".format(*proxy.address)) as asking:
+            assert asking.init_producer_id("a name").number != named_id, "what that id has there expires from now on"
         assert any("a name" in line for line in lines_of("names", "--redis", url))
         assert idemproxy("forget", "name", "a name", "--yes", "--redis", url).returncode == 0
         assert proxy.stop() == 0

@@ -67,8 +67,6 @@ WHY: Mapping[str, str] = {
     "kafka-get-offsets --topic orders --time max-timestamp": "the offset of the highest time stamp came with Kafka 3.0 "
     "(ListOffsets 7). `--time latest` and a time in milliseconds are served.",
     "kafka-transactions list": "ListTransactions came with Kafka 3.0; brokers before 0.11 have no transactions at all.",
-    "kafka-transactions describe-producers": "DescribeProducers came with Kafka 2.8. `idemproxy inspect topic` shows "
-    "what the proxies know of producers.",
     "kafka-log-dirs": "DescribeLogDirs came with Kafka 1.0. What a partition takes is to be seen on the brokers' disks "
     "only.",
     "kafka-delete-records": "DeleteRecords came with Kafka 0.11. Retention deletes, or a topic made anew.",

@@ -256,8 +256,11 @@ function showNames(found) {
   byId("names_section").hidden = !found.length;
   fill("names", found.map((one) => ({
     key: one.name,
-    cells: [one.name, one.producer_id, String(one.epoch), `${seconds(one.age_seconds)} ago`, number(one.instances), number(one.fenced)],
-    order: [one.name, one.producer_id.padStart(20, "0"), one.epoch, one.age_seconds, one.instances, one.fenced],
+    cells: [
+      one.name, one.producer_id, String(one.epoch), `${seconds(one.age_seconds)} ago`, number(one.instances), number(one.fenced),
+      one.stopped.map((each) => `${each.topic}-${each.partition}: ${each.last_sequence} (epoch ${each.epoch})`).join(", ") || "–",
+    ],
+    order: [one.name, one.producer_id.padStart(20, "0"), one.epoch, one.age_seconds, one.instances, one.fenced, one.stopped.length],
   })), "No named producer has begun here.");
 }
 

@@ -143,7 +143,8 @@ class Collector:
         }
 
     def _scopes(self, groups: str, scopes: str) -> Iterator[tuple[str, Any]]:
-        for line in self._taken.read_text().splitlines():
+        written, _, _unfinished = self._taken.read_text().rpartition("\n")
+        for line in written.splitlines():
             for group in json.loads(line).get(groups, ()):
                 service = _values(group["resource"]["attributes"])["service.name"]
                 for scope in group[scopes]:

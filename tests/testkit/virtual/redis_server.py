@@ -9,8 +9,9 @@ compares its replies with those of a real server. Lives, failovers and faults of
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testkit.virtual.network import Network, VirtualReactor
@@ -239,7 +240,7 @@ class RedisServer:
             return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
         assert SWAP_MARKER in text, "a script that is not the swap script"
         keys = int(rest[1])
-        assert keys in (2, 4), f"the swap script takes two keys or four, not {keys}"
+        assert keys in (2, 5), f"the swap script takes two keys or five, not {keys}"
         (key, member_key, *named), values = rest[2 : 2 + keys], rest[2 + keys :]
         expected_version, value, ttl_ms, *newest = values
         assert len(newest) == (1 if named else 0)
@@ -255,8 +256,8 @@ class RedisServer:
         name: Sequence[bytes] = (),
     ) -> Reply:
         """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
-        refuse who is not registered, and a producer whose name (its record's key, the index, what is to be there) has
-        another newest instance."""
+        refuse who is not registered, and a producer whose name (its record's key, both indexes, what is to be there)
+        has another newest instance."""
         assert len(expected_version) == 8
         if self.get(member_key) is None:
             return ReplyError("NOMEMBER the registration of the sender is gone")
@@ -265,7 +266,7 @@ class RedisServer:
         if not fits:
             return present  # it only reads then, which a server that takes no writes does as well
         if name:
-            record_key, index, newest = name
+            record_key, index, partition_index, newest = name
             record = self.get(record_key)
             if (record or b"")[9:19] != newest:
                 return [record]
@@ -276,6 +277,7 @@ class RedisServer:
             ttl_ms = 0 if expires_at is None else max(1, round((expires_at - self.network.now) * 1000))
         if name:
             self.add_member(index, key)
+            self._change_scores(partition_index, {key: math.inf})
         self.write(key, value, ttl_ms)
         return 1
 
@@ -285,10 +287,53 @@ class RedisServer:
         if member not in members:
             self.write(key, b"\n".join(sorted(members | {member})), 0)
 
-    def members(self, rest: Sequence[bytes]) -> Reply:
-        """SMEMBERS key."""
-        (key,) = rest
-        return list((self.get(key) or b"").split(b"\n")) if self.get(key) else []
+    def scan_members(self, rest: Sequence[bytes]) -> Reply:
+        """SSCAN key 0 COUNT n: all at once, as Redis tells small sets."""
+        key, cursor, *_ = rest
+        assert cursor == b"0"
+        return [b"0", [member for member in (self.get(key) or b"").split(b"\n") if member]]
+
+    # A sorted set is stored by score, one member a line behind its score.
+    def _scores(self, key: bytes) -> dict[bytes, float]:
+        lines = (line.split(b" ", 1) for line in (self.get(key) or b"").split(b"\n") if line)
+        return {member: float(score) for score, member in lines}
+
+    def _change_scores(self, key: bytes, scores: Mapping[bytes, float]) -> None:
+        known = self._scores(key)
+        if (changed := {**known, **scores}) != known:
+            self._write_scores(key, changed)
+
+    def _write_scores(self, key: bytes, scores: Mapping[bytes, float]) -> None:
+        rows = sorted((score, member) for member, score in scores.items())
+        self.write(key, b"\n".join(b"%r %b" % (score, member) for score, member in rows) or None, 0)
+
+    def add_with_score(self, rest: Sequence[bytes]) -> Reply:
+        """ZADD key XX LT score member: lowers the score of one that is there."""
+        key, *options, score, member = rest
+        assert options == [b"XX", b"LT"]
+        if (refusal := self.refusal_of(b"SET")) is not None:
+            return ReplyError(refusal)
+        if member in (known := self._scores(key)):
+            self._change_scores(key, {member: min(known[member], float(score))})
+        return 0
+
+    def scan_scores(self, rest: Sequence[bytes]) -> Reply:
+        """ZSCAN key 0 COUNT n: all at once, as Redis tells small sets."""
+        key, cursor, *_ = rest
+        assert cursor == b"0"
+        return [b"0", [part for member, score in self._scores(key).items() for part in (member, b"%r" % score)]]
+
+    def remove_by_score(self, rest: Sequence[bytes]) -> Reply:
+        """ZREMRANGEBYSCORE key -inf highest."""
+        key, lowest, highest = rest
+        assert lowest == b"-inf"
+        if (refusal := self.refusal_of(b"SET")) is not None:
+            return ReplyError(refusal)
+        known = self._scores(key)
+        kept = {member: score for member, score in known.items() if score > float(highest)}
+        if kept != known:
+            self._write_scores(key, kept)
+        return len(known) - len(kept)
 
     def expire(self, rest: Sequence[bytes]) -> Reply:
         """PEXPIRE key ms NX: only where there is no expiry yet."""
@@ -314,8 +359,11 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"SCRIPT": RedisServer.script,
     b"EVALSHA": RedisServer.evalsha,
     b"FLUSHALL": RedisServer.flush,
-    b"SMEMBERS": RedisServer.members,
+    b"SSCAN": RedisServer.scan_members,
     b"PEXPIRE": RedisServer.expire,
+    b"ZADD": RedisServer.add_with_score,
+    b"ZSCAN": RedisServer.scan_scores,
+    b"ZREMRANGEBYSCORE": RedisServer.remove_by_score,
     b"SELECT": lambda server, rest: "OK",
     b"CLIENT": lambda server, rest: "OK",
 }

@@ -243,7 +243,7 @@ def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched)
     assert first["age_seconds"] >= 0
     assert {**first, "age_seconds": 0} == {
         **{"name": "orders-1", "producer_id": str(2**62 + 1), "epoch": 1, "instances": 2, "fenced": 1},
-        "age_seconds": 0,
+        **{"age_seconds": 0, "stopped": []},
     }
     assert second["name"] == "orders-2"
     assert [one["name"] for one in json.loads(ask(watched, "/api/v1/names", "limit=1")[1])] == ["orders-1"]

@@ -137,10 +137,14 @@ def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_c
 
 def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_counted() -> None:
     row = {"name": "orders-1", "producer_id": "5", "epoch": 3, "instances": 2, "fenced": 1, "age_seconds": 60.0}
-    newer = {**row, "epoch": 4, "instances": 1, "age_seconds": 2.0}
+    old, new, elsewhere = ({"topic": "t", "partition": 0, "epoch": 3, "last_sequence": 9},
+                           {"topic": "t", "partition": 0, "epoch": 4, "last_sequence": 2},
+                           {"topic": "t", "partition": 1, "epoch": 3, "last_sequence": 0})  # fmt: skip
+    row = {**row, "stopped": [old, elsewhere]}
+    newer = {**row, "epoch": 4, "instances": 1, "age_seconds": 2.0, "stopped": [new]}
     other = {**row, "name": "orders-2", "age_seconds": 9.0}
     found = summed.named([Told(1, [row, other]), Told(2, [newer])])
-    assert found == [{**newer, "instances": 3, "fenced": 2}, other]
+    assert found == [{**newer, "instances": 3, "fenced": 2, "stopped": [new, elsewhere]}, other]
 
 
 def test_workers_share_their_tombstones_and_who_has_read_the_list_last_knows_more() -> None:

@@ -376,9 +376,9 @@ def test_an_unknown_version_of_api_versions_gets_what_every_client_can_read() ->
     assert (told.error_code, told.api_keys[0].api_key) == (35, 18)
 
 
-@pytest.mark.parametrize(("key", "version"), [(24, 0), (4, 0), (61, 0), (1, 7), (99, 0)])
+@pytest.mark.parametrize(("key", "version"), [(24, 0), (4, 0), (65, 0), (1, 7), (99, 0)])
 def test_what_is_not_served_has_no_bridge_even_where_the_broker_has_it(key: int, version: int) -> None:
-    refused = plan(key, version, {1: (0, 17), 4: (0, 7), 24: (0, 5), 61: (0, 2), 99: (0, 0)})
+    refused = plan(key, version, {1: (0, 17), 4: (0, 7), 24: (0, 5), 65: (0, 2), 99: (0, 0)})
     assert isinstance(refused, Refused)
     assert refused.error_code == 35
     assert refused.reason

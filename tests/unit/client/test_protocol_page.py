@@ -2,23 +2,24 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from idemproxy.client import limits
 from idemproxy.client.cluster import METADATA, metadata_fields
 from idemproxy.client.errors import Conflict
-from idemproxy.client.flows import INIT_PRODUCER_ID, init_producer_id
+from idemproxy.client.flows import INIT_PRODUCER_ID, Ask, Servers, init_producer_id, where_they_stopped
 from idemproxy.client.leader_session import LeaderSession
 from idemproxy.client.link import Link
 from idemproxy.client.producer_core import ProducerCore, Timing
 from idemproxy.client.reactions import REACTIONS, Meaning
-from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, Stopped, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.produce import FLEXIBLE_VERSION, SENT_VERSION_MAX
-from testkit.stage.client import ask_of, cluster_with_leader, ready_link
+from testkit.stage.client import ADDRESS, FlowRun, ask_of, cluster_with_leader, metadata, ready_link
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/PROTOCOL.md").read_text()
 PRODUCER, PLACE = ProducerId(4711, 0), Place("orders", 0)
@@ -101,6 +102,26 @@ def test_the_answers_are_read_by_the_client() -> None:
         link.received(frame(number.to_bytes(4, "big")))
     (outcome,) = session.received(shown("Response: Produce 3"), 0.0)
     assert outcome.result == Receipt("orders", 0, 5, 2, 1234)
+
+
+def test_the_question_where_a_producer_stopped_is_the_clients_and_its_answer_is_read() -> None:
+    asked: list[bytes] = []
+
+    def reply(ask: Ask) -> Any:
+        if ask.api_key == METADATA:
+            return metadata({PLACE: 0})
+        link = ready_link({61: (0, 0)}, client_id="example")
+        for number in (2, 3):
+            link.request(METADATA, 4)
+            link.received(frame(number.to_bytes(4, "big")))
+        asked.append(link.request(61, 0, messages.encode_request(61, 0, **ask.fields))[1])
+        (answered,) = link.received(shown("Response: DescribeProducers 0"))
+        return messages.decode_response(61, 0, answered.body)
+
+    run = FlowRun(reply)
+    (stopped,) = run.run(where_they_stopped(Servers([ADDRESS]), PLACE, 1.0))
+    assert asked == [shown("Request: DescribeProducers 0")]
+    assert (stopped, stopped.next_sequence) == (Stopped(ProducerId(4711, 1), 6), 7)
 
 
 def test_a_conditional_batch_is_numbered_and_its_conflict_is_read() -> None:

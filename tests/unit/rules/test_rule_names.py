@@ -5,86 +5,24 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.proxy.events import InstanceBegan
-from idemproxy.reactor import Address
 from idemproxy.state.entry import NO_GENERATION
-from idemproxy.state.names import NameRecord, is_named, unpack_name
+from idemproxy.state.names import is_named
 from idemproxy.state.store import entry_key, index_key, name_key
-from testkit.virtual.client import VirtualClient
-from testkit.virtual.producer import Batch, Identity
+from testkit.virtual.named_scene import NAME, NamedScene
+from testkit.virtual.producer import Identity
 from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.thief import VirtualThief
-from testkit.virtual.world import TOPIC, World, WorldSettings
+from testkit.virtual.world import TOPIC
 
 FENCED, NOT_ALLOWED = 47, 53
-SECONDS_MAX = 60.0
-NAME = "client-1"
-
-
-class Scene:
-    """Two proxies with their clients' ids as names, and instances of the name ``client-1``."""
-
-    def __init__(
-        self, *, by_client_id: bool = False, expiry_seconds: float | None = None, has_principals: bool = False
-    ) -> None:
-        """``by_client_id``: the name is the client id; else it is the transactional id."""
-        self.world = World(
-            1,
-            WorldSettings(
-                proxies=2,
-                brokers=1,
-                partitions=2,
-                has_names=True,
-                expiry_seconds=expiry_seconds,
-                has_principals=has_principals,
-            ),
-        )
-        self.network = self.world.network
-        self._by_client_id = by_client_id
-        self._instances = 0
-        self.world.start()
-
-    def instance(self, proxy: int = 0) -> VirtualClient:
-        """One more instance, that comes to this proxy."""
-        self._instances += 1
-        address: Address = self.world.proxies[proxy].address
-        client = VirtualClient(self.network, f"instance-{self._instances}", [address])
-        if self._by_client_id:
-            client.client_id = NAME
-        else:
-            client.producer_name = NAME
-        return client
-
-    def send(self, client: VirtualClient, partition: int = 0) -> Batch:
-        """One batch, and its answer."""
-        batch = client.send(TOPIC, partition)
-        assert self.network.run(SECONDS_MAX, lambda: batch.is_done), "no answer"
-        return batch
-
-    def codes(self, batch: Batch) -> list[int]:
-        return [answer.error_code for answer in batch.answers]
-
-    def stored(self, partition: int = 0) -> list[bytes | None]:
-        messages = self.world.cluster.log(TOPIC, partition).messages
-        return [record.value for stored in messages for record in stored.message.records]
-
-    def record(self) -> NameRecord:
-        value = self.world.redis.get(name_key(CLUSTER_NAME, NAME))
-        assert value is not None
-        return unpack_name(value)
-
-    def began(self) -> list[tuple[int, int]]:
-        """Producer id and epoch of all instances, in order of time."""
-        events = [one for proxy in self.world.proxies for one in proxy.events if isinstance(one[2], InstanceBegan)]
-        return [(event.producer_id, event.producer_epoch) for _, _, event in sorted(events, key=lambda one: one[0])]
 
 
 @pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
-def scene(request: pytest.FixtureRequest) -> Scene:
-    return Scene(by_client_id=request.param)
+def scene(request: pytest.FixtureRequest) -> NamedScene:
+    return NamedScene(by_client_id=request.param)
 
 
-def test_an_older_instance_is_fenced_on_a_partition_where_the_newer_one_never_wrote(scene: Scene) -> None:
+def test_an_older_instance_is_fenced_on_a_partition_where_the_newer_one_never_wrote(scene: NamedScene) -> None:
     older, newer = scene.instance(), scene.instance(1)
     assert scene.codes(scene.send(older, 0)) == [0]
     assert scene.codes(scene.send(newer, 0)) == [0]
@@ -93,7 +31,7 @@ def test_an_older_instance_is_fenced_on_a_partition_where_the_newer_one_never_wr
     assert scene.codes(scene.send(newer, 1)) == [0]
 
 
-def test_the_name_is_compared_in_the_step_of_the_reserve(scene: Scene) -> None:
+def test_the_name_is_compared_in_the_step_of_the_reserve(scene: NamedScene) -> None:
     """The older instance's proxy knows the name as it was, and has no reason to look again."""
     older, newer = scene.instance(), scene.instance(1)
     assert scene.codes(scene.send(older, 0)) == [0]
@@ -105,7 +43,7 @@ def test_the_name_is_compared_in_the_step_of_the_reserve(scene: Scene) -> None:
 
 
 def test_by_transactional_id_the_producer_id_stays_and_the_epoch_rises() -> None:
-    scene = Scene()
+    scene = NamedScene()
     for number in range(3):
         scene.send(scene.instance(number % 2))
     (producer_id, epoch), *others = scene.began()
@@ -116,7 +54,7 @@ def test_by_transactional_id_the_producer_id_stays_and_the_epoch_rises() -> None
 
 def test_by_client_id_every_instance_has_a_producer_id_of_its_own() -> None:
     """Such clients raise their epoch by themselves when they are fenced: it would be that of the newer instance."""
-    scene = Scene(by_client_id=True)
+    scene = NamedScene(by_client_id=True)
     older, newer = scene.instance(), scene.instance(1)
     scene.send(older)
     scene.send(newer)
@@ -130,7 +68,7 @@ def test_by_client_id_every_instance_has_a_producer_id_of_its_own() -> None:
 
 
 def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id() -> None:
-    scene = Scene()
+    scene = NamedScene()
     older = scene.instance()
     scene.send(older)
     older.producer._bump_wanted[TOPIC, 0] = "the test says so"
@@ -142,7 +80,7 @@ def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instanc
     assert scene.codes(scene.send(older)) == [FENCED]
 
 
-def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_new_id(scene: Scene) -> None:
+def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_new_id(scene: NamedScene) -> None:
     older = scene.instance()
     scene.send(older)
     scene.world.redis.restart()
@@ -156,7 +94,7 @@ def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_ne
 
 
 def test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again() -> None:
-    scene = Scene()
+    scene = NamedScene()
     first, second, third = scene.instance(), scene.instance(1), scene.instance()
     scene.send(first)
     before = scene.world.redis.get(name_key(CLUSTER_NAME, NAME))
@@ -170,7 +108,7 @@ def test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again() -
 
 
 def test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_older_one() -> None:
-    scene = Scene()
+    scene = NamedScene()
     older, newer = scene.instance(), scene.instance(1)
     scene.send(older)
     before = scene.world.redis.get(name_key(CLUSTER_NAME, NAME))
@@ -182,7 +120,7 @@ def test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_o
     assert scene.codes(scene.send(older, 0)) == [FENCED]
 
 
-def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(scene: Scene) -> None:
+def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(scene: NamedScene) -> None:
     older = scene.instance()
     scene.send(older)
     scene.world.redis.flush()
@@ -194,7 +132,7 @@ def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(s
     assert len(scene.stored()) == 2
 
 
-def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: Scene) -> None:
+def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: NamedScene) -> None:
     scene = scene_expiring
     first = scene.send(scene.instance())
     identity = first.sent_as[0]
@@ -207,12 +145,12 @@ def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: Scen
 
 
 @pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
-def scene_expiring(request: pytest.FixtureRequest) -> Scene:
-    return Scene(by_client_id=request.param, expiry_seconds=100.0)
+def scene_expiring(request: pytest.FixtureRequest) -> NamedScene:
+    return NamedScene(by_client_id=request.param, expiry_seconds=100.0)
 
 
 def test_the_state_of_an_id_that_its_name_has_no_longer_expires() -> None:
-    scene = Scene(by_client_id=True, expiry_seconds=100.0)
+    scene = NamedScene(by_client_id=True, expiry_seconds=100.0)
     scene.send(scene.instance())
     scene.send(scene.instance(1))
     (first, _), (second, _) = scene.began()
@@ -225,7 +163,7 @@ def test_the_state_of_an_id_that_its_name_has_no_longer_expires() -> None:
 
 
 def test_a_name_belongs_to_the_principal_that_made_it() -> None:
-    scene = Scene(has_principals=True)
+    scene = NamedScene(has_principals=True)
     owner, other = scene.instance(), scene.instance(1)
     scene.send(owner)
     other.send(TOPIC, 0)
@@ -236,7 +174,7 @@ def test_a_name_belongs_to_the_principal_that_made_it() -> None:
 
 
 def test_the_id_of_a_name_is_of_no_use_to_another_principal() -> None:
-    scene = Scene(has_principals=True)
+    scene = NamedScene(has_principals=True)
     owner = scene.instance()
     scene.send(owner)
     thief = VirtualThief(scene.network)

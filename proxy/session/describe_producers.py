@@ -1,0 +1,182 @@
+"""DescribeProducers: where producers stopped on a partition, from the state by which their batches are judged.
+
+Told are the named producers, which Redis lists by partition (rule R22), and those without a name that were at work at
+this proxy; of both only those whose id was issued to the principal that asks. What is open is found out first, as if
+the producer's next batch had come: so who goes on behind the sequence that is told writes nothing twice. Appends
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ...codecs.error_codes import ErrorCode
+from ...state import store
+from ...state.conditional import is_conditional
+from ...state.entry import Entry, StoredFormatError, WindowBatch, unpack
+from ...state.names import is_named
+from ...state.store import StoreAway
+from ...values import value
+from .. import limits
+from ..bridge.describe_producers import ActiveProducer, DescribedPartition, Place
+from ..events import InternalError, Report
+from ..flow.effects import MemberAlive, NamedEntries, Now, Read, Wait
+from ..flow.runner import FlowRunner
+from ..producer.life import Life
+from ..producer.sequencer import Sequencer
+
+Told = Callable[[Sequence[DescribedPartition]], None]
+GetSequencer = Callable[[int, str, int], Sequencer | None]
+_NOT_NOW = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""The one code for which Kafka's admin clients ask again (DescribeProducersHandler); the sentence says what it is."""
+
+
+class DescribeProducers:
+    """Of one proxy process."""
+
+    def __init__(
+        self,
+        life: Life,
+        runner: FlowRunner,
+        report: Report,
+        *,
+        sequencer: GetSequencer,
+        known_on: Callable[[Collection[Place]], Mapping[Place, Sequence[int]]],
+        has_partition: Callable[[str, int], bool],
+    ) -> None:
+        """``sequencer``: the one of (producer id, topic, partition), None when there are too many. ``known_on``: the
+        producer ids that are in memory, by partition."""
+        self._life = life
+        self._runner = runner
+        self._report = report
+        self._sequencer = sequencer
+        self._known_on = known_on
+        self._has_partition = has_partition
+        self._at_work = 0
+
+    def answer(self, places: Sequence[Place], principal: bytes, done: Told) -> None:
+        """``done`` gets one answer for each place, in their order."""
+        if self._at_work >= limits.DESCRIBES_AT_WORK_MAX:
+            done(
+                [
+                    _refused(place, _NOT_NOW, "too many of these questions are asked at once: ask again")
+                    for place in places
+                ]
+            )
+            return
+        self._at_work += 1
+
+        def ended(answers: Sequence[DescribedPartition]) -> None:
+            self._at_work -= 1
+            done(answers)
+
+        def broke(error: Exception) -> None:
+            self._report(InternalError("DescribeProducers", error))
+            ended([_refused(place, ErrorCode.UNKNOWN_SERVER_ERROR, "an error inside the proxy") for place in places])
+
+        self._runner.start(self._describe(places, principal), ended, broke)
+
+    async def _describe(self, places: Sequence[Place], principal: bytes) -> list[DescribedPartition]:
+        until = await Now() + limits.DESCRIBE_SECONDS
+        known = self._known_on(set(places))
+        room = limits.DESCRIBED_PRODUCERS_MAX
+        answers = []
+        for place in places:
+            told = await self._partition(place, known.get(place, ()), principal, until, room)
+            room -= len(told.producers)
+            answers.append(told)
+        return answers
+
+    async def _partition(
+        self, place: Place, known: Sequence[int], principal: bytes, until: float, room: int
+    ) -> DescribedPartition:
+        if not self._has_partition(*place):
+            return _refused(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        if await Now() >= until:
+            return _refused(place, _NOT_NOW, "the partitions before it took too long: ask for it alone")
+        index = store.partition_index_key(self._life.cluster, *place)
+        named = await NamedEntries(index, room + 1)
+        if isinstance(named, StoreAway):
+            return _refused(place, _NOT_NOW, f"Redis cannot be asked: {named.reason}")
+        ids = {int(key[key.rindex(b":") + 1 :], 16) for key in named}
+        ids.update(one for one in known if not is_conditional(one) and not is_named(one))
+        if len(ids) > room:
+            what = f"more than {limits.DESCRIBED_PRODUCERS_MAX} producers in one answer: ask for fewer partitions"
+            return _refused(place, ErrorCode.INVALID_REQUEST, what)
+        looks = [_Look(self._life, producer_id, place) for producer_id in sorted(ids)]
+        told: list[ActiveProducer] = []
+        while True:
+            left = []
+            for look in looks:
+                found = await look.at_rest(principal)
+                if isinstance(found, _NotTold):
+                    return _refused(place, found.error_code, found.reason)
+                if isinstance(found, ActiveProducer):
+                    told.append(found)
+                elif found is not None:
+                    left.append(look)
+            if not left:
+                return DescribedPartition(*place, producers=tuple(sorted(told, key=lambda one: one.producer_id)))
+            if await Now() >= until:
+                who = left[0].producer_id
+                return _refused(
+                    place, _NOT_NOW, f"what became of a batch of producer {who} is not known yet: ask again"
+                )
+            for look in left:
+                if (sequencer := self._sequencer(look.producer_id, *place)) is not None:
+                    sequencer.settle(until)
+            await Wait(limits.DESCRIBE_LOOK_SECONDS)
+            looks = left
+
+
+@value(frozen=True, slots=True)
+class _NotTold:
+    """Where the producer stopped cannot be told."""
+
+    error_code: ErrorCode
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class _Open:
+    """Something of it has to be found out first."""
+
+
+class _Look:
+    """Looks at the stored entry of one producer on one partition."""
+
+    def __init__(self, life: Life, producer_id: int, place: Place) -> None:
+        self.producer_id = producer_id
+        self._life = life
+        self._key = store.entry_key(life.cluster, producer_id, *place)
+        self._seen: tuple[WindowBatch, ...] | None = None
+
+    async def at_rest(self, principal: bytes) -> ActiveProducer | _Open | _NotTold | None:
+        """Return where it stopped; None: it has nothing here, or is another principal's."""
+        stored = await Read(self._key)
+        if isinstance(stored, StoreAway):
+            return _NotTold(_NOT_NOW, f"Redis cannot be asked: {stored.reason}")
+        try:
+            entry = None if stored is None else unpack(stored)
+        except StoredFormatError as error:
+            return _NotTold(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {self.producer_id}: {error}")
+        if entry is None or entry.principal != principal:
+            return None
+        if entry.is_handed_over:
+            return _NotTold(_NOT_NOW, "its producers are handed over to the brokers, which tell it from then on")
+        if not await self._is_told(entry):
+            return _Open()
+        return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)
+
+    async def _is_told(self, entry: Entry) -> bool:
+        """Is what the entry has what is due? While its owner goes on, each look finds an open intent, and batches that
+        were committed since: these are told. Of a fenced producer nothing is reserved any more, so what is open then is
+        waited for."""
+        if not entry.has_open_intent:
+            return entry.generation == self._life.generation
+        assert entry.intent is not None
+        seen, self._seen = self._seen, entry.window
+        return seen not in (None, entry.window) and await MemberAlive(entry.intent.owner) is True
+
+
+def _refused(place: Place, code: ErrorCode, message: str | None) -> DescribedPartition:
+    return DescribedPartition(*place, code, message)

@@ -1,0 +1,241 @@
+"""Where producers stopped (DescribeProducers): what is told of them, and what is found out before it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.errors import WireError
+from idemproxy.codecs.messages import decode_response, encode_request
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.describe_producers import (
+    PARTITIONS_MAX,
+    ActiveProducer,
+    DescribedPartition,
+    Place,
+    encode_describe_producers,
+    parse_describe_producers,
+)
+from idemproxy.state.commit import fresh
+from idemproxy.state.entry import NO_PRINCIPAL, WindowBatch, principal_of, unpack
+from idemproxy.state.store import entry_key, partition_index_key
+from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.client import VirtualClient
+from testkit.virtual.named_scene import NamedScene
+from testkit.virtual.proxy import CLUSTER_NAME
+from testkit.virtual.world import TOPIC
+
+PLACE = (TOPIC, 0)
+INDEX = partition_index_key(CLUSTER_NAME, *PLACE)
+
+
+class Asking:
+    """A question to one of the proxies."""
+
+    def __init__(self, scene: NamedScene, proxy: int, places: Sequence[Place], principal: bytes) -> None:
+        self.answers: list[Sequence[DescribedPartition]] = []
+        scene.world.proxies[proxy].engine.describe_producers(places, principal, self.answers.append)
+
+
+def described(
+    scene: NamedScene, proxy: int = 0, *places: Place, principal: bytes = NO_PRINCIPAL, seconds_max: float = 30.0
+) -> Sequence[DescribedPartition]:
+    asking = Asking(scene, proxy, places or [PLACE], principal)
+    assert scene.network.run(seconds_max, lambda: bool(asking.answers)), "no answer"
+    (answer,) = asking.answers
+    return answer
+
+
+def rows(scene: NamedScene, proxy: int = 0, principal: bytes = NO_PRINCIPAL) -> list[tuple[int, int, int]]:
+    (one,) = described(scene, proxy, principal=principal)
+    assert (one.error_code, one.message) == (ErrorCode.NONE, None)
+    return [(row.producer_id, row.producer_epoch, row.last_sequence) for row in one.producers]
+
+
+@pytest.fixture
+def scene() -> NamedScene:
+    return NamedScene()
+
+
+def test_a_named_producer_is_told_by_every_proxy(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    scene.send(client)
+    sent = scene.send(client, 1).sent_as[-1]
+    expected = [(client.producer.producer_id, 0, 1)]
+    assert rows(scene, 0) == rows(scene, 1) == expected
+    first, second = described(scene, 1, PLACE, (TOPIC, 1))
+    assert (first.partition, second.partition) == (0, 1)
+    assert second.producers == (ActiveProducer(sent.producer_id, 0, sent.base_sequence + sent.record_count - 1),)
+
+
+def test_a_producer_without_a_name_is_told_where_it_was_at_work(scene: NamedScene) -> None:
+    client = VirtualClient(scene.network, "no-name", [scene.world.proxies[0].address])
+    scene.send(client)
+    assert rows(scene, 0) == [(client.producer.producer_id, 0, 0)]
+    assert rows(scene, 1) == []
+
+
+def test_what_a_dead_proxy_has_left_open_is_found_out_first(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    proxy = scene.world.proxies[0]
+    batch = client.send(TOPIC, 0)
+    assert scene.network.run(5.0, lambda: len(scene.stored()) == 2), "it is in the log"
+    client.close()
+    proxy.crash(down_seconds=None)
+    assert not batch.is_done
+    producer_id = client.producer.producer_id
+    stored = scene.world.redis.get(entry_key(CLUSTER_NAME, producer_id, *PLACE))
+    assert stored is not None
+    assert unpack(stored).has_open_intent
+    assert rows(scene, 1) == [(producer_id, 0, 1)]
+
+
+def test_what_was_open_and_is_not_in_the_log_is_not_told(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    scene.world.cluster.choose_fault = lambda _seen: BrokerFault.LOST_REQUEST
+    client.send(TOPIC, 0)
+    producer_id = client.producer.producer_id
+    key = entry_key(CLUSTER_NAME, producer_id, *PLACE)
+    assert scene.network.run(5.0, lambda: unpack(scene.world.redis.get(key) or b"").has_open_intent)
+    scene.world.proxies[0].crash(down_seconds=None)
+    client.close()
+    scene.world.cluster.choose_fault = lambda _seen: BrokerFault.NONE
+    assert rows(scene, 1) == [(producer_id, 0, 0)]
+    assert len(scene.stored()) == 1
+
+
+def test_after_a_loss_of_redis_the_log_is_read_first(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    key = entry_key(CLUSTER_NAME, client.producer.producer_id, *PLACE)
+    scene.network.run(1.0)
+    before = scene.world.redis.get(key)
+    scene.send(client)
+    scene.network.run(1.0)
+    scene.world.redis.put(key, before)
+    scene.world.redis.restart()
+    scene.network.run(15.0)
+    assert rows(scene, 1) == [(client.producer.producer_id, 0, 1)]
+
+
+def test_one_that_goes_on_is_told_with_what_is_committed(scene: NamedScene) -> None:
+    client = scene.instance()
+    batches = [client.send(TOPIC, 0) for _ in range(200)]
+    assert scene.network.run(10.0, lambda: batches[20].is_done)
+    asking = Asking(scene, 1, [PLACE], NO_PRINCIPAL)
+    assert scene.network.run(30.0, lambda: bool(asking.answers))
+    ((one,),) = asking.answers
+    ((row,),) = (one.producers,)
+    assert 0 < row.last_sequence < 200
+
+
+def test_what_is_another_principals_is_not_told() -> None:
+    scene = NamedScene(has_principals=True)
+    client = scene.instance()
+    scene.send(client)
+    assert rows(scene) == rows(scene, principal=principal_of("CN=somebody")) == []
+    assert [row[0] for row in rows(scene, principal=principal_of("CN=instance-1"))] == [client.producer.producer_id]
+
+
+def test_an_id_that_its_name_has_no_longer_is_told_until_its_state_expires() -> None:
+    scene = NamedScene(by_client_id=True, expiry_seconds=100.0)
+    for number in range(2):
+        scene.send(scene.instance(number))
+    (first, _), (second, _) = scene.began()
+    assert [row[0] for row in rows(scene)] == sorted((first, second))
+    scene.network.run(110.0)
+    assert [row[0] for row in rows(scene)] == [second]
+    scene.send(scene.instance())
+    scene.network.run(1.0)
+    assert f"{first:016x}".encode() not in (scene.world.redis.get(INDEX) or b""), "it has left the index"
+    assert f"{second:016x}".encode() in (scene.world.redis.get(INDEX) or b"")
+
+
+def test_what_cannot_be_told_now_has_the_code_for_which_admin_clients_ask_again(
+    scene: NamedScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = scene.instance()
+    scene.send(client)
+    (unknown,) = described(scene, 0, ("nowhere", 0))
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    monkeypatch.setattr(limits, "DESCRIBED_PRODUCERS_MAX", 0)
+    (many,) = described(scene)
+    assert many.error_code == ErrorCode.INVALID_REQUEST
+    monkeypatch.undo()
+    busy = [Asking(scene, 0, [PLACE], NO_PRINCIPAL) for _ in range(limits.DESCRIBES_AT_WORK_MAX + 1)]
+    assert [one.answers[0][0].error_code for one in busy if one.answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert scene.network.run(5.0, lambda: all(one.answers for one in busy))
+    scene.world.redis.host.crash()
+    scene.network.run(1.0)
+    (away,) = described(scene)
+    assert away.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert "Redis" in (away.message or "")
+
+
+def test_a_doubt_that_lasts_is_said(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    client.send(TOPIC, 0)
+    assert scene.network.run(5.0, lambda: len(scene.stored()) == 2)
+    scene.world.proxies[0].crash(down_seconds=None)
+    client.close()
+    scene.world.cluster.crash_broker(next(iter(scene.world.cluster.brokers)), down_seconds=60.0)
+    (told,) = described(scene, 1)
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert str(client.producer.producer_id) in (told.message or "")
+
+
+# ---------------------------------------------------------------------- bodies
+def request(places: dict[str, list[int]]) -> bytes:
+    topics = [{"name": name, "partition_indexes": partitions} for name, partitions in places.items()]
+    return encode_request(61, 0, topics=topics)
+
+
+def test_bodies_are_those_of_the_protocol_library() -> None:
+    assert parse_describe_producers(request({"a": [1, 2], "b": []})) == [("a", 1), ("a", 2)]
+    body = encode_describe_producers(
+        [
+            DescribedPartition("a", 1, producers=(ActiveProducer(2**62, 5, 7), ActiveProducer(3, 0, -1))),
+            DescribedPartition("b", 0, ErrorCode.INVALID_REQUEST, "why"),
+            DescribedPartition("a", 2),
+        ]
+    )
+    answer = decode_response(61, 0, body)
+    one, two = answer.topics
+    assert [(topic.name, [part.partition_index for part in topic.partitions]) for topic in (one, two)] == [
+        ("a", [1, 2]),
+        ("b", [0]),
+    ]
+    found = [
+        (row.producer_id, row.producer_epoch, row.last_sequence, row.last_timestamp, row.current_txn_start_offset)
+        for row in one.partitions[0].active_producers
+    ]
+    assert found == [(2**62, 5, 7, -1, -1), (3, 0, -1, -1, -1)]
+    assert (two.partitions[0].error_code, two.partitions[0].error_message) == (42, "why")
+
+
+@pytest.mark.parametrize("cut", range(0, len(request({"a": [1, 2]}))))
+def test_a_request_that_is_cut_is_garbage(cut: int) -> None:
+    with pytest.raises(WireError):
+        parse_describe_producers(request({"a": [1, 2]})[:cut])
+
+
+def test_a_request_has_a_limit() -> None:
+    assert len(parse_describe_producers(request({"a": list(range(PARTITIONS_MAX))}))) == PARTITIONS_MAX
+    with pytest.raises(WireError, match="more than"):
+        parse_describe_producers(request({"a": list(range(PARTITIONS_MAX)), "b": [0]}))
+    with pytest.raises(WireError):
+        parse_describe_producers(b"\xff\xff\xff\xff\x0f")
+
+
+def test_the_last_sequence_wraps() -> None:
+    entry = fresh(bytes(16), NO_PRINCIPAL, 0, 0)
+    assert entry.last_sequence == -1
+    wrapped = replace(entry, window=(WindowBatch(2**31 - 1, 1, 0),))
+    assert wrapped.last_sequence == 2**31 - 1
