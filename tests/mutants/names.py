@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_names.py::"
+_STOPPED = "unit/session/test_describe_producers.py::"
 _STATE = "unit/state/test_names.py::"
 
 NAMES = (
@@ -100,6 +101,31 @@ NAMES = (
         "R22: who asks for a higher epoch again is told the same again",
         _STATE + "test_who_asks_for_a_higher_epoch_again_is_told_the_same",
         ("state.names", "        if (record.producer_id, record.raised_from) == given:\n", "        if False:\n"),
+    ),
+    mutant(
+        "open_is_told",
+        "R22: where a producer stopped is told when what is open was found out",
+        _STOPPED + "test_what_a_dead_proxy_has_left_open_is_found_out_first",
+        ("proxy.session.describe_producers", "        if not entry.has_open_intent:\n", "        if True:\n"),
+        deaths=("proxy-1 tells", "proxy-2 tells", "proxy-3 tells"),
+    ),
+    mutant(
+        "told_while_it_is_taken_over",
+        "R22: what is open is told as it is only while its owner goes on",
+        _STOPPED + "test_what_a_dead_proxy_has_left_open_is_found_out_first",
+        ("proxy.session.describe_producers", "seen not in (None, entry.window)", "seen is not None"),
+        deaths=("proxy-1 tells", "proxy-2 tells", "proxy-3 tells"),
+    ),
+    mutant(
+        "suspect_is_told",
+        "R22: where a producer stopped is told when the log was read for what Redis may have lost",
+        _STOPPED + "test_after_a_loss_of_redis_the_log_is_read_first",
+        (
+            "proxy.session.describe_producers",
+            "            return entry.generation == self._life.generation\n",
+            "            return True\n",
+        ),
+        deaths=("proxy-1 tells", "proxy-2 tells", "proxy-3 tells"),
     ),
     mutant(
         "readable_for_those_who_know_no_names",

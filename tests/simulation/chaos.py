@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from simulation.allowed import Allowed, may_be_untold
 from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
 from simulation.thefts import DENIED, judge_double, judge_thief, judge_zombie
+from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
 
 from idemproxy.proxy.events import BatchAnswered
@@ -119,7 +121,9 @@ class Chaos:
         problems += judge_thief(world.thief, is_denied=self._is_thief_denied, may_be_denied=may_be_denied)
         logs = [partition.log for partition in world.cluster.partitions.values()]
         stored = [record.value for log in logs for one in log.messages for record in one.message.records]
-        problems += judge_zombie(world.zombie, stored)
+        is_untold = any(map(may_be_untold, world.cluster.partitions.values()))
+        problems += judge_zombie(world.zombie, stored, may_be_untold=is_untold)
+        problems += [] if problems else self._where_they_stopped(may_be_open=False)
         problems += judge_double(world.double, stored)
         problems += world.errors()
         return Outcome(
@@ -132,6 +136,16 @@ class Chaos:
             {one.name: count for one, count in self.oracle.allowed.items()},
             self.calm_seconds,
             self.oracle.answer_seconds_max,
+        )
+
+    def _where_they_stopped(self, *, may_be_open: bool) -> list[str]:
+        if not self.settings.has_names or self.settings.has_principals:
+            return []
+        return judge_where_they_stopped(
+            self.world,
+            state_was_lost=self._was_state_lost,
+            records_were_lost=bool(self.oracle.allowed[Allowed.LOST_BY_BROKERS]) or may_be_open,
+            may_be_open=may_be_open,
         )
 
     @property
@@ -149,12 +163,13 @@ class Chaos:
         self._run_until(CHAOS_SECONDS, lambda: False)
         self.troubles.end()
         world.calm()
+        problems = self._where_they_stopped(may_be_open=True)
         began = network.now
         patience = Patience(world.clients, began)
         self._run_until(math.inf, lambda: world.is_done or patience.is_over(network.now))
         self.calm_seconds = max(self.calm_seconds, network.now - began)
         self._run_until(QUIET_SECONDS, lambda: False)
-        return self.oracle.unfinished(network.now - began, state_was_lost=self._was_state_lost)
+        return problems + self.oracle.unfinished(network.now - began, state_was_lost=self._was_state_lost)
 
     def _idle(self) -> None:
         """Hardly anything happens, for longer than anybody retries."""
