@@ -23,6 +23,15 @@ class Name(NamedTuple):
     first: int
 
 
+class Looked(NamedTuple):
+    """The same by the records that were looked for: some clients make a batch anew for each try, and its checksum is
+    another one each time."""
+
+    identity: BatchIdentity
+    first: int
+    contents: tuple[bytes, ...]
+
+
 def name_of(batch: Batch, entry: Entry | None) -> Name:
     """Return the name of a batch, as far as the entry has it."""
     return Name(batch.identity, batch.header.crc, 0 if entry is None else records_stored(entry, batch.identity))
@@ -32,16 +41,23 @@ def name_of(batch: Batch, entry: Entry | None) -> Name:
 class LookedFor:
     """What a rebuild has also looked for by its content, as a record without a marker does not name its producer.
     ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for.
-    ``was_owned``: what its owner had appended last was known to the log alone."""
+    ``was_owned``: what its owner had appended last was known to the log alone. ``count``: so many records of each batch
+    were looked for; None: all."""
 
     era: int
     names: frozenset[Name]
     is_all: bool
     was_owned: bool = False
+    looked: frozenset[Looked] = frozenset()
+    count: int | None = None
 
     def has(self, era: int, batch: Batch, entry: Entry) -> bool:
         """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
         return self.era == era and (self.is_all or name_of(batch, entry) in self.names)
+
+    def with_name(self, name: Name) -> LookedFor:
+        """Return the same with a batch whose records were looked for under another name."""
+        return replace(self, names=self.names | {name})
 
     def hides_a_gap(self, era: int, entry: Entry) -> bool:
         """May what is missing before a batch be stored, without a marker (rule R11)? Its owner may have appended it,

@@ -33,6 +33,7 @@ from .context import Context
 from .duplicates import (
     answer_duplicate,
     begins_anew,
+    contents_of,
     look_for_overlap,
     why_hidden,
     why_hidden_or_made_anew,
@@ -41,6 +42,7 @@ from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
 from .hand_over import HANDED_OVER, pass_on
+from .rebuild import Looked, LookedFor, name_of
 from .stream import Stream
 from .takeover import Takeover
 
@@ -422,29 +424,41 @@ class Sequencer:
         if entry is not None and entry.is_handed_over:
             return None  # nothing was written to it since, so nothing of it was lost (R21)
         if entry is not None and entry.generation == stream.life.generation:
-            return self._doubt_about(entry)
+            return await self._doubt_about(entry)
         suspect = await stream.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
         stream.turn_away_foreign()  # of an absent entry it is known now whose id it is
         if suspect:
             return Takeover(stream, suspect=True)
-        return None if stream.held.entry is None else self._doubt_about(stream.held.entry)
+        return None if stream.held.entry is None else await self._doubt_about(stream.held.entry)
 
-    def _doubt_about(self, entry: Entry) -> Takeover | None:
+    async def _doubt_about(self, entry: Entry) -> Takeover | None:
         """Rule R10: after a rebuild, what comes next may be in the log without a marker."""
         stream = self.stream
         if entry.has_open_intent:
             return Takeover(stream, suspect=False)
-        if not entry.is_rebuilt or not stream.queue:
-            return None
-        batch = stream.next_batch()
-        if stream.looked_for is not None and stream.looked_for.has(stream.life.era, batch, entry):
-            return None
-        verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
-        goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
-        is_due = (goes_on or isinstance(verdict, Append)) and why_hidden(stream, batch) is None
-        return Takeover(stream, suspect=True) if is_due and not begins_anew(stream, entry, batch) else None
+        while entry.is_rebuilt and stream.queue:
+            batch, looked_for = stream.next_batch(), stream.looked_for
+            if looked_for is not None and looked_for.has(stream.life.era, batch, entry):
+                return None
+            verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
+            goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
+            is_due = (goes_on or isinstance(verdict, Append)) and why_hidden(stream, batch) is None
+            if not is_due or begins_anew(stream, entry, batch):
+                return None
+            name = name_of(batch, entry)
+            if looked_for is None or not await self._was_looked_for(looked_for, batch, name.first):
+                return Takeover(stream, suspect=True)
+            stream.looked_for = looked_for.with_name(name)  # what is next may be another one by now
+        return None
+
+    async def _was_looked_for(self, looked_for: LookedFor, batch: Batch, first: int) -> bool:
+        """Were the same records looked for, in a batch that its client has made anew since?"""
+        if looked_for.era != self.stream.life.era or not looked_for.looked:
+            return False
+        contents = await contents_of(batch, looked_for.count, first)
+        return Looked(batch.identity, first, tuple(contents)) in looked_for.looked
 
     # ------------------------------------------------------------------ answers
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:

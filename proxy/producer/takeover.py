@@ -35,7 +35,7 @@ from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced
 from .duplicates import answer_duplicate, contents_of
 from .grouping import offset_of
-from .rebuild import LookedFor, Name, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
+from .rebuild import Looked, LookedFor, Name, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
@@ -57,6 +57,8 @@ class Takeover:
         """The contents that a rebuild looks for, each with the batches that have it, as far as these are known."""
         self._looked_for: set[tuple[Name, int | None]] = set()
         """Batches that a rebuild looks for by their content, each by how many of its records; None: by all."""
+        self._looked: set[tuple[Looked, int | None]] = set()
+        """The same by their records."""
         self._checkpoint: Position | None = None
         """Where a search for everything begins, as long as that is sufficient."""
         self._searched_to = 0
@@ -254,11 +256,18 @@ class Takeover:
             for batch in self._stream.queue
             if ((name := name_of(batch, entry)), count) not in self._looked_for
         ]
+        is_any = False
         for name, batch in new:
-            for content in await contents_of(batch, count, name.first):
-                self._whose.setdefault(content, []).append(rest_of(batch.identity, name.first))
+            contents = await contents_of(batch, count, name.first)
+            looked = Looked(batch.identity, name.first, tuple(contents)), count
             self._looked_for.add((name, count))
-        return bool(new)
+            if looked in self._looked:
+                continue  # its client has made it anew, as it does each time that it has waited for too long
+            self._looked.add(looked)
+            for content in contents:
+                self._whose.setdefault(content, []).append(rest_of(batch.identity, name.first))
+            is_any = True
+        return is_any
 
     async def _checkpoint_above(self, bound: Position) -> Position | None:
         """Return the checkpoint above which everything lies that the waiting requests may have tried before; None if
@@ -290,7 +299,9 @@ class Takeover:
             return
         needed = None if result.is_cut else 1
         names = frozenset(name for name, count in self._looked_for if count == needed)
-        self._stream.looked_for = LookedFor(self._life.era, names, not result.has_unmarked, self._was_owned)
+        looked = frozenset(looked for looked, count in self._looked if count == needed)
+        is_all = not result.has_unmarked
+        self._stream.looked_for = LookedFor(self._life.era, names, is_all, self._was_owned, looked, needed)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

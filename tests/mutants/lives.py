@@ -356,4 +356,22 @@ LIVES = (
         _SCENES + "test_a_lower_epoch_is_fenced_by_what_is_reserved",
         ("state.commit", "    if intent.producer_epoch > entry.producer_epoch:\n", "    if False:\n"),
     ),
+    mutant(
+        "made_anew_is_looked_for_anew",
+        "R10: what a rebuild looks for is known by its records, not by its checksum",
+        "unit/rules/test_rule_log.py::test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the_end",
+        ("proxy.producer.takeover", "            if looked in self._looked:\n", "            if False:\n"),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "made_anew_is_rebuilt_anew",
+        "R10: what a rebuild has looked for is known by its records, not by its checksum",
+        "unit/rules/test_rule_log.py::test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the_end",
+        (
+            "proxy.producer.sequencer",
+            "        return Looked(batch.identity, first, tuple(contents)) in looked_for.looked\n",
+            "        return False\n",
+        ),
+        deaths=("liveness",),
+    ),
 )

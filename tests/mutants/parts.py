@@ -186,7 +186,7 @@ PARTS = (
         "what_comes_next_is_new",
         "R10: what follows a rebuilt batch may be in the log without a marker",
         _BARE_LOST + "test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes",
-        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not stream.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        while entry.is_rebuilt and stream.queue:\n", "        while False:\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -358,7 +358,7 @@ PARTS = (
             "        elif entry is None or [await self._answer_known(entry)]:\n",
         ),
         # Who comes next would be looked for once more, and saved by that.
-        ("proxy.producer.sequencer", "        if not entry.is_rebuilt or not stream.queue:\n", "        if True:\n"),
+        ("proxy.producer.sequencer", "        while entry.is_rebuilt and stream.queue:\n", "        while False:\n"),
     ),
     mutant(
         "part_not_looked_for",

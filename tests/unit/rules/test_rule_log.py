@@ -1,6 +1,7 @@
 """Rules R5, R6, R8, each in the shortest scene in which exactly it matters: what is concluded from an answer
 and from the log."""
 
+import pytest
 from mutants.scenes import SleepingBroker, a_stage_with_one_batch, dies_after, foreign, unclean_election
 from simulation.cases import Fault, run_case
 
@@ -167,6 +168,28 @@ def test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_
     request = stage.send(Client(), 0)
     stage.run(60)
     assert (request.code, request.offset) == (0, 8)
+
+
+@pytest.mark.parametrize("earliest", [0, 3])
+def test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the_end(earliest: int) -> None:
+    """Records without a marker are looked for by their content, a second for each search; the batch that comes then is
+    another one by its checksum only."""
+    stage = Stage()
+    foreign(stage, *(b"%d" % number for number in range(8)))
+    stage.values.clear()  # the producer is looked for in the whole log, of which a part may have been deleted
+    stage.earliest = earliest
+    tries = []
+    for number in range(20):
+        client = Client()
+        tries.append(stage.send(client, 0, b"a", b"b", timestamp=number))
+        stage.run(0.75)
+        if tries[-1].is_done:
+            break
+        client.is_closed = True
+    assert tries[-1].code == 0
+    assert len(tries) < 6
+    assert stage.stored_values()[-2:] == [b"a", b"b"]
+    assert stage.stored_values().count(b"a") == 1
 
 
 def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:
