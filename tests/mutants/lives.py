@@ -303,10 +303,10 @@ LIVES = (
         _SCENES + "test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
         (
             "proxy.producer.sequencer",
-            "            return self._doubt_about(entry)\n",
+            "            return await self._doubt_about(entry)\n",
             "            if entry.intent is not None and stream.is_outdated(entry.intent.producer_epoch):\n"
             "                return None\n"
-            "            return self._doubt_about(entry)\n",
+            "            return await self._doubt_about(entry)\n",
         ),
         deaths=("I2",),
     ),
