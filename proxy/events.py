@@ -76,7 +76,8 @@ class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused,
     retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
     as the client sent them, a part of its request, whose header names the client. ``trace_id``: of the trace that
-    begins with it, if that was chosen before. ``client``: its id, "" if it has gone."""
+    begins with it, if that was chosen before. ``client``: its id, "" if it has gone. ``crc``: the CRC-32C of the batch
+    as its client sent it."""
 
     verdict: str
     producer_id: int
@@ -93,6 +94,7 @@ class BatchAnswered:
     trace_id: int | None = None
     client: str = ""
     record_count: int = 0
+    crc: int = 0
 
 
 @value(frozen=True, slots=True)

@@ -294,6 +294,7 @@ class Stream:
                 None if batch.trace is None else batch.trace.trace_id,
                 self.client,
                 identity.record_count,
+                batch.header.crc,
             )
         )
 

@@ -32,7 +32,7 @@ JOURNALED: Final[dict[type, str]] = {
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
-_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "record_count")
+_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "record_count", "crc")
 
 
 class JournalFile:
