@@ -1,2 +1,2 @@
 """The data pipeline on Spark: ``audit``, ``idemproxy audit``; ``source``, ``format("idemproxy")``; both stand on
-``reading``. Needs the extra ``idemproxy[spark]``; the proxy never imports it."""
+``reading``. Needs the extra ``idemproxy[spark]``, but for ``journal``; the proxy never imports it."""

@@ -460,8 +460,19 @@ LISTEN_TOLD_SECONDS: Final = 60.0
 LISTEN_TOLD_SECONDS_MAX: Final = 3600.0
 """That it is still taken is logged again after so long, then after twice that, up to the second value."""
 JOURNAL_AGAIN_SECONDS: Final = 1.0
-"""How often a journal that cannot be written is tried again, with the next event: on a full disk each try takes
-time."""
+"""How often a journal that cannot be written is tried again: on a full disk each try takes time."""
+JOURNAL_ROTATE_BYTES: Final = 128 * MIB
+"""Above this a file of the journal is renamed and the next one begins: some 400,000 batches, as much as tools open."""
+JOURNAL_KEEP_FILES: Final = 16
+"""Renamed files that are kept: with those above 2 GiB, so that a forgotten journal fills no disk."""
+JOURNAL_FSYNC_SECONDS: Final = 1.0
+"""How often what was written is brought to the disk: so much may be missing after a power cut."""
+JOURNAL_FSYNC_PAUSE_SECONDS: Final = 0.01
+"""The least between two of them, where they follow each other: an idle proxy looks no more often."""
+JOURNAL_BEHIND_SECONDS: Final = 10.0
+"""A line that is not on the disk so long after it should be is an error: the disk stands still, or is overloaded."""
+JOURNAL_REPLACED_FILES_MAX: Final = 8
+"""Files that were replaced and are not on the disk yet; with more, the current one grows on: each is a descriptor."""
 ANSWERS_KEPT_MAX: Final = 1_000
 ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
 """Encoded answers to Metadata, as long as nothing newer is known of the cluster."""

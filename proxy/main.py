@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..pipeline.audit.arguments import add_audit
+from ..pipeline.journal.arguments import add_journal
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ..pipeline.audit.command import run_audit
 
         return run_audit(options)
+    if options.command == "journal":
+        from ..pipeline.journal.command import run_journal
+
+        return run_journal(options)
     if options.command in JOBS:
         from ..pipeline.jobs.command import run_job
 
@@ -73,6 +78,7 @@ def _parser() -> Parser:
     add_settings(commands.add_parser("run", help="serve clients in front of a cluster"))
     add_check_commands(commands)
     inspection_arguments.add_commands(commands)
+    add_journal(commands.add_parser("journal", help="show what a proxy's journal says of every batch"))
     add_audit(commands.add_parser("audit", help="count what is wrong in topics: duplicates, gaps, inversions"))
     add_rebuild(commands.add_parser("rebuild", help="compare Redis with the logs, and write into it what it has lost"))
     for name, text in JOBS.items():

@@ -1,9 +1,8 @@
-"""What a proxy's journal says that clients were told: the batches that were acknowledged, as rows. Reads one file."""
+"""What the journals of proxies say that clients were told: the batches that were acknowledged, as rows."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,50 +10,49 @@ import numpy as np
 import pyarrow as pa
 
 from ...codecs.error_codes import ErrorCode
+from ..journal.files import JournalProblem, Reader, journals, merged
 from .rows import Kind, columns, record_batch
 
 _BLOCK_ROWS: Final = 50_000
 _SENT_MAX: Final = 1_000_000
 """Batches whose record count is kept until their answer is read: what a proxy has under way, many times over."""
-_COUNTED: Final = (b'"event":"sent"', b'"event":"outcome"')
-_ANSWERED: Final = b'"event":"answered"'
+_COUNTED: Final = ("sent", "outcome")
+_ANSWERED: Final = "answered"
 _TOLD: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """Codes after which a client takes its records for stored."""
 
 _Batch = tuple[str, int, int, int, int]
 
 
-class JournalProblem(Exception):
-    """The file is no journal; the message is a sentence for a person."""
+def read_journals(
+    paths: Sequence[Path], places: Mapping[tuple[str, int], int], note: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the acknowledged batches of these partitions. ``paths``: of journals, as the setting names them; with each
+    come the files that were renamed, and those of workers. ``places``: the partitions' numbers. ``note``: told what is
+    left out. Raises OSError, JournalProblem."""
+    readers = [Reader(path, note, is_strict=True) for path in journals(paths)]
+    try:
+        yield from acknowledged((line.said for line in merged(readers)), places)
+    finally:
+        for reader in readers:
+            reader.end()
 
 
-def read_journal(path: Path, places: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Yield the acknowledged batches of these partitions. ``places``: their numbers. Raises OSError, JournalProblem."""
-    with path.open("rb") as file:
-        yield from acknowledged(file, places)
-
-
-def acknowledged(lines: Iterable[bytes], places: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Yield what the lines of a journal say. How many records a batch has is told when it is sent; of one that was sent
-    by another proxy only the first record is looked for."""
+def acknowledged(lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
+    """Yield what the lines of a journal say. In format 1 the record count of a batch is told only when it is sent; of
+    one that was sent by another proxy only the first record is looked for. Raises JournalProblem."""
     counts: dict[_Batch, int] = {}
     found: list[tuple[int, int, int, int, int, int, int]] = []
-    for number, line in enumerate(lines, 1):
-        is_answer = _ANSWERED in line
-        if not is_answer and not any(mark in line for mark in _COUNTED):
-            continue
+    for said in lines:
         try:
-            said = json.loads(line)
-            if is_answer:
+            if said["event"] == _ANSWERED:
                 row = _told(said, counts, places)
                 if row is not None:
                     found.append(row)
-            else:
+            elif said["event"] in _COUNTED:
                 _count(said, counts)
         except (ValueError, KeyError, TypeError) as error:
-            if not line.endswith(b"\n"):
-                break  # the proxy is writing it
-            raise JournalProblem(f"line {number} is not one of a journal: {type(error).__name__}: {error}") from None
+            raise JournalProblem(f"a line of the journal cannot be: {type(error).__name__}: {error}: {said}") from None
         if len(found) == _BLOCK_ROWS:
             yield _rows(found)
             found = []
@@ -76,7 +74,9 @@ def _told(
     place = places.get(batch[:2])
     if said["error_code"] not in _TOLD or batch[2] < 0 or place is None:
         return None
-    return place, *batch[2:], said["base_offset"], counts.pop(batch, 1), said["time_ms"]
+    count = said.get("record_count", counts.get(batch, 1))
+    counts.pop(batch, None)
+    return place, *batch[2:], said["base_offset"], count, said["time_ms"]
 
 
 def _rows(found: list[tuple[int, int, int, int, int, int, int]]) -> pa.RecordBatch:

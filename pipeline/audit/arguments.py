@@ -51,7 +51,10 @@ def _add_source(group: argparse._ArgumentGroup) -> None:
         "--journal",
         metavar="FILE",
         type=Path,
-        help="The proxy's journal: what clients were told is compared with the log. Example: --journal journal.jsonl.",
+        action="append",
+        default=[],
+        help="The proxy's journal: what clients were told is compared with the log. With it come the files that were "
+        "renamed, and those of workers; repeatable for several proxies. Example: --journal journal.jsonl.",
     )
 
 

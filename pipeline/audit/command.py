@@ -43,18 +43,18 @@ def _run(options: argparse.Namespace) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    from ..journal.files import JournalProblem, Reader, journals
     from ..reading.broker import BrokerProblem
     from ..reading.places import NothingToRead
     from ..spark import NoJava, cause_of
-    from .acknowledged import JournalProblem
     from .progress import Progress
 
     failing = _kinds(options.fail_on)
     settings = named_values("--conf", options.conf)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        if options.journal:
-            options.journal.open("rb").close()  # before Spark is started, which takes a while
+        for path in journals(options.journal):
+            Reader(path, lambda _: None).look()  # before Spark is started, which takes a while
         plan = _plan(options)
         with Progress() as progress:
             audited = _audited(options, plan, settings, progress)
@@ -73,7 +73,7 @@ def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str
 
     progress.say(f"{len(plan.places)} partitions in {len(plan.ranges)} ranges; Spark is started: {options.master}")
     with session(options.master, settings) as spark:
-        return audit(spark, plan, progress, distance=options.distance, journal=options.journal)
+        return audit(spark, plan, progress, distance=options.distance, journals=options.journal)
 
 
 def _reported(options: argparse.Namespace, audited: Audited, failing: Sequence[Finding]) -> int:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from ..reading.decode import LOG_APPEND_TIME
 from ..reading.places import Place
 from . import findings, rows
-from .acknowledged import read_journal
+from .acknowledged import read_journals
 from .contents import ORDER, RepeatFinder
 from .findings import TYPES as FINDING_TYPES
 from .kinds import Finding
@@ -89,18 +89,18 @@ class Audited:
 
 
 def audit(
-    spark: SparkSession, plan: Plan, progress: Progress, *, distance: int, journal: Path | None = None
+    spark: SparkSession, plan: Plan, progress: Progress, *, distance: int, journals: Sequence[Path] = ()
 ) -> Audited:
     """Read and judge what is in the plan. ``distance``: offsets, of equal records. Raises what the tasks raise, as
     Spark's exceptions, and JournalProblem."""
     begun = time.monotonic()
     tasks = max(spark.sparkContext.defaultParallelism, min(len(plan.ranges), TASKS_MAX))
     with _setting(spark, "spark.sql.shuffle.partitions", str(tasks)):
-        return _audited(spark, plan, progress, distance, journal, begun)
+        return _audited(spark, plan, progress, distance, journals, begun)
 
 
 def _audited(
-    spark: SparkSession, plan: Plan, progress: Progress, distance: int, journal: Path | None, begun: float
+    spark: SparkSession, plan: Plan, progress: Progress, distance: int, journals: Sequence[Path], begun: float
 ) -> Audited:
     spread = spark.sparkContext.parallelize([(number,) for number in range(len(plan.ranges))], max(1, len(plan.ranges)))
     ranges = spark.createDataFrame(spread, "number int")
@@ -108,7 +108,7 @@ def _audited(
     try:
         with progress.stage(spark.sparkContext, "reading the log"):
             volumes = _volumes(log)
-        told, told_count = _acknowledged(spark, plan, journal)
+        told, told_count = _acknowledged(spark, plan, progress, journals)
         with progress.stage(spark.sparkContext, "judging sequence numbers"):
             by_number, number_counts = _by_number(log if told is None else log.union(told), plan)
         with progress.stage(spark.sparkContext, "looking for equal records"):
@@ -177,11 +177,13 @@ def _volumes(log: DataFrame) -> dict[int, Volume]:
     return volumes
 
 
-def _acknowledged(spark: SparkSession, plan: Plan, journal: Path | None) -> tuple[DataFrame | None, int]:
-    if journal is None:
+def _acknowledged(
+    spark: SparkSession, plan: Plan, progress: Progress, journals: Sequence[Path]
+) -> tuple[DataFrame | None, int]:
+    if not journals:
         return None, 0
     places = {(place.topic, place.partition): number for number, place in enumerate(plan.places)}
-    table = pa.Table.from_batches(list(read_journal(journal, places)), schema=rows.SCHEMA)
+    table = pa.Table.from_batches(list(read_journals(journals, places, progress.say)), schema=rows.SCHEMA)
     return spark.createDataFrame(table, SPARK_SCHEMA), table.num_rows
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from ...state.redis_store import RedisStore
 from .. import limits
@@ -15,13 +15,15 @@ from ..broker.topology import TopologyStatistics
 from ..engine.engine import Engine
 from ..net.sockets import Traffic
 from ..telemetry import metric_names as names
+from ..telemetry.journal import Journal
+from ..telemetry.journal_file import JournalFile
 from ..telemetry.metrics import Sample
 from ..telemetry.reports import Telemetry
 from ..versions import ApiKey
 
-CHECKS: Final = ("draining", "redis", "brokers", "listeners")
+CHECKS: Final = ("draining", "redis", "brokers", "listeners", "journal")
 """What has to be so before clients can be served, by the names that ``/readyz?exclude=`` takes. ``redis``: the store
-and the lease."""
+and the lease. ``journal``: one that is required."""
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 
@@ -30,11 +32,21 @@ def api_name(key: int) -> str:
     return _API_NAMES.get(key, names.OTHER)
 
 
+class KeptJournal(Protocol):
+    """The journal of a process, and its file."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def file(self) -> JournalFile: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
     ``ports_taken``: why brokers have no port, a sentence each. ``ports_open``: by the listener's name.
-    ``journal_is_written``: None without a journal."""
+    ``journal``: None without one."""
 
     engine: Engine
     telemetry: Telemetry
@@ -46,7 +58,7 @@ class Watched:
     started_at: float
     version: str
     ports_open: Callable[[], Mapping[str, int]] = dict
-    journal_is_written: Callable[[], bool] | None = None
+    journal: KeptJournal | None = None
     client_traffic: Traffic | None = None
 
     @property
@@ -80,6 +92,13 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
         reasons.append("no port is open for clients")
     if "listeners" not in excluded:
         reasons += watched.ports_taken()
+    if (
+        watched.journal is not None
+        and "journal" not in excluded
+        and not now.is_native
+        and (why := watched.journal.journal.why_refusing)
+    ):
+        reasons.append(f"the journal is required and cannot be written: {why}")
     return reasons
 
 
@@ -116,6 +135,8 @@ def concerns(watched: Watched) -> list[str]:
     if memory is not None and memory.used_bytes > limits.REDIS_MEMORY_SHARE_MAX * memory.limit_bytes > 0:
         share = 100 * memory.used_bytes / memory.limit_bytes
         found.append(f"Redis uses {share:.0f} % of its maxmemory; when it is full, nothing can be produced")
+    if watched.journal is not None and (why := watched.journal.journal.why_lost):
+        found.append(f"the journal is not kept: {why}")
     counts = {sample.metric: sample.value for sample in watched.telemetry.metrics.samples() if not sample.labels}
     if copies := counts[names.DUPLICATES_FOUND]:
         found.append(f"{copies:.0f} batches are in the log twice; the log of this proxy says which")
@@ -138,8 +159,12 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.PORTS_TAKEN, (), len(watched.ports_taken()))
     for listener, count in watched.ports_open().items():
         yield Sample(names.PORTS_OPEN, (listener,), count)
-    if watched.journal_is_written is not None:
-        yield Sample(names.JOURNAL_UP, (), int(watched.journal_is_written()))
+    if watched.journal is not None:
+        kept = watched.journal
+        yield Sample(names.JOURNAL_WRITTEN, (), kept.file.written_bytes)
+        yield Sample(names.JOURNAL_MISSING, (), kept.journal.missing_events)
+        yield Sample(names.JOURNAL_UP, (), int(not kept.journal.why_lost))
+        yield Sample(names.JOURNAL_UNSYNCED, (), kept.file.unsynced_seconds())
     if watched.client_traffic is not None:
         yield Sample(names.CLIENT_TRAFFIC, ("received",), watched.client_traffic.received_bytes)
         yield Sample(names.CLIENT_TRAFFIC, ("sent",), watched.client_traffic.sent_bytes)

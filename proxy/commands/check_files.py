@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..net.tls import TlsError, TlsSide
 from ..settings.partial import Partial
-from ..settings.problems import Place, dotted
+from ..settings.problems import JOURNAL_PATH, Place, dotted
 
 _EFFECTIVE = os.access in os.supports_effective_ids
 
@@ -24,7 +24,7 @@ def file_problems(said: Partial) -> Iterator[tuple[Place, str]]:
     if said.data_directory is not None and (problem := _directory_problem(said.data_directory)):
         yield ("data_directory",), f"the data directory {said.data_directory} cannot be used: {problem}"
     if said.journal is not None and (problem := _journal_problem(said.journal)):
-        yield ("journal",), f"{said.journal} cannot be written: {problem}"
+        yield JOURNAL_PATH, f"{said.journal} cannot be written: {problem}"
 
 
 def _directory_problem(path: Path) -> str | None:

@@ -270,6 +270,20 @@ class Engine:
                 session.abort("the state has begun a new life")
         self.reset_busy("a new incarnation begins")
 
+    def drop_clients(self, reason: str) -> None:
+        """Disconnect all clients: no byte leaves for them from here on, also of answers that are ready. May be called
+        in the middle of anything; the sessions end a moment later."""
+        for session in self.sessions:
+            if isinstance(session, Session):
+                session.cut_off()
+
+        def end_them() -> None:
+            for session in list(self.sessions):
+                session.abort(reason)
+
+        if self.sessions:
+            self.reactor.later(0, end_them)
+
     def reset_busy(self, reason: str) -> None:
         """Reset every connection over which an append is out: what of it has not left never does (rule R4)."""
         for broker in self.topology.brokers:

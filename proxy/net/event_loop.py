@@ -45,6 +45,10 @@ def _nothing() -> None:
     """Called at the end of a pass where nothing is measured."""
 
 
+now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
+
+
 class _Timer:
     __slots__ = ("callback",)
 
@@ -78,8 +82,7 @@ class TrioReactor:
         the others go on."""
         self.shares_ports = False
         """May other processes of this user listen on the same ports (SO_REUSEPORT)? Set before ``listen``."""
-        self.now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        """Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
+        self.now = now
         self.client_traffic = Traffic()
         """Bytes on the connections of all clients that were accepted here."""
         self._epoll = select.epoll()

@@ -8,20 +8,23 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 
+from ... import __version__
 from ...state.redis_server import EmbeddedRedisError
 from .. import limits
 from ..events import Report
+from ..net.event_loop import now
 from ..settings.child_process import Reading, load_apart
 from ..settings.config import ConfigError, Settings
-from ..telemetry.journal import Journal, JournalFile
+from ..telemetry.journal import Journal
+from ..telemetry.journal_file import JournalFile
 from ..telemetry.logs import set_up
 from ..telemetry.otel import spans_from_environment
 from ..telemetry.reports import Telemetry
 from .free_memory import tune
+from .journal_upkeep import JournalUpkeep
 from .server import EndedItselfError, Server
 from .worker import Place
 
@@ -51,16 +54,16 @@ def serve(settings: Settings, load: Callable[[], Settings], place: Place | None 
 def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None) -> int:
     set_up(settings.log_level, settings.log_format, None if place is None else place.number)
     telemetry = Telemetry(spans_from_environment())
-    journal = _open_journal(settings.journal) if settings.journal is not None else None
-    report: Report = telemetry
-    if journal is not None:
-        report = Journal(journal.write, lambda: time.time_ns() // 1_000_000, telemetry)
+    upkeep = _open_journal(settings, telemetry)
+    report: Report = telemetry if upkeep is None else upkeep.journal
     tune()
     try:
-        server = Server(settings, report, telemetry=telemetry, journal=journal, load=load, place=place)
+        server = Server(settings, report, telemetry=telemetry, upkeep=upkeep, load=load, place=place)
         trio.run(server.run)
     finally:
         telemetry.close()
+        if upkeep is not None:
+            upkeep.file.close()
     return 0
 
 
@@ -78,8 +81,20 @@ def _told(start: Callable[[], int]) -> int:
     return 2
 
 
-def _open_journal(path: Path) -> JournalFile:
+def _open_journal(settings: Settings, report: Report) -> JournalUpkeep | None:
+    """Open the journal that is to be kept; None: none is."""
+    if settings.journal is None:
+        return None
     try:
-        return JournalFile(path)
+        file = JournalFile(settings.journal, _wall_clock_ms, now)
     except OSError as error:
-        raise ConfigError(f"journal {path}: {error.strerror}") from None
+        raise ConfigError(f"journal {settings.journal.path}: {error.strerror}") from None
+    about = {"proxy": __version__, "cluster": settings.cluster, "host": os.uname().nodename, "pid": os.getpid()}
+    journal = Journal(file.write, _wall_clock_ms, report, now=now, about=about)
+    file.header = journal.header
+    journal.is_required = settings.journal.required
+    return JournalUpkeep(journal, file, report)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -28,7 +28,7 @@ from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, all_take_over
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
-from ..events import InternalError, OperatorMessage, Report
+from ..events import ConnectionRefused, InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
@@ -39,7 +39,6 @@ from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.reload import changes
 from ..settings.sasl import CLEAR_TEXT
-from ..telemetry.journal import JournalFile
 from ..telemetry.logs import set_up
 from ..telemetry.metric_names import REDIS_ROUND_TRIP
 from ..telemetry.otel import wants
@@ -48,6 +47,7 @@ from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from .descriptors import Descriptors, ForClients, raise_descriptors
 from .free_memory import stay_small
+from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
@@ -85,16 +85,17 @@ class Server:
         report: Report,
         *,
         telemetry: Telemetry | None = None,
-        journal: JournalFile | None = None,
+        upkeep: JournalUpkeep | None = None,
         load: Callable[[], Settings] | None = None,
         place: Place | None = None,
     ) -> None:
         """``telemetry``: its counters are shown by the admin port, its spans are made, and ``report`` leads to it.
-        ``journal``: the file that ``report`` leads to as well. ``load``: reads the settings anew on SIGHUP; raises
-        ConfigError. ``place``: among the workers of a supervisor, None: this is the only process."""
+        ``upkeep``: of the journal that ``report`` is, None: there is none. ``load``: reads the settings anew on SIGHUP;
+        raises ConfigError. ``place``: among the workers of a supervisor, None: this is the only process."""
         self._place, self._settings = place, settings
         self._load = load
-        self._journal = journal
+        self._upkeep = upkeep
+        self._journal = None if upkeep is None else upkeep.journal
         self._report = report
         self._telemetry = telemetry
         self._directory = DataDirectory(settings.data_directory)
@@ -123,7 +124,7 @@ class Server:
         self.engine = self._new_engine(descriptors)
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
-        self._observe(telemetry, has_journal=journal is not None)
+        self._observe(telemetry, has_journal=upkeep is not None)
         self.engine.context.options.merges_producers = settings.merge_producers
         self.engine.context.owns = settings.owns_producers
         if telemetry is not None:
@@ -166,6 +167,8 @@ class Server:
         observers.wants_outcomes = has_journal
         if telemetry is not None and not has_journal:
             observers.counts = telemetry.metrics
+        if self._journal is not None:
+            self._journal.lost = self._journal_lost
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
@@ -187,7 +190,7 @@ class Server:
                     look = partial(
                         self._admin.run,
                         ports_open=self._listeners.ports_open,
-                        journal_is_written=None if self._journal is None else self._journal.is_written,
+                        journal=self._upkeep,
                         client_traffic=self._reactor.client_traffic,
                     )
                     nursery.start_soon(look, self.engine, self._telemetry, lambda: self._store, *ports)
@@ -195,6 +198,8 @@ class Server:
                 self.engine.look_for_brokers()
                 nursery.start_soon(self._say_when_ready)
                 nursery.start_soon(stay_small)
+                if self._upkeep is not None:
+                    nursery.start_soon(self._upkeep.keep)
                 nursery.start_soon(self._begin, nursery)
                 await self._stop.wait()
                 await self._shut_down()
@@ -332,7 +337,21 @@ class Server:
         """Return the endpoint of a new client, None if it is refused. ``client``: see ``Engine.accept``."""
         broker_id, place_of, principal = client
         make = make_native if self._mode.is_native else make
+        if why := self._why_journal_refuses():
+            address = "a client" if admitted is None else admitted.address
+            self._report(ConnectionRefused(address, "journal", f"the journal is required and cannot be written: {why}"))
+            return None
         return self.engine.accept(broker_id, place_of, principal, make, admitted)
+
+    def _why_journal_refuses(self) -> str:
+        """Return why no client may be told anything, as there would be no line of it; "" if all is well. Where the
+        brokers give idempotence no batch has a line."""
+        return "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
+
+    def _journal_lost(self, reason: str) -> None:
+        """A line is missing of a journal that is required: the answer that it is about does not leave either."""
+        if not self._mode.is_native:
+            self.engine.drop_clients(f"the journal is required and cannot be written: {reason}")
 
     def _below_sasl(self) -> Reactor:
         side = self._sides.get(UPSTREAM_PLACE)
@@ -586,8 +605,8 @@ class Server:
             found = changes(self._settings, new)
             taken = found.taken
             faults = [f"{name}: only a restart can change this" for name in found.refused]
-            if self._journal is not None and not faults:
-                journal = self._journal.opened()
+            if self._upkeep is not None and not faults:
+                journal = self._upkeep.file.opened()
         except ConfigError as problem:
             faults = list(problem.problems)
         except OSError as error:
@@ -602,8 +621,8 @@ class Server:
             self._report(OperatorMessage("error", "not reloaded: everything stays as it was"))
             return
         self._settings = new
-        if self._journal is not None and journal is not None:
-            self._journal.go_on_in(journal)
+        if self._upkeep is not None and journal is not None:
+            self._upkeep.go_on(new.journal, journal)
         self._take_over(new)
         self._look_for_descriptors()
         set_up(new.log_level, new.log_format, None if self._place is None else self._place.number)

@@ -18,6 +18,7 @@ import trio
 from ...state.redis_facts import RedisAddress
 from ..settings.child_process import load_apart
 from ..settings.config import Settings
+from ..telemetry.journal_file import of_worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Place:
             data_directory=settings.data_directory / f"worker-{self.number}",
             redis=settings.redis if self.private_redis is None else RedisAddress(self.private_redis),
             admin=self.admin,
-            journal=None if journal is None else journal.with_name(f"{journal.name}.{self.number}"),
+            journal=None if journal is None else replace(journal, path=of_worker(journal.path, self.number)),
         )
 
 

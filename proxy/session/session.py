@@ -307,6 +307,11 @@ class Session:
         if self._pipe is not None:
             self._pipe.close()
 
+    def cut_off(self) -> None:
+        """Drop the connection, and nothing else yet: no answer leaves from here on. ``abort`` is to follow."""
+        if self._wire is not None:
+            self._wire.reset()
+
     def abort(self, reason: str) -> None:
         """Close the connection."""
         if self._wire is not None:

@@ -62,6 +62,18 @@ class TopicDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """Where the journal is, and how its files are kept. ``rotate_bytes``, ``keep_files`` 0: never, all. ``required``:
+    no idempotent client is told anything while it cannot be written."""
+
+    path: Path
+    rotate_bytes: int = limits.JOURNAL_ROTATE_BYTES
+    keep_files: int = limits.JOURNAL_KEEP_FILES
+    fsync_seconds: float = limits.JOURNAL_FSYNC_SECONDS
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of ``idemproxy run``. ``redis`` None: a private server in ``data_directory``; ``admin`` None: no
     admin port, a text: the path of a unix socket. ``workers``: processes, 0: one for each core that may be used."""
@@ -89,5 +101,5 @@ class Settings:
     admin: tuple[str, int] | str | None = None
     log_level: str = "info"
     log_format: str = "text"
-    journal: Path | None = None
+    journal: JournalSettings | None = None
     workers: int = 1

@@ -19,7 +19,7 @@ from .addresses import Advertised, join_host_and_port
 from .config import DEFAULT_ADMIN_VARIABLE, DEFAULT_LISTEN_VARIABLE, ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
 from .partial import Written
-from .problems import File, Place, Sources, dotted
+from .problems import JOURNAL_PATH, File, Place, Sources, dotted
 from .suggestions import meant
 
 OPTIONS: Mapping[str, Place] = {
@@ -31,7 +31,7 @@ OPTIONS: Mapping[str, Place] = {
     "producer_expiry_seconds": ("producers", "expiry_seconds"),
     "client_retry_seconds_max": ("producers", "client_retry_seconds_max"),
     "merge_producers": ("producers", "merge"),
-    "journal": ("journal",),
+    "journal": JOURNAL_PATH,
     "workers": ("workers",),
     "admin_bind": ("admin", "bind"),
     "log_level": ("log", "level"),
@@ -92,7 +92,7 @@ def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configu
 def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
     """Return what was read and all that is wrong with it. Raises ConfigError where the file is no YAML of ours."""
     file = File() if path is None else _read(path)
-    unplaced = [*file.problems, *_unknown_variables()]
+    unplaced = [*file.problems, *_unknown_variables(), *_journal_twice()]
     environment: dict[str, Any] = {}
     merged: dict[str, Any] = {}
     given = {place: f"--{name.replace('_', '-')}" for name, place in OPTIONS.items() if options.get(name) is not None}
@@ -121,8 +121,8 @@ def examine(path: Path | None, options: Mapping[str, Any]) -> Examined:
             unplaced.extend(_listeners_apart(options, environment, file, initial, given))
             return (
                 InitSettingsSource(settings_cls, initial),
-                InitSettingsSource(settings_cls, environment),
-                InitSettingsSource(settings_cls, file.data),
+                InitSettingsSource(settings_cls, _with_sections(environment)),
+                InitSettingsSource(settings_cls, _with_sections(file.data)),
                 InitSettingsSource(settings_cls, _defaults_of_image()),
             )
 
@@ -201,6 +201,13 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> None:
     data[str(place[-1])] = value
 
 
+def _with_sections(data: dict[str, Any]) -> dict[str, Any]:
+    """Write the path of a journal that stands alone as a section: or it would take the place of one below it, with all
+    that this says."""
+    journal = data.get("journal")
+    return {**data, "journal": {"path": journal}} if isinstance(journal, str) else data
+
+
 def _listeners_apart(
     options: Mapping[str, Any],
     environment: dict[str, Any],
@@ -241,6 +248,14 @@ def _defaults_of_image() -> dict[str, Any]:
     listen, admin = os.environ.get(DEFAULT_LISTEN_VARIABLE), os.environ.get(DEFAULT_ADMIN_VARIABLE)
     found: dict[str, Any] = {"listeners": [{"bind": listen}]} if listen else {}
     return found | {"admin": {"bind": admin}} if admin else found
+
+
+def _journal_twice() -> Iterator[str]:
+    """A variable with the path alone would hide the others of the section."""
+    alone = f"{ENVIRONMENT_PREFIX}JOURNAL"
+    below = [name for name in sorted(os.environ) if name.upper().startswith(f"{alone}__")]
+    if os.environ.get(alone) and below:
+        yield f"{alone}: the path stands beside {below[0]}: give it as {alone}__PATH"
 
 
 def _unknown_variables() -> Iterator[str]:

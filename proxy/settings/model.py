@@ -23,7 +23,15 @@ from .addresses import (
     parse_broker_ids,
     parse_host_and_port,
 )
-from .config import DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN, Caps, Settings, TopicDefaults
+from .config import (
+    DEFAULT_CLUSTER,
+    DEFAULT_DATA_DIRECTORY,
+    DEFAULT_LISTEN,
+    Caps,
+    JournalSettings,
+    Settings,
+    TopicDefaults,
+)
 from .fields import (
     BYTES_MAX,
     SECONDS_MAX,
@@ -271,6 +279,28 @@ class LogSection(Section):
     """Of each kind that clients can cause at will, such as refusals; one line says how many more there were. 0: all."""
 
 
+class JournalSection(Section):
+    """File that gets a JSON line for every append, its outcome and its answer. A path alone is short for `path`. All
+    but the path can be reloaded."""
+
+    path: Path
+    """The current file; with several workers its name and the number of each. Older ones have the time at their end."""
+    rotate_bytes: Annotated[int, Field(ge=0, le=2**40)] = limits.JOURNAL_ROTATE_BYTES
+    """Above this size the file is renamed, and a new one begins. 0: never."""
+    keep_files: Annotated[int, Field(ge=0, le=1_000_000)] = limits.JOURNAL_KEEP_FILES
+    """Renamed files that are kept; above it the oldest are deleted. 0: all are kept."""
+    fsync_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.JOURNAL_FSYNC_SECONDS
+    """How often lines are brought to the disk (fsync), by a thread: a power cut may lose the last ones. 0: all the
+    time, as fast as the disk can."""
+    required: bool = False
+    """No idempotent client is told anything without its line: while the journal cannot be written, clients are
+    disconnected and refused. false: they are served, and what is missing is counted."""
+
+    def to_settings(self) -> JournalSettings:
+        """Return plain data."""
+        return JournalSettings(**self.model_dump())
+
+
 def _fit_together(listeners: list[ListenerSection], info: ValidationInfo) -> list[ListenerSection]:
     if problems := listener_problems(listeners, info.data.get("upstream")):
         raise ValueError("\n".join(problems))
@@ -292,11 +322,29 @@ def _are_served(topics: TopicsSection, info: ValidationInfo) -> TopicsSection:
     return topics
 
 
+def _has_lines(journal: JournalSection | None, info: ValidationInfo) -> JournalSection | None:
+    upstream = info.data.get("upstream")
+    if journal is not None and journal.required and upstream is not None and upstream.idempotence == "native":
+        raise ValueError("required: where brokers give idempotence themselves, no batch has a line in the journal")
+    return journal
+
+
 Listeners = Annotated[
     list[ListenerSection],
     Field(min_length=1),
     BeforeValidator(from_text),
     AfterValidator(_fit_together),
+]
+
+
+def _path_alone(journal: object) -> object:
+    return {"path": journal} if isinstance(journal, str | Path) else journal
+
+
+Journal = Annotated[
+    JournalSection | None,
+    BeforeValidator(_path_alone, json_schema_input_type=JournalSection | Path | None),
+    AfterValidator(_has_lines),
 ]
 
 
@@ -332,8 +380,8 @@ class Configuration(BaseSettings):
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
-    journal: Path | None = None
-    """File that gets a JSON line for every append, its outcome and its answer. Default: none."""
+    journal: Journal = None
+    """File that gets a JSON line for every append, its outcome and its answer: a path, or a section. Default: none."""
     workers: Workers = 1
     """Processes that serve the same ports side by side. auto: one for each core that this process may use."""
 
@@ -364,7 +412,7 @@ class Configuration(BaseSettings):
             log_level=self.log.level,
             log_format=self.log.format,
             log_lines_per_minute_max=self.log.lines_per_minute_max,
-            journal=self.journal,
+            journal=self.journal.to_settings() if self.journal is not None else None,
             workers=0 if self.workers == "auto" else self.workers,
         )
 

@@ -48,7 +48,7 @@ class Written:
             tls["upstream", "tls"] = upstream.to_settings()
         if (redis := self._section(ClientTlsSection, ("redis", "tls"))) is not None:
             tls["redis", "tls"] = redis.to_settings()
-        return Partial(tls, self._path("data_directory", DEFAULT_DATA_DIRECTORY), self._path("journal", None))
+        return Partial(tls, self._path(("data_directory",), DEFAULT_DATA_DIRECTORY), self._journal())
 
     def clashes(self) -> list[tuple[Place, str]]:
         """Return places and messages of contradictions that are not among the errors, as those were not checked for
@@ -97,9 +97,15 @@ class Written:
             return [ListenerSection()]
         return [one for place in self._listener_places() if (one := self._section(ListenerSection, place)) is not None]
 
-    def _path(self, name: str, default: str | None) -> Path | None:
-        """Return a path at the top level."""
-        found = self._data.get(name, default)
+    def _journal(self) -> Path | None:
+        """Return the path of the journal, which may stand alone."""
+        is_section = isinstance(self._value(("journal",)), dict)
+        return self._path(("journal", "path") if is_section else ("journal",))
+
+    def _path(self, place: Place, default: str | None = None) -> Path | None:
+        """Return a path."""
+        found = self._value(place)
+        found = default if found is None else found
         return Path(found) if isinstance(found, str | Path) and found and "\0" not in str(found) else None
 
     def _known(self, value: Any, place: Place) -> Any:

@@ -17,6 +17,8 @@ from .suggestions import RENAMED, meant, now_called
 Place = tuple[str | int, ...]
 """Where a setting stands: names, and numbers in lists."""
 
+JOURNAL_PATH: Place = ("journal", "path")
+"""May stand alone, without the name of its section around it."""
 _SHOWN_MAX = 60
 _UPSTREAM_MISSING = (
     f": a broker of the cluster, HOST:PORT (--upstream, {ENVIRONMENT_PREFIX}UPSTREAM__BOOTSTRAP, or upstream.bootstrap "
@@ -60,6 +62,7 @@ class Sources:
         option = next((text for start, text in self.given.items() if place[: len(start)] == start), None)
         if option is not None:
             return 0, f"{option}: {message}"
+        place = self._as_written(place)
         known = _variable_of(self.environment, place)
         if known is not None and not is_missing:
             rest = dotted(place[known:])
@@ -67,6 +70,13 @@ class Sources:
         line = self.file.line_of(place)
         where = f"{self.file.name}:{line}: " if line is not None else f"{self.file.name}: " if self.file.name else ""
         return line or 0, f"{where}{dotted(place)}: {message}"
+
+    def _as_written(self, place: Place) -> Place:
+        """Return the place of what stands for the journal's path, where that stands alone."""
+        if place != JOURNAL_PATH or _variable_of(self.environment, place) == len(place):
+            return place
+        section = self.environment.get("journal") or self.file.data.get("journal")
+        return place if isinstance(section, dict) else place[:1]
 
     def sentences_of(self, error: ErrorDetails) -> list[tuple[int, str]]:
         """The same for an error of pydantic, which may be several: each is a line."""

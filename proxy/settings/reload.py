@@ -47,6 +47,10 @@ _RELOADED = (
     "producers.dropped_headers",
     "producers.named",
     "log.",
+    "journal.rotate_bytes",
+    "journal.keep_files",
+    "journal.fsync_seconds",
+    "journal.required",
 )
 
 

@@ -1,21 +1,22 @@
 """The journal: the outcome of every batch, one JSON object a line, for audits and for finding the cause of a loss.
 
-A line is written before the answer leaves, so what a client was told is in it also after a SIGKILL. Decides nothing. A
-line that cannot be written leaves a gap in the journal, which states its size; it never stops the proxy."""
+A line is written before the answer leaves, so what a client was told is in it also after a SIGKILL. A line that cannot
+be written leaves a gap in the journal, which states its size; it never stops the proxy, unless the journal is
+*required*: then ``lost`` is called in the same step, before the answer leaves. Decides nothing of a batch.
+
+docs/JOURNAL.md has the format for those who read it; ``pipeline/journal/files.py`` reads it."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Callable
 from dataclasses import fields
-from io import FileIO
-from pathlib import Path
 from typing import Any, Final
 
 from .. import events, limits
 
+FORMAT: Final = 2
+"""Of the lines. 1: without a first line, and without ``record_count``, ``crc`` and ``seconds`` of an answer."""
 JOURNALED: Final[dict[type, str]] = {
     events.AppendSent: "sent",
     events.AppendEnded: "outcome",
@@ -32,95 +33,169 @@ JOURNALED: Final[dict[type, str]] = {
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
-_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "record_count", "crc")
+_LEFT_OUT = ("arrived_at", "answered_at", "records", "client")
+_FIELDS: Final = {kind: tuple(one.name for one in fields(kind) if one.name not in _LEFT_OUT) for kind in JOURNALED}
+_encode: Final = json.JSONEncoder(separators=(",", ":"), default=bytes.hex).encode
 
 
-class JournalFile:
-    """The file of a journal. Every line is one write, so what a client was told is in it, however this process ends."""
+def _nobody_to_tell(_reason: str) -> None:
+    """No client depends on it."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError when it cannot be opened."""
-        self.path = path
-        self._file = self.opened()
-        self._is_written = True
 
-    def opened(self) -> FileIO:
-        """Open the file that has the name now: another one, if this one was moved away. Raises OSError."""
-        return FileIO(self.path, "ab")
-
-    def go_on_in(self, file: FileIO) -> None:
-        """Write to this file from now on."""
-        self._file.close()
-        self._file = file
-
-    def write(self, line: bytes) -> None:
-        """Write one line, all of it or nothing. Raises OSError."""
-        self._is_written = False
-        written = self._file.write(line)
-        if written < len(line):  # the disk is full
-            os.ftruncate(self._file.fileno(), self._file.tell() - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._is_written = True
-
-    def is_written(self) -> bool:
-        """Did the last line reach the file? May be called from another thread."""
-        return self._is_written
+def _no_clock() -> float:
+    """Nothing is timed."""
+    return 0.0
 
 
 class Journal:
     """Takes every event of one process, and writes those in ``JOURNALED``."""
 
     def __init__(
-        self, write: Callable[[bytes], object], wall_clock_ms: Callable[[], int], report: events.Report
+        self,
+        write: Callable[[bytes], object],
+        wall_clock_ms: Callable[[], int],
+        report: events.Report,
+        *,
+        now: Callable[[], float] = _no_clock,
+        about: dict[str, Any] | None = None,
     ) -> None:
-        """``write``: takes a whole line at once, or raises OSError. ``report``: called with every event after that."""
+        """``write``: takes a whole line at once, or raises OSError. ``report``: called with every event after that.
+        ``now``: the reactor's clock. ``about``: what a file's first line says of this process."""
         self._write = write
         self._wall_clock_ms = wall_clock_ms
         self._report = report
+        self._now = now
+        self._about = about or {}
+        self._incarnation = ""
+        self.is_required = False
+        """May no client be told anything without its line?"""
+        self.lost: Callable[[str], None] = _nobody_to_tell
+        """Called when a line is missing of a required journal, in the step in which it should have been written."""
+        self.missing_events = 0
+        """So many could not be written, by this process."""
         self._missing = 0
-        """Events that could not be written since the last one that was."""
+        """Of these, since the last one that was."""
         self._again_ms = 0
         """After a failed write nothing is tried before this time."""
+        self._why_not_written = ""
+        self._why_not_synced = ""
+        self._not_synced_since_ms = 0
 
     def __call__(self, event: Any) -> None:
         """Take one event."""
         name = JOURNALED.get(type(event))
         if name is not None:
             now_ms = self._wall_clock_ms()
+            if type(event) is events.IncarnationBegun:
+                self._incarnation = event.incarnation.hex()
             if self._missing == 0 or now_ms >= self._again_ms:
                 self._try(name, event, now_ms)
             else:
-                self._missing += 1
+                self._is_missing()
         self._report(event)
 
+    def header(self) -> bytes:
+        """Return the line with which a file begins, and what a process adds to one."""
+        now_ms = self._wall_clock_ms()
+        whose = {"incarnation": self._incarnation} if self._incarnation else {}
+        return _line({"journal": FORMAT, "time_ms": now_ms, "event": "journal", **self._about, **whose})
+
+    # ------------------------------------------------------------------ how it is
+    @property
+    def why_lost(self) -> str:
+        """Why it cannot be written, or does not get to the disk; empty: all is well. For any thread."""
+        return self._why_not_written or self._why_not_synced
+
+    @property
+    def why_refusing(self) -> str:
+        """Why no client may be told anything; empty: they may. For any thread."""
+        return self.why_lost if self.is_required else ""
+
+    def try_again(self) -> None:
+        """Write the line that counts what is missing, if anything is and it is time: no event may come to try it
+        with, as clients are refused meanwhile."""
+        now_ms = self._wall_clock_ms()
+        if self._missing and now_ms >= self._again_ms:
+            self._guarded(now_ms, self._write_missing)
+
+    def not_synced(self, reason: str) -> None:
+        """What was written does not get to the disk. More than once is the same as once."""
+        if not self._why_not_synced:
+            self._why_not_synced = f"it does not get to the disk: {reason}"
+            self._not_synced_since_ms = self._wall_clock_ms()
+            self._tell(f"what is written to the journal does not get to the disk: {reason}", "a power cut may lose it")
+        if self.is_required:
+            self.lost(self.why_lost)
+
+    def synced(self) -> None:
+        """It does."""
+        if self._why_not_synced:
+            now_ms, since_ms, reason = self._wall_clock_ms(), self._not_synced_since_ms, self._why_not_synced
+            self._why_not_synced = ""
+            said = {"time_ms": now_ms, "event": "not_synced", "since_ms": since_ms, "reason": reason}
+            self._guarded(now_ms, lambda: self._write(_line(said)))
+            text = f"the journal gets to the disk again{self._admitted}"
+            self._report(events.OperatorMessage("warning", text))
+
+    # ------------------------------------------------------------------ inside
     def _try(self, name: str, event: Any, now_ms: int) -> None:
-        missing = self._missing
+        def write() -> None:
+            if self._missing:
+                self._write_missing()
+            self._write(self._line(name, event, now_ms))
+
+        if not self._guarded(now_ms, write):
+            self._is_missing()
+
+    def _guarded(self, now_ms: int, write: Callable[[], object]) -> bool:
+        """Write; return whether that could be done."""
         try:
-            if missing:
-                self._write(_encoded({"time_ms": now_ms, "event": "missing", "events": missing}))
-                self._missing = 0
-                self._report(
-                    events.OperatorMessage(
-                        "warning", f"the journal is written again: {missing} events are missing in it"
-                    )
-                )
-            self._write(self._line(name, event))
+            write()
         except OSError as error:
-            if not missing:
+            reason = error.strerror or str(error)
+            if not self._why_not_written:
+                self._why_not_written = reason
                 again = f"tried again every {limits.JOURNAL_AGAIN_SECONDS:.0f} s, and what is missing is counted"
-                self._report(
-                    events.OperatorMessage("error", f"the journal cannot be written: {error.strerror}; {again}")
-                )
-            self._missing += 1
+                self._tell(f"the journal cannot be written: {reason}", again)
             self._again_ms = now_ms + int(limits.JOURNAL_AGAIN_SECONDS * 1000)
+            return False
+        return True
 
-    def _line(self, name: str, event: Any) -> bytes:
-        values = {"time_ms": self._wall_clock_ms(), "event": name}
-        for field in fields(event):
-            if field.name not in _LEFT_OUT:
-                values[field.name] = getattr(event, field.name)
-        return _encoded(values)
+    def _write_missing(self) -> None:
+        missing = self._missing
+        self._write(_line({"time_ms": self._wall_clock_ms(), "event": "missing", "events": missing}))
+        self._missing = 0
+        self._why_not_written = ""
+        text = f"the journal is written again: {missing} events are missing in it{self._admitted}"
+        self._report(events.OperatorMessage("warning", text))
+
+    @property
+    def _admitted(self) -> str:
+        return "; clients are admitted again" if self.is_required and not self.why_lost else ""
+
+    def _is_missing(self) -> None:
+        self._missing += 1
+        self.missing_events += 1
+        if self.is_required:
+            self.lost(self.why_lost)
+
+    def _tell(self, problem: str, effect: str) -> None:
+        if self.is_required:
+            effect = (
+                "clients are disconnected and refused until it can (journal.required): make room or mend the disk, or "
+                "say journal.required: false and send SIGHUP"
+            )
+        self._report(events.OperatorMessage("error", f"{problem}; {effect}"))
+
+    def _line(self, name: str, event: Any, now_ms: int) -> bytes:
+        kind = type(event)
+        values = {"time_ms": now_ms, "event": name}
+        for field in _FIELDS[kind]:
+            values[field] = getattr(event, field)
+        if kind is events.BatchAnswered and event.arrived_at:
+            values["seconds"] = round(self._now() - event.arrived_at, 6)
+        return _line(values)
 
 
-def _encoded(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, separators=(",", ":"), default=bytes.hex).encode() + b"\n"
+def _line(values: dict[str, Any]) -> bytes:
+    return _encode(values).encode() + b"\n"

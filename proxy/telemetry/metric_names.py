@@ -12,7 +12,7 @@ OTHER: Final = "other"
 """The label value of everything above a cap."""
 DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
 """Label values that exist from the start: an alert on the first one of its kind needs the zero before it."""
-REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "descriptors", "draining")
+REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "descriptors", "draining", "journal")
 """Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
@@ -250,6 +250,17 @@ TOMBSTONES_APPLIED: Final = Metric(
     "Partitions in answers to fetches of which something was left out, as a tombstone names it.",
 )
 
+# The journal
+JOURNAL_WRITTEN: Final = Metric(
+    "journal.written", "counter", "By", "Bytes written to the journal. Not there without a journal."
+)
+JOURNAL_MISSING: Final = Metric(
+    "journal.missing",
+    "counter",
+    "{event}",
+    "Events that could not be written to the journal. Not there without a journal.",
+)
+
 # As it is now
 TOMBSTONES: Final = Metric(
     "tombstones.known",
@@ -288,7 +299,14 @@ JOURNAL_UP: Final = Metric(
     "journal.up",
     "gauge",
     "1",
-    "1 while the journal is written; 0: it cannot be, and lines are missing. Not there without a journal.",
+    "1 while the journal is written and gets to the disk; 0: it does not. Not there without a journal.",
+)
+JOURNAL_UNSYNCED: Final = Metric(
+    "journal.unsynced",
+    "gauge",
+    "s",
+    "Age of the oldest line of the journal that is not known to be on the disk: a power cut may lose what is younger. "
+    "0: all are. Not there without a journal.",
 )
 HELD_BYTES: Final = Metric("request_memory.used", "gauge", "By", "Memory taken by requests of clients.")
 HELD_BYTES_LIMIT: Final = Metric(
@@ -393,9 +411,11 @@ DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the loss of a re
 LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
 MOST_OF_WORKERS: Final = (
     *(DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
-    *(TOMBSTONES, TOMBSTONE_OFFSETS),
+    *(TOMBSTONES, TOMBSTONE_OFFSETS, JOURNAL_UNSYNCED),
 )
 """Gauges of which several workers together have the least, or the most, that one of them has. All else is added."""
+OF_JOURNAL: Final = (JOURNAL_WRITTEN, JOURNAL_MISSING, JOURNAL_UP, JOURNAL_UNSYNCED)
+"""Without a journal they have no series."""
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 """All metrics, in this order."""
 WORKERS: Final = Metric("workers", "gauge", "{process}", "Worker processes that run, where there are several.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,11 @@ from idemproxy.proxy.admin.health import Watched, concerns, reasons_not_ready, s
 from idemproxy.proxy.admin.rates import STEPS_KEPT, WINDOW_STEPS, Rates
 from idemproxy.proxy.broker.served import Kind, Refusal
 from idemproxy.proxy.net.sockets import Traffic
+from idemproxy.proxy.process.journal_upkeep import JournalUpkeep
+from idemproxy.proxy.settings.config import JournalSettings
 from idemproxy.proxy.telemetry import metric_names as names
+from idemproxy.proxy.telemetry.journal import Journal
+from idemproxy.proxy.telemetry.journal_file import JournalFile
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.state.store import StoreRefused
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
@@ -39,6 +44,11 @@ def watched_world(clients: int = 1, has_pass_through: bool = False) -> tuple[Wor
     )
     assert world.network.run(5, lambda: all(broker.is_ready for broker in engine.statistics().topology.brokers))
     return world, watched
+
+
+def kept_journal(watched: Watched, path: Path) -> JournalUpkeep:
+    file = JournalFile(JournalSettings(path), lambda: 5, watched.now)
+    return JournalUpkeep(Journal(file.write, lambda: 5, lambda _: None), file, lambda _: None)
 
 
 def send(world: World, batches: int) -> None:
@@ -258,7 +268,7 @@ def test_all_of_it_is_json() -> None:
     assert page["brokers"][0]["id"] == 1
 
 
-def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
+def test_every_gauge_and_counter_has_as_many_labels_as_it_names(tmp_path: Path) -> None:
     world, watched = watched_world()
     send(world, 3)
     watched.telemetry(events.DuplicateAnswered("client", TOPIC))
@@ -269,10 +279,12 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names() -> None:
     answered = events.BatchAnswered("refused", 7, 0, 0, TOPIC, 0, 10, -1)
     watched.telemetry(answered)
     ports = {"clients": 2}
-    watched = replace(watched, ports_open=lambda: ports, journal_is_written=lambda: True, client_traffic=Traffic())
+    kept = kept_journal(watched, tmp_path / "journal")
+    watched = replace(watched, ports_open=lambda: ports, journal=kept, client_traffic=Traffic())
     watched.engine.count_request(0)
     watched.engine.count_request(12_345)
     taken = list(samples(watched))
+    kept.file.close()
     assert all(len(sample.labels) == len(sample.metric.labels) for sample in taken)
     told = {sample.metric for sample in taken}
     assert told == {metric for metric in names.METRICS if metric.kind != "histogram"}, "every one has a source"
@@ -325,3 +337,27 @@ def test_two_looks_at_the_same_moment_have_no_rate() -> None:
     rates.take(1.0, {"batches": 1.0})
     rates.take(1.0, {"batches": 2.0})
     assert rates.per_second() == {"batches": 0.0}
+
+
+def test_a_required_journal_that_cannot_be_written_is_a_reason_not_to_be_ready_and_another_one_a_concern(
+    tmp_path: Path,
+) -> None:
+    _, watched = watched_world()
+    kept = kept_journal(watched, tmp_path / "journal")
+    watched = replace(watched, journal=kept)
+
+    def full(_line: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    for is_required in (False, True):
+        kept.journal = Journal(full, lambda: 5, lambda _: None)
+        kept.journal.is_required = is_required
+        assert reasons_not_ready(watched) == []
+        kept.journal(events.OperatorMessage("info", "anything"))
+        why = ["the journal is required and cannot be written: No space left on device"] if is_required else []
+        assert reasons_not_ready(watched) == why
+        assert reasons_not_ready(watched, ["journal"]) == []
+        assert "the journal is not kept: No space left on device" in concerns(watched)
+        assert series(watched)[names.JOURNAL_UP.name, ()] == 0
+        assert series(watched)[names.JOURNAL_MISSING.name, ()] == 1
+    kept.file.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline.audit.acknowledged import JournalProblem, acknowledged
+from idemproxy.pipeline.audit.acknowledged import acknowledged, read_journals
+from idemproxy.pipeline.journal.files import JournalProblem
 from idemproxy.proxy import events
 from idemproxy.proxy.telemetry.journal import Journal
 
@@ -26,29 +30,41 @@ def sent(*identities: Identity, partition: int = 0) -> events.AppendSent:
 
 
 def answered(identity: Identity, code: int = 0, offset: int = 10, topic: str = "orders") -> events.BatchAnswered:
-    return events.BatchAnswered("said", *identity[:3], topic, 0, code, offset)
+    return events.BatchAnswered("said", *identity[:3], topic, 0, code, offset, record_count=identity[3])
+
+
+def of_format_1(lines: list[bytes]) -> list[bytes]:
+    """Return the lines without what they did not have then."""
+    dicts = [json.loads(line) for line in lines]
+    without = [{key: value for key, value in one.items() if key not in ("record_count", "crc")} for one in dicts]
+    return [json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in without]
+
+
+NAMES = ("place", "producer_id", "epoch", "sequence", "offset", "last_offset", "size", "timestamp")
 
 
 def rows(lines: list[bytes]) -> list[tuple[int, ...]]:
-    names = ("place", "producer_id", "epoch", "sequence", "offset", "last_offset", "size", "timestamp")
-    found = [row for batch in acknowledged(lines, PLACES) for row in batch.to_pylist()]
-    return [tuple(row[name] for name in names) for row in found]
+    found = [row for batch in acknowledged(map(json.loads, lines), PLACES) for row in batch.to_pylist()]
+    return [tuple(row[name] for name in NAMES) for row in found]
 
 
-def test_a_batch_is_as_long_as_it_was_when_it_was_sent() -> None:
+def test_a_batch_is_as_long_as_its_answer_says_and_in_the_first_format_as_it_was_when_it_was_sent() -> None:
     one, other = Identity(7, 0, 0, 5), Identity(7, 0, 5, 3)
     lines = journal(sent(one, other), answered(one, offset=10), answered(other, offset=15))
-    assert rows(lines) == [(4, 7, 0, 0, 10, 14, 5, 77), (4, 7, 0, 5, 15, 17, 3, 77)]
+    expected = [(4, 7, 0, 0, 10, 14, 5, 77), (4, 7, 0, 5, 15, 17, 3, 77)]
+    assert rows(lines) == rows(of_format_1(lines)) == rows(lines[1:]) == expected
 
 
-def test_of_a_batch_that_another_proxy_sent_the_first_record_counts() -> None:
-    assert rows(journal(answered(Identity(7, 0, 20, 5)))) == [(4, 7, 0, 20, 10, 10, 1, 77)]
+def test_of_a_batch_that_another_proxy_sent_the_first_record_counts_in_the_first_format() -> None:
+    lines = journal(answered(Identity(7, 0, 20, 5)))
+    assert rows(of_format_1(lines)) == [(4, 7, 0, 20, 10, 10, 1, 77)]
+    assert rows(lines) == [(4, 7, 0, 20, 10, 14, 5, 77)]
 
 
 def test_a_duplicate_is_acknowledged_too_and_failures_are_not() -> None:
     one = Identity(7, 0, 0, 5)
     lines = journal(answered(one, 46, -1), answered(one, 7), answered(one, 45), answered(one, 87))
-    assert rows(lines) == [(4, 7, 0, 0, -1, -1, 1, 77)]
+    assert rows(lines) == [(4, 7, 0, 0, -1, -1, 5, 77)]
 
 
 def test_other_topics_and_batches_without_a_producer_are_left_out() -> None:
@@ -56,8 +72,26 @@ def test_other_topics_and_batches_without_a_producer_are_left_out() -> None:
     assert rows(lines) == []
 
 
-def test_a_line_that_is_being_written_ends_the_journal_and_any_other_is_refused() -> None:
-    lines = journal(answered(Identity(7, 0, 0, 1)), answered(Identity(7, 0, 1, 1)))
-    assert len(rows([lines[0], lines[1][:-9]])) == 1
-    with pytest.raises(JournalProblem, match="line 1 is not one of a journal"):
-        rows([lines[0][:-9] + b"\n", lines[1]])
+def test_a_last_line_that_is_cut_off_is_noted_and_any_other_that_is_none_is_refused(tmp_path: Path) -> None:
+    lines, notes = journal(answered(Identity(7, 0, 0, 1)), answered(Identity(7, 0, 1, 1))), list[str]()
+    path = tmp_path / "journal"
+
+    def read(text: bytes) -> int:
+        path.write_bytes(text)
+        return sum(batch.num_rows for batch in read_journals([path], PLACES, notes.append))
+
+    assert read(lines[0] + lines[1][:-9]) == 1
+    assert notes == [f"{path}: the last line is cut off, and left out"]
+    for broken, number in ((lines[0][:-9] + b"\n" + lines[1], 1), (lines[0] + lines[1][:-9] + b"\n" + lines[1], 2)):
+        with pytest.raises(JournalProblem, match=f"line {number} is not one of a journal"):
+            read(broken)
+
+
+def test_all_files_of_a_journal_are_read_and_those_of_workers(tmp_path: Path) -> None:
+    names = ("j.20261126T050000.000Z", "j.20261126T060000.000Z-001", "j", "j.1.20261126T050000.000Z", "j.2")
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(b"".join(journal(answered(Identity(7, 0, number, 1)))))
+    (tmp_path / "j.other").write_text("nothing of it\n")
+    batches = read_journals([tmp_path / "j"], PLACES, lambda _: None)
+    found = [row["sequence"] for batch in batches for row in batch.to_pylist()]
+    assert sorted(found) == [0, 1, 2, 3, 4]

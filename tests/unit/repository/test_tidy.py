@@ -26,6 +26,7 @@ TRIO_FILES = {
     "proxy/commands/check_connect.py",
     "proxy/process/checkpoint_file.py",
     "proxy/process/free_memory.py",
+    "proxy/process/journal_upkeep.py",
     "proxy/process/server.py",
     "proxy/net/event_loop.py",
     "proxy/flow/runner.py",

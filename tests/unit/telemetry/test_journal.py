@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from idemproxy.codecs.marker import Identity
+from idemproxy.pipeline.journal.arguments import EVENTS
+from idemproxy.pipeline.journal.files import FORMATS
 from idemproxy.proxy import events
-from idemproxy.proxy.telemetry.journal import JOURNALED, Journal
+from idemproxy.proxy.telemetry.journal import FORMAT, JOURNALED, Journal
 from testkit.stage.sequencer import PRODUCER_ID, TOPIC, Client, Stage
 
 
@@ -48,6 +47,47 @@ def test_bytes_are_hexadecimal_and_times_of_the_reactor_are_left_out() -> None:
     (answered,) = journaled(events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0, 101.0))
     assert "arrived_at" not in answered
     assert (answered["event"], answered["base_offset"], answered["error_code"]) == ("answered", 400, 0)
+
+
+def test_an_answer_has_all_that_names_the_batch_and_how_long_it_took() -> None:
+    lines: list[bytes] = []
+    journal = Journal(lines.append, lambda: 5, lambda event: None, now=lambda: 100.25)
+    records = memoryview(b"records")
+    journal(
+        events.BatchAnswered(
+            *("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0, 0.0, records, None, "client", 3, 0xCAFE)
+        )
+    )
+    assert json.loads(lines[0]) == {
+        "time_ms": 5,
+        "event": "answered",
+        "verdict": "appended",
+        "producer_id": 7,
+        "producer_epoch": 1,
+        "base_sequence": 30,
+        "topic": "orders",
+        "partition": 2,
+        "error_code": 0,
+        "base_offset": 400,
+        "message": None,
+        "trace_id": None,
+        "record_count": 3,
+        "crc": 0xCAFE,
+        "seconds": 0.25,
+    }
+
+
+def test_the_first_line_of_a_file_names_format_version_and_process() -> None:
+    journal = Journal(lambda _: None, lambda: 5, lambda _: None, about={"proxy": "1.2", "cluster": "c", "pid": 9})
+    start = {"journal": FORMAT, "time_ms": 5, "event": "journal", "proxy": "1.2", "cluster": "c", "pid": 9}
+    assert json.loads(journal.header()) == start
+    journal(events.IncarnationBegun(bytes(range(4))))
+    assert json.loads(journal.header()) == {**start, "incarnation": "00010203"}
+    assert FORMAT == max(FORMATS), "who reads knows what is written"
+
+
+def test_the_command_line_knows_every_event() -> None:
+    assert set(EVENTS) == {*JOURNALED.values(), "missing", "not_synced", "journal"}
 
 
 def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> None:
@@ -90,22 +130,82 @@ def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_ho
     assert sum(one == event for one in reported) == 8, "what cannot be written down is told all the same"
 
 
-def test_of_a_line_that_the_disk_takes_only_in_part_nothing_stays(tmp_path: Path) -> None:
-    program = f"""
-import resource
-from idemproxy.proxy.telemetry.journal import JournalFile
-from pathlib import Path
-file = JournalFile(Path({str(tmp_path / "journal")!r}))
-file.write(b"a" * 50 + b"\\n")
-resource.setrlimit(resource.RLIMIT_FSIZE, (80, 80))
-try:
-    file.write(b"b" * 50 + b"\\n")
-except OSError as error:
-    print(error.strerror)
-"""
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
-    assert said.stdout == "No space left on device\n"
-    assert (tmp_path / "journal").read_bytes() == b"a" * 50 + b"\n"
+class Full:
+    """A disk that is full, or is not."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.lines: list[bytes] = []
+
+    def write(self, line: bytes) -> None:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        self.lines.append(line)
+
+
+def required(disk: Full, clock: list[int]) -> tuple[Journal, list[object], list[str]]:
+    """A required journal, what it reports, and the reasons for which clients were disconnected."""
+    reported: list[object] = []
+    lost: list[str] = []
+    journal = Journal(disk.write, lambda: clock[0], reported.append)
+    journal.is_required = True
+    journal.lost = lost.append
+    return journal, reported, lost
+
+
+def test_a_required_journal_is_lost_with_each_line_that_is_missing_before_the_event_is_told_to_others() -> None:
+    disk, clock = Full(), [0]
+    journal, reported, lost = required(disk, clock)
+    journal.lost = lambda reason: lost.append(f"{reason} after {len(reported)}")
+    event = events.TakenOver(7, "orders", 2, bytes(8))
+    journal(event)
+    journal(event)
+    assert lost == ["No space left on device after 1", "No space left on device after 2"]
+    said = reported[0]
+    assert isinstance(said, events.OperatorMessage)
+    assert said.level == "error"
+    assert said.what.startswith("the journal cannot be written: No space left on device; clients are disconnected")
+    assert reported[1:] == [event, event]
+    assert journal.why_refusing == "No space left on device"
+    journal.is_required = False
+    assert (journal.why_refusing, journal.why_lost) == ("", "No space left on device")
+
+
+def test_a_lost_journal_is_tried_again_without_an_event() -> None:
+    disk, clock = Full(), [0]
+    journal, reported, _ = required(disk, clock)
+    journal(events.TakenOver(7, "orders", 2, bytes(8)))
+    disk.is_full = False
+    clock[0] = 999
+    journal.try_again()
+    assert disk.lines == []
+    clock[0] = 1000
+    journal.try_again()
+    journal.try_again()
+    assert [json.loads(line) for line in disk.lines] == [{"time_ms": 1000, "event": "missing", "events": 1}]
+    assert journal.why_refusing == ""
+    text = "the journal is written again: 1 events are missing in it; clients are admitted again"
+    assert reported[-1] == events.OperatorMessage("warning", text)
+    assert journal.missing_events == 1, "a counter counts on"
+
+
+def test_what_does_not_get_to_the_disk_is_lost_until_it_does_and_a_line_says_since_when() -> None:
+    disk, clock = Full(), [5]
+    disk.is_full = False
+    journal, reported, lost = required(disk, clock)
+    journal.synced()
+    assert (reported, disk.lines) == ([], [])
+    journal.not_synced("Input/output error")
+    clock[0] = 8
+    journal.not_synced("Input/output error")
+    why = "it does not get to the disk: Input/output error"
+    assert (journal.why_refusing, lost, len(reported)) == (why, [why, why], 1)
+    journal.synced()
+    assert [json.loads(line) for line in disk.lines] == [
+        {"time_ms": 8, "event": "not_synced", "since_ms": 5, "reason": why}
+    ]
+    text = "the journal gets to the disk again; clients are admitted again"
+    assert (journal.why_refusing, reported[-1]) == ("", events.OperatorMessage("warning", text))
 
 
 def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:

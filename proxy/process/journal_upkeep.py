@@ -1,0 +1,79 @@
+"""Keeps the journal: brings it to the disk in a thread, so that a slow one keeps no client waiting, tries again what
+could not be written, and tells what goes wrong with its files."""
+
+from __future__ import annotations
+
+from io import FileIO
+
+import trio
+
+from .. import limits
+from ..events import OperatorMessage, Report
+from ..settings.config import JournalSettings
+from ..telemetry.journal import Journal
+from ..telemetry.journal_file import JournalFile
+
+
+class JournalUpkeep:
+    """Of one process."""
+
+    def __init__(self, journal: Journal, file: JournalFile, report: Report) -> None:
+        """``journal`` writes to ``file``."""
+        self.journal, self.file = journal, file
+        self._report = report
+        self._thread = trio.CapacityLimiter(1)
+        self._told: set[str] = set()
+
+    def go_on(self, settings: JournalSettings | None, file: FileIO) -> None:
+        """Use these settings, and this file, from now on."""
+        if settings is not None:
+            self.file.settings = settings
+            self.journal.is_required = settings.required
+        self.file.go_on_in(file)
+
+    async def keep(self) -> None:
+        """Until cancelled; what has been written by then is brought to the disk, unless that takes too long."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._sync)
+                nursery.start_soon(self._look)
+        finally:
+            with trio.move_on_after(limits.ASK_SECONDS_MAX, shield=True):
+                await self._sync_once()
+
+    async def _sync(self) -> None:
+        while True:
+            await trio.sleep(max(self.file.settings.fsync_seconds, limits.JOURNAL_FSYNC_PAUSE_SECONDS))
+            await self._sync_once()
+
+    async def _sync_once(self) -> None:
+        """Bring to the disk what is not there. A thread that is given up on, at the end, goes on by itself."""
+        file = self.file
+        if not file.is_unsynced:
+            return
+        work = file.to_disk()
+        try:
+            await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._thread)
+        except OSError as error:
+            file.synced(error)
+            self.journal.not_synced(error.strerror or str(error))
+        else:
+            file.synced(None)
+            self.journal.synced()
+
+    async def _look(self) -> None:
+        while True:
+            await trio.sleep(limits.JOURNAL_AGAIN_SECONDS)
+            self.journal.try_again()
+            behind_seconds = self.file.unsynced_seconds() - self.file.settings.fsync_seconds
+            if behind_seconds > limits.JOURNAL_BEHIND_SECONDS:
+                self.journal.not_synced(f"it has taken the disk more than {limits.JOURNAL_BEHIND_SECONDS:.0f} s")
+            self._tell_once("a new file of the journal cannot begin, and this one grows on", self.file.why_not_rotated)
+            self._tell_once("old files of the journal cannot be deleted", self.file.why_not_deleted)
+
+    def _tell_once(self, what: str, reason: str) -> None:
+        if not reason:
+            self._told.discard(what)
+        elif what not in self._told:
+            self._told.add(what)
+            self._report(OperatorMessage("error", f"{what}: {reason}"))
