@@ -131,6 +131,8 @@ class Engine:
         self.recent_time = self.context.time
         self.tombstones = KnownTombstones(reactor.now)
         self.sessions: set[Hosted] = set()
+        self.refuses_all: Callable[[], tuple[str, str] | None] = lambda: None
+        """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
@@ -242,7 +244,7 @@ class Engine:
         """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
         listener reach each broker. ``principal``: the client's name, if it has shown it. ``admitted``: what
         the quotas keep of the connection."""
-        ending = ("draining", "the proxy is ending") if self.is_draining else None
+        ending = ("draining", "the proxy is ending") if self.is_draining else self.refuses_all()
         if refusal := ending or self._idle_eviction.refusal(self.caps.connections_max):
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None

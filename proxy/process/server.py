@@ -28,7 +28,7 @@ from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, all_take_over
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
-from ..events import ConnectionRefused, InternalError, OperatorMessage, Report
+from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
@@ -169,6 +169,7 @@ class Server:
             observers.counts = telemetry.metrics
         if self._journal is not None:
             self._journal.lost = self._journal_lost
+            self.engine.refuses_all = self._refuses_all
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
@@ -337,16 +338,13 @@ class Server:
         """Return the endpoint of a new client, None if it is refused. ``client``: see ``Engine.accept``."""
         broker_id, place_of, principal = client
         make = make_native if self._mode.is_native else make
-        if why := self._why_journal_refuses():
-            address = "a client" if admitted is None else admitted.address
-            self._report(ConnectionRefused(address, "journal", f"the journal is required and cannot be written: {why}"))
-            return None
         return self.engine.accept(broker_id, place_of, principal, make, admitted)
 
-    def _why_journal_refuses(self) -> str:
-        """Return why no client may be told anything, as there would be no line of it; "" if all is well. Where the
-        brokers give idempotence no batch has a line."""
-        return "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
+    def _refuses_all(self) -> tuple[str, str] | None:
+        """No client is admitted that could be told anything without a line in a required journal. Where the brokers
+        give idempotence no batch has a line."""
+        why = "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
+        return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 
     def _journal_lost(self, reason: str) -> None:
         """A line is missing of a journal that is required: the answer that it is about does not leave either."""

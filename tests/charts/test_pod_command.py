@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
-from idemproxy.proxy.telemetry.metric_names import JOURNAL_UP, METRICS
+from idemproxy.proxy.telemetry.metric_names import METRICS, OF_JOURNAL
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.proxy_process import wait_until
 from testkit.real.raw_client import RawClient
@@ -88,7 +88,7 @@ def test_the_rendered_pods_command_serves_an_idempotent_producer_and_ends_on_sig
         # Alerts look for increases: what is counted has to be there from the start, with 0.
         shown = pod.get("/metrics")[1]
         missing = [one for one in METRICS if not one.labels and f"\n{one.prometheus_name}" not in shown]
-        assert missing == [JOURNAL_UP], "no journal is kept"
+        assert missing == [*OF_JOURNAL], "no journal is kept"
         assert produce(f"127.0.0.1:{port}") == [], pod.output.read_text()
         told = helm_test(manifests)
         assert told.returncode == 0, told.stdout + told.stderr

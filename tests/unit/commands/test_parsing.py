@@ -72,6 +72,14 @@ def test_the_options_of_audit_are_in_groups(capsys: pytest.CaptureFixture[str]) 
     assert headings == ["options:", "what is read:", "what is told:", "Spark:"]
 
 
+def test_the_options_of_journal_cat_are_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["journal", "cat", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["positional arguments:", "options:", "which lines:", "how they are shown:"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -105,6 +113,8 @@ def test_a_misspelt_word_is_one_line_with_what_was_meant(
         ("idemproxy run --log-f", {"--log-format"}),
         ("idemproxy run --log-level ", {"debug", "info", "warning", "error"}),
         ("idemproxy inspect topic orders --sort ", {"topic", "producer", "used"}),
+        ("idemproxy journal c", {"cat"}),
+        ("idemproxy journal cat j --event re", {"resolved"}),
         ("idemproxy run --upstream ", set()),
     ],
 )

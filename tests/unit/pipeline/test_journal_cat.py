@@ -1,5 +1,5 @@
-"""``idemproxy journal cat``: which lines, in which order, of which files, and how they are shown. On real files that the
-proxy's own journal has written."""
+"""``idemproxy journal cat``: which lines, in which order, of which files, and how they are shown. On real files that
+the proxy's own journal has written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class Proxy:
         came = self.ms / 1000 + 0.9968
         self._tell(
             events.BatchAnswered(
-                *("appended", *batch[:3], topic, partition, 0, offset), arrived_at=came, record_count=batch[3], crc=0xCAFE
+                *("appended", *batch[:3], topic, partition, 0, offset),
+                arrived_at=came,
+                record_count=batch[3],
+                crc=0xCAFE,
             )
         )
 
@@ -136,8 +139,8 @@ def test_every_event_has_a_sentence_and_an_unknown_one_is_shown_as_it_stands(
         "generation   Redis has begun the life 03",
         "incarnation  this process is 04 from now on",
         "said         warning: a\\x1b[31m word",
-        "not_synced   for 1.5 s: it does not get to the disk: Input/output error; a power cut since then may have taken "
-        "lines",
+        "not_synced   for 1.5 s: it does not get to the disk: Input/output error; a power cut since then may have "
+        "taken lines",
         "missing      1,234 events could not be written before this line",
         "later        some 1, thing x",
         "sent         of another shape",
@@ -232,8 +235,8 @@ def test_another_format_ends_in_a_sentence_and_one_without_a_first_line_is_the_f
     path.write_bytes(b'{"journal":3,"time_ms":5,"event":"journal","proxy":"9.0"}\n')
     assert cat(path) == 2
     assert capsys.readouterr().err == (
-        f"idemproxy: {path}: line 1: format 3, written by idemproxy 9.0; known are 1 and 2: read it with that version or "
-        "a later one\n"
+        f"idemproxy: {path}: line 1: format 3, written by idemproxy 9.0; known are 1 and 2: read it with that version "
+        "or a later one\n"
     )
     for text in (b"# a page\n", b"[1]\n", b"{}\n", b"\x80\n", b"[" * 100_000 + b"\n"):
         path.write_bytes(text)

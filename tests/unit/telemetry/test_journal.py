@@ -83,7 +83,7 @@ def test_the_first_line_of_a_file_names_format_version_and_process() -> None:
     assert json.loads(journal.header()) == start
     journal(events.IncarnationBegun(bytes(range(4))))
     assert json.loads(journal.header()) == {**start, "incarnation": "00010203"}
-    assert FORMAT == max(FORMATS), "who reads knows what is written"
+    assert max(FORMATS) == FORMAT, "who reads knows what is written"
 
 
 def test_the_command_line_knows_every_event() -> None:
