@@ -74,6 +74,8 @@ class Engine:
     _producer_ids: ProducerIds | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
+    refuses_all: Callable[[], tuple[str, str] | None] = staticmethod(lambda: None)
+    """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
     topic_defaults = TopicDefaults()
     """What new topics get whose creator leaves it to the broker."""
     conditional_topics = ConditionalTopics()
@@ -131,8 +133,6 @@ class Engine:
         self.recent_time = self.context.time
         self.tombstones = KnownTombstones(reactor.now)
         self.sessions: set[Hosted] = set()
-        self.refuses_all: Callable[[], tuple[str, str] | None] = lambda: None
-        """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
