@@ -50,14 +50,16 @@ CASES = (
 )
 
 
-def serve(case: Case, begin: Callable[[Any], None] | None = None) -> None:
+def serve(
+    case: Case, begin: Callable[[Any], None] | None = None, reporting: Callable[[Any], Any] | None = None
+) -> None:
     """Run one round for each line that comes in, and write the CPU seconds per request."""
     from hot_world import World
 
     from idemproxy.proxy.process.free_memory import tune
 
     tune()
-    world = World(case.connections, case.records, case.record_bytes, begin)
+    world = World(case.connections, case.records, case.record_bytes, begin, reporting)
     gc.collect()
     gc.freeze()
     print("READY", flush=True)

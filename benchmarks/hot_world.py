@@ -20,6 +20,7 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.engine.engine import Engine
+from idemproxy.proxy.events import Report
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.versions import KNOWN
 from idemproxy.reactor import Address, Buffer
@@ -230,9 +231,9 @@ class Client:
         self._received(self._prepared.popleft())
 
 
-def _engine(reactor: BenchReactor, telemetry: Telemetry) -> Engine:
+def _engine(reactor: BenchReactor, report: Report) -> Engine:
     """An engine of this commit, or of an older one that it is compared with."""
-    options: dict[str, Any] = {"cluster": "bench", "report": telemetry, "random_bytes": os.urandom}
+    options: dict[str, Any] = {"cluster": "bench", "report": report, "random_bytes": os.urandom}
     upstream: Any = [("h", 9092)]
     if "port_of" in _ENGINE_OPTIONS:
         options["port_of"] = lambda broker_id: 9093 + broker_id
@@ -249,13 +250,19 @@ class World:
     """An engine in a steady state with so many producers, each with one request in flight."""
 
     def __init__(
-        self, connections: int, records: int = 1, record_bytes: int = 100, begin: Callable[[World], None] | None = None
+        self,
+        connections: int,
+        records: int = 1,
+        record_bytes: int = 100,
+        begin: Callable[[World], None] | None = None,
+        reporting: Callable[[World], Report] | None = None,
     ) -> None:
-        """``begin`` is called once the engine is there: for what else a process would set up."""
+        """``begin`` is called once the engine is there: for what else a process would set up. ``reporting``: makes what
+        events are told to; None: its telemetry alone."""
         self._visited = 0
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()
-        self.engine = _engine(self.reactor, self.telemetry)
+        self.engine = _engine(self.reactor, self.telemetry if reporting is None else reporting(self))
         if hasattr(self.engine.context.observers, "counts"):  # as a process sets it up; older commits do not have it
             self.engine.context.observers.counts = self.telemetry.metrics
         if begin is not None:
