@@ -165,6 +165,20 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
     assert configuration["admin"] == {"bind": "[::]:9644"}
 
 
+def test_a_journal_is_a_path_or_has_its_settings(helm: Path) -> None:
+    path = "/var/log/idemproxy/journal.jsonl"
+    journal = {"path": path, "rotateBytes": 1 << 31, "keepFiles": 0, "fsyncSeconds": 0.5, "required": True}
+    assert configuration_of(render_minimal(helm, journal=journal))["journal"] == {
+        "path": path,
+        "rotate_bytes": 1 << 31,
+        "keep_files": 0,
+        "fsync_seconds": 0.5,
+        "required": True,
+    }
+    assert configuration_of(render_minimal(helm, journal={"path": path}))["journal"] == {"path": path}
+    assert "journal" not in configuration_of(render_minimal(helm, journal=""))
+
+
 def test_large_numbers_stay_numbers(helm: Path) -> None:
     configuration = configuration_of(render_minimal(helm, limits__requestBytesTotalMax=1073741824))
     assert configuration["limits"]["request_bytes_total_max"] == 1073741824

@@ -196,6 +196,18 @@
 {{- if not (kindIs "invalid" .linesPerMinuteMax) -}}{{- $_ := set $log "lines_per_minute_max" (int64 .linesPerMinuteMax) -}}{{- end -}}
 {{- end -}}
 {{- $_ := set $config "log" $log -}}
-{{- with $values.journal -}}{{- $_ := set $config "journal" . -}}{{- end -}}
+{{- with $values.journal -}}
+{{- if kindIs "string" . -}}
+{{- $_ := set $config "journal" . -}}
+{{- else -}}
+{{- $journal := dict "path" .path -}}
+{{- range $name := list "rotateBytes" "keepFiles" -}}
+{{- if hasKey $values.journal $name -}}{{- $_ := set $journal (snakecase $name) (int64 (index $values.journal $name)) -}}{{- end -}}
+{{- end -}}
+{{- if hasKey . "fsyncSeconds" -}}{{- $_ := set $journal "fsync_seconds" .fsyncSeconds -}}{{- end -}}
+{{- if hasKey . "required" -}}{{- $_ := set $journal "required" .required -}}{{- end -}}
+{{- $_ := set $config "journal" $journal -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml (mergeOverwrite $config (deepCopy $values.extraConfig)) -}}
 {{- end -}}
