@@ -462,7 +462,7 @@ LISTEN_TOLD_SECONDS_MAX: Final = 3600.0
 JOURNAL_AGAIN_SECONDS: Final = 1.0
 """How often a journal that cannot be written is tried again: on a full disk each try takes time."""
 JOURNAL_ROTATE_BYTES: Final = 128 * MIB
-"""Above this a file of the journal is renamed and the next one begins: some 400,000 batches, as much as tools open."""
+"""Above this a file of the journal is renamed and the next one begins: some 200,000 batches, as much as tools open."""
 JOURNAL_KEEP_FILES: Final = 16
 """Renamed files that are kept: with those above 2 GiB, so that a forgotten journal fills no disk."""
 JOURNAL_FSYNC_SECONDS: Final = 1.0

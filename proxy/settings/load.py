@@ -253,8 +253,9 @@ def _defaults_of_image() -> dict[str, Any]:
 def _journal_twice() -> Iterator[str]:
     """A variable with the path alone would hide the others of the section."""
     alone = f"{ENVIRONMENT_PREFIX}JOURNAL"
-    below = [name for name in sorted(os.environ) if name.upper().startswith(f"{alone}__")]
-    if os.environ.get(alone) and below:
+    given = [name for name in sorted(os.environ) if os.environ[name]]
+    below = [name for name in given if name.upper().startswith(f"{alone}__")]
+    if below and any(name.upper() == alone for name in given):
         yield f"{alone}: the path stands beside {below[0]}: give it as {alone}__PATH"
 
 

@@ -43,7 +43,8 @@ CONNECTIONS_REFUSED: Final = Metric(
     "counter",
     "{connection}",
     "Client connections that were closed at once, or to make room for another one. reason: too_many, "
-    "address (too many from one), unauthenticated, failed_logins, descriptors (none is left) or draining.",
+    "address (too many from one), unauthenticated, failed_logins, descriptors (none is left), draining or journal "
+    "(one that is required cannot be written).",
     ("reason",),
 )
 BATCHES_ANSWERED: Final = Metric(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy.settings.addresses import Advertised, Listener
-from idemproxy.proxy.settings.config import Caps, ConfigError, Settings, TopicDefaults
+from idemproxy.proxy.settings.config import Caps, ConfigError, JournalSettings, Settings, TopicDefaults
 from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
 from idemproxy.proxy.settings.model import Configuration, ListenerSection
 from idemproxy.proxy.settings.reload import changes
@@ -445,3 +445,70 @@ def test_brokers_that_give_idempotence_themselves_have_no_conditional_topics(tmp
     assert allowed.conditional_topics == ("wal-*", "ledger")
     (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{topics}"), {})
     assert "append such batches wherever a log ends" in problem
+
+
+# ---------------------------------------------------------------------- the journal
+@pytest.mark.parametrize(
+    ("written", "options", "found"),
+    [
+        ("journal: a/j", {}, JournalSettings(Path("a/j"))),
+        ("journal: {path: a, keep_files: 3}", {}, JournalSettings(Path("a"), keep_files=3)),
+        ("journal: {path: a, required: true}", {"journal": "b"}, JournalSettings(Path("b"), required=True)),
+        ("journal: a", {"journal": "b"}, JournalSettings(Path("b"))),
+        ("journal:", {}, None),
+        ("log: {}", {"journal": "b"}, JournalSettings(Path("b"))),
+    ],
+)
+def test_a_journal_is_a_path_or_a_section_and_a_path_above_leaves_the_rest_of_it(
+    tmp_path: Path, written: str, options: Mapping[str, str], found: JournalSettings | None
+) -> None:
+    path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\n{written}\n")
+    assert load(path, options).journal == found
+
+
+def test_variables_of_the_journal_stand_above_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file(tmp_path, "upstream: {bootstrap: [a:1]}\njournal: {path: a, required: true, fsync_seconds: 0.5}\n")
+    monkeypatch.setenv("IDEMPROXY_JOURNAL", "b")
+    assert load(path, {}).journal == JournalSettings(Path("b"), required=True, fsync_seconds=0.5)
+    monkeypatch.delenv("IDEMPROXY_JOURNAL")
+    monkeypatch.setenv("IDEMPROXY_JOURNAL__REQUIRED", "false")
+    monkeypatch.setenv("idemproxy_journal__rotate_bytes", "7")
+    assert load(path, {}).journal == JournalSettings(Path("a"), rotate_bytes=7, fsync_seconds=0.5)
+    monkeypatch.setenv("IDEMPROXY_JOURNAL", "b")
+    assert problems(path, {}) == [
+        "IDEMPROXY_JOURNAL: the path stands beside IDEMPROXY_JOURNAL__REQUIRED: give it as IDEMPROXY_JOURNAL__PATH",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("{keep_files: 3}", "journal.path: is missing"),
+        ("{path: a, keep_file: 3}", "journal.keep_file: unknown key; did you mean keep_files?"),
+        ("{path: a, rotate_bytes: -1}", "journal.rotate_bytes: expected at least 0, not -1"),
+        (
+            "[a]",
+            "journal: expected a section with names: path, rotate_bytes, keep_files, fsync_seconds, required",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_journal_is_told_with_the_line(tmp_path: Path, written: str, sentence: str) -> None:
+    path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\njournal: {written}\n")
+    assert problems(path, {}) == [f"{path}:2: {sentence}"]
+
+
+def test_brokers_that_give_idempotence_themselves_have_no_required_journal(tmp_path: Path) -> None:
+    path = file(tmp_path, "upstream: {bootstrap: [a:1], idempotence: native}\njournal: {path: j, required: true}\n")
+    assert problems(path, {}) == [
+        f"{path}:2: journal: required: where brokers give idempotence themselves, no batch has a line in the journal",
+    ]
+
+
+def test_all_of_a_journal_but_its_path_may_change_while_it_runs() -> None:
+    old = replace(load(None, UPSTREAM), journal=JournalSettings(Path("a")))
+    new = replace(old, journal=JournalSettings(Path("a"), 1, 2, 3.0, True))
+    names = ("rotate_bytes", "keep_files", "fsync_seconds", "required")
+    assert changes(old, new).taken == tuple(f"journal.{name}" for name in names)
+    assert changes(old, new).refused == ()
+    assert changes(old, replace(old, journal=JournalSettings(Path("b")))).refused == ("journal.path",)
+    assert changes(old, replace(old, journal=None)).refused == ("journal",)
