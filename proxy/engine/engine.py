@@ -71,6 +71,8 @@ class Engine:
     """What was found that ends the process; empty when nothing was."""
     _sessions_accepted: int = 0
     _idle_look_at: float = 0.0
+    _is_dropping: bool = False
+    """All connections are cut off, and about to be ended."""
     _producer_ids: ProducerIds | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
@@ -275,16 +277,18 @@ class Engine:
     def drop_clients(self, reason: str) -> None:
         """Disconnect all clients: no byte leaves for them from here on, also of answers that are ready. May be called
         in the middle of anything; the sessions end a moment later."""
+        if self._is_dropping or not self.sessions:
+            return
+        self._is_dropping = True
         for session in self.sessions:
-            if isinstance(session, Session):
-                session.cut_off()
+            session.cut_off()
 
         def end_them() -> None:
+            self._is_dropping = False
             for session in list(self.sessions):
                 session.abort(reason)
 
-        if self.sessions:
-            self.reactor.later(0, end_them)
+        self.reactor.later(0, end_them)
 
     def reset_busy(self, reason: str) -> None:
         """Reset every connection over which an append is out: what of it has not left never does (rule R4)."""

@@ -432,6 +432,11 @@ class NativeSession:
         self._backpressure.part()
         self._end()
 
+    def cut_off(self) -> None:
+        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
+        if self._wire is not None:
+            self._wire.reset()
+
     def abort(self, reason: str) -> None:
         """Close the connection."""
         if self._wire is not None:

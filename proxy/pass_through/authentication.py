@@ -133,6 +133,11 @@ class Authentication:
     def look_whether_idle(self) -> None:
         """It has not long to live anyway."""
 
+    def cut_off(self) -> None:
+        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
+        if self._wire is not None:
+            self._wire.reset()
+
     def abort(self, reason: str) -> None:
         """Close the connection."""
         if self._wire is not None:

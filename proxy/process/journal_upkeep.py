@@ -42,9 +42,13 @@ class JournalUpkeep:
                 await self._sync_once()
 
     async def _sync(self) -> None:
+        began = trio.current_time()
         while True:
-            await trio.sleep(max(self.file.settings.fsync_seconds, limits.JOURNAL_FSYNC_PAUSE_SECONDS))
-            await self._sync_once()
+            seconds = max(self.file.settings.fsync_seconds, limits.JOURNAL_FSYNC_PAUSE_SECONDS)
+            await trio.sleep(min(seconds, limits.JOURNAL_AGAIN_SECONDS))  # the setting may change meanwhile
+            if trio.current_time() - began >= seconds:
+                began = trio.current_time()
+                await self._sync_once()
 
     async def _sync_once(self) -> None:
         """Bring to the disk what is not there. A thread that is given up on, at the end, goes on by itself."""

@@ -308,7 +308,7 @@ class Session:
             self._pipe.close()
 
     def cut_off(self) -> None:
-        """Drop the connection, and nothing else yet: no answer leaves from here on. ``abort`` is to follow."""
+        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
         if self._wire is not None:
             self._wire.reset()
 

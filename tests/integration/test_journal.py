@@ -197,6 +197,30 @@ def test_while_a_required_journal_cannot_be_written_nobody_is_told_anything_and_
     assert "Traceback" not in proxy.log
 
 
+def test_a_start_on_a_full_disk_serves_nobody_until_the_journal_is_elsewhere(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    topic, journal = fresh_topic(legacy_broker, 1), tmp_path / "journal.jsonl"
+    journal.symlink_to("/dev/full")
+    settings = settings_of(legacy_broker, path=os.fspath(journal), required=True)
+    with ConfiguredProxy(tmp_path, settings, listener={}) as proxy:
+        with RawClient(proxy.address) as client:
+            assert client.is_closed()
+        status, why = admin(proxy, "/readyz")
+        assert (status, "the journal is required and cannot be written: No space left on device" in why) == (503, True)
+        journal.unlink()
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_for_log("the journal is written again: .* clients are admitted again")
+        with RawClient(proxy.address) as client:
+            records = batch([b"x"], producer_id=client.new_producer_id(), sequence=0)
+            assert client.produce_one(topic, 0, records).error_code == 0
+        assert proxy.stop() == 0
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [line["event"] for line in lines[:2]] == ["journal", "missing"]
+    assert lines[0]["incarnation"]
+    assert [line["base_offset"] for line in lines if line["event"] == "answered"] == [0]
+
+
 def test_a_journal_is_required_no_longer_after_a_hangup(
     legacy_broker: LegacyCluster, required: tuple[ConfiguredProxy, Path]
 ) -> None:
