@@ -78,9 +78,10 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """As whom brokers are spoken to. Can be pickled: a task takes it along."""
+    """As whom brokers are spoken to. Can be pickled: a task takes it along. ``client_id``: who reads, as brokers
+    count and log it."""
 
-    client_id: str = "idemproxy-audit"
+    client_id: str
     tls: Tls | None = None
     sasl: Sasl | None = None
 
@@ -225,7 +226,7 @@ class Ends:
 class Cluster:
     """The cluster behind some addresses. A context manager: leaving closes its connections."""
 
-    def __init__(self, bootstrap: Sequence[Address], access: Access = Access()) -> None:
+    def __init__(self, bootstrap: Sequence[Address], access: Access) -> None:
         """Raises BrokerProblem if files of TLS cannot be used."""
         self._bootstrap = tuple(bootstrap)
         self._client_id = access.client_id

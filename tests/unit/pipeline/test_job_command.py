@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from idemproxy.pipeline.jobs.command import format_options
+from idemproxy.pipeline.jobs.run import Job, read_options, write_options
 from idemproxy.pipeline.sink.options import known_options as known_to_the_sink
 from idemproxy.proxy.main import main
 
@@ -50,3 +53,10 @@ def test_options_go_to_the_reader_or_without_their_prefix_to_the_writer() -> Non
     assert read == {"startingOffsets": "latest"}
     assert written == {"producerName": "me", "kafka.compression.type": "lz4"}
     assert written.keys() <= set(known_to_the_sink())
+
+
+def test_brokers_know_a_job_by_its_name_unless_it_is_given_another() -> None:
+    job = Job("repartition", "from:1", "to:1", ["in"], "out", "folder", "headers", "", False, {}, {})
+    assert {options(job)["kafka.client.id"] for options in (read_options, write_options)} == {"idemproxy-repartition"}
+    named = replace(job, read_options={"kafka.client.id": "reads"}, write_options={"kafka.client.id": "writes"})
+    assert (read_options(named)["kafka.client.id"], write_options(named)["kafka.client.id"]) == ("reads", "writes")
