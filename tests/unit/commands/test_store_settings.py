@@ -27,7 +27,9 @@ def test_two_servers_are_refused(command: tuple[str, ...], capsys: pytest.Captur
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_directory_comes_before_the_server_of_the_file(command: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "idemproxy.yaml"
-    file.write_text("upstream: {bootstrap: ['file.example:9092']}\ncluster_name: orders\nredis: {url: 'redis://file.example'}\n")
+    file.write_text(
+        "upstream: {bootstrap: ['file.example:9092']}\ncluster_name: orders\nredis: {url: 'redis://file.example'}\n"
+    )
     of_file = settings(*command, "--config", str(file))
     assert (of_file.cluster, redis_of(of_file)) == ("orders", RedisAddress(("file.example", 6379)))
     given = settings(*command, "--config", str(file), "--redis", "redis://given.example", "--cluster-name", "other")
