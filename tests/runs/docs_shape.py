@@ -19,7 +19,7 @@ LINE_CHARACTERS_MAX: Final = 160
 WIDTH: Final = 120
 """Of a paragraph that is wrapped anew."""
 CELL_WORDS_MAX: Final = 40
-FOLDERS: Final = (".", "docs", "benchmarks", "charts/idemproxy", "tests/model")
+FOLDERS: Final = (".", "docs", "benchmarks", "charts/idemproxy", "examples", "tests/model")
 GENERATED: Final = (
     "docs/COMPATIBILITY.md",
     "docs/DIFFERENCES_SEEN.md",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
 from ..parsing import Parser, explained
+from ..shared_arguments import add_store
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
@@ -125,36 +124,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
     absent = argparse.SUPPRESS
-    group = parser.add_argument_group("which Redis")
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        default=absent,
-        help=explained(
-            "The proxy's own configuration; its environment variables count too",
-            "--config /etc/idemproxy/idemproxy.yaml",
-            f"${CONFIG_VARIABLE}",
-        ),
-    )
-    group.add_argument(
-        "--redis",
-        metavar="URL",
-        default=absent,
-        help=explained("The server, redis:// or unix://", "--redis redis://redis.example:6379/0"),
-    )
-    group.add_argument(
-        "--data-directory",
-        metavar="DIR",
-        default=absent,
-        help=explained("That of a proxy with a private Redis", "--data-directory /var/lib/idemproxy", "data"),
-    )
-    group.add_argument(
-        "--cluster-name",
-        metavar="NAME",
-        default=absent,
-        help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
-    )
+    add_store(parser.add_argument_group("which Redis"), absent)
     parser.add_argument(
         "--json",
         action="store_true",

@@ -7,25 +7,20 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
 from ....state.tombstones import OffsetRange
 from ...net.tls import TlsError, client_context
-from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
-from ...settings.load import load
+from ...settings.config import ConfigError, Settings
 from ...settings.suggestions import meant
-from ..private_redis import OTHERS, private_redis
+from ..store_settings import OTHERS, private_redis, store_settings
 from . import views
 from .forget import forget_name, forget_producer
 from .order import page_of
 from .tombstones import add_tombstone, listed_tombstones, remove_tombstone
 
-_NO_UPSTREAM = "localhost:9092"
-"""No broker is asked: their addresses are the one setting that is required and not needed here."""
 _NAMES_SHOWN_MAX = 10
 
 
@@ -36,7 +31,7 @@ class NothingStored(Exception):
 def run_inspection(options: argparse.Namespace) -> int:
     """Return 0; 1 where there was nothing to show or not all was forgotten; 2 with a sentence on the error output."""
     try:
-        settings = _settings(options)
+        settings = store_settings(options)
         with _open(settings) as inspection:
             server = inspection.server()
             if options.command == "forget":
@@ -139,16 +134,6 @@ def _of_producer(inspection: RedisInspection, options: argparse.Namespace) -> It
     if options.partition is not None and options.topic is None:
         raise ConfigError("--partition needs --topic: a partition of which topic?")
     return inspection.entries(producer_id=options.producer_id, topic=options.topic, partition=options.partition)
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here."""
-    given = {name: getattr(options, name, None) for name in ("redis", "data_directory", "cluster_name")}
-    if given["redis"] is not None and given["data_directory"] is not None:
-        raise ConfigError("--redis and --data-directory name two servers: one of them")
-    file = getattr(options, "config", None) or os.environ.get(CONFIG_VARIABLE)
-    settings = load(Path(file) if file else None, {**given, "upstream": _NO_UPSTREAM})
-    return settings if given["data_directory"] is None else replace(settings, redis=None)
 
 
 def _open(settings: Settings) -> RedisInspection:

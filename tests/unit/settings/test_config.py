@@ -16,9 +16,8 @@ import pytest
 from idemproxy.proxy.settings.addresses import Advertised, Listener
 from idemproxy.proxy.settings.config import Caps, ConfigError, Settings, TopicDefaults
 from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
-from idemproxy.proxy.settings.model import Configuration, ListenerSection
+from idemproxy.proxy.settings.model import Configuration
 from idemproxy.proxy.settings.reload import changes
-from idemproxy.proxy.settings.suggestions import RENAMED
 from idemproxy.state.redis_facts import RedisAddress
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -258,36 +257,6 @@ def test_what_kubernetes_puts_into_the_environment_is_no_mistake(monkeypatch: py
     ):
         monkeypatch.setenv(name, "tcp://10.0.0.1:9092")
     assert load(None, UPSTREAM).listeners[0].port == 9092
-
-
-def test_a_key_by_its_old_name_is_told_the_new_one_and_never_another_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = file(
-        tmp_path,
-        "cluster: orders\nretry_horizon_seconds: 900\nlisteners:\n  - advertise: p:1\n"
-        "producers: {retry_horizon_seconds: 900}\nlimits:\n  unsent_bytes_max: 1\n  bytes_in_flight_max: 1\n",
-    )
-    assert problems(path, UPSTREAM) == [
-        f"{path}:1: cluster: unknown key; it is cluster_name now",
-        f"{path}:2: retry_horizon_seconds: unknown key; it is producers.client_retry_seconds_max now",
-        f"{path}:4: listeners[0].advertise: unknown key; it is advertised now",
-        f"{path}:5: producers.retry_horizon_seconds: unknown key; it is client_retry_seconds_max now",
-        f"{path}:7: limits.unsent_bytes_max: unknown key; it is client_response_bytes_max now",
-        f"{path}:8: limits.bytes_in_flight_max: unknown key; it is request_bytes_total_max now",
-    ]
-    monkeypatch.setenv("IDEMPROXY_LIMITS__UNSENT_BYTES_MAX", "1")
-    assert problems(None, UPSTREAM) == [
-        "IDEMPROXY_LIMITS__UNSENT_BYTES_MAX: unknown variable; it is IDEMPROXY_LIMITS__CLIENT_RESPONSE_BYTES_MAX now"
-    ]
-
-
-@pytest.mark.parametrize("new", RENAMED.values())
-def test_the_new_name_of_a_key_is_one(new: str) -> None:
-    model: Any = Configuration
-    for part in new.split("."):
-        field = model.model_fields[part.removesuffix("[]")]
-        model = ListenerSection if part.endswith("[]") else field.annotation
 
 
 # ---------------------------------------------------------------------- secrets
