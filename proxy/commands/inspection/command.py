@@ -20,7 +20,7 @@ from . import views
 from .forget import forget_name, forget_producer
 from .found_copies import found_by_audit, found_by_proxy
 from .order import page_of
-from .tombstone_topic import read_topic, restore_tombstones
+from .tombstone_topic import contents_of, restore_tombstones
 from .tombstones import add_found, add_tombstone, listed_tombstones, remove_tombstone
 
 _NAMES_SHOWN_MAX = 10
@@ -117,7 +117,7 @@ def _tombstone(inspection: RedisInspection, settings: Settings, options: argpars
         topic = options.from_topic or settings.tombstones_topic
         if topic is None:
             raise ConfigError("which topic? It is named by tombstones.topic in the configuration, or by --from-topic")
-        contents = read_topic(settings, topic)
+        contents = contents_of(settings, topic)
         return restore_tombstones(inspection, contents, dry_run=options.dry_run, out=sys.stdout)
     if options.what == "remove":
         return remove_tombstone(inspection, _range_of(options), out=sys.stdout)

@@ -3,7 +3,6 @@ word that is in Redis stays. The topic is read from the brokers with the proxy's
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TextIO
@@ -53,7 +52,7 @@ class TopicContents:
             self.tombstones[place] = tombstone
 
 
-def read_topic(settings: Settings, topic: str) -> TopicContents:
+def contents_of(settings: Settings, topic: str) -> TopicContents:
     """Read it to its end. Raises ConfigError."""
     from ....client import ClientError
 
@@ -81,12 +80,10 @@ def _records(client: Client, topic: str) -> Iterator[StoredRecord]:
 def _client(settings: Settings) -> Client:
     from ....client import Client, Sasl
 
-    tls: ssl.SSLContext | None = None
-    if settings.upstream_tls is not None:
-        try:
-            tls = client_context(settings.upstream_tls)
-        except TlsError as error:
-            raise ConfigError(f"upstream.tls: {error}") from None
+    try:
+        tls = None if settings.upstream_tls is None else client_context(settings.upstream_tls)
+    except TlsError as error:
+        raise ConfigError(f"upstream.tls: {error}") from None
     sasl, said = None, settings.upstream_sasl
     if said is not None:
         if said.token_file is not None:

@@ -34,7 +34,7 @@ def audited(*found: tuple[Finding, int, int, int, int], counted: int | None = No
 
 def ranges(data: dict[str, Any]) -> list[tuple[int, int, int, int, int]]:
     names = ("partition", "first", "last", "first_copy", "producer_id")
-    return [tuple(one[name] for name in names) for one in data["second_copies"]]  # type: ignore[misc]
+    return [tuple(one[name] for name in names) for one in data["second_copies"]]
 
 
 def test_neighbours_are_one_range_and_only_certain_ones_are_in_it(tmp_path: Path) -> None:
