@@ -373,6 +373,8 @@ later, as then its writer may be gone."""
 TOMBSTONE_TOPIC_PATIENCE_LOOKS: Final = 5
 """For so many looks, ten seconds, a topic may be away, or know more than Redis, before that is told: brokers restart,
 and another proxy may be about to write it into Redis."""
+TOMBSTONE_TOPIC_SKIPS_MAX: Final = 32
+"""For so many looks, a minute, nothing is appended after several failures: each of them may have left a record."""
 TOMBSTONE_TOPIC_REREAD_LOOKS: Final = 300
 """Every ten minutes it is read from its start: a topic that is made anew, or loses records, is noticed by then."""
 TOMBSTONE_TOPIC_RANGES_MAX: Final = 50_000

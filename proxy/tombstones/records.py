@@ -62,6 +62,17 @@ def value_of(place: OffsetRange, tombstone: Tombstone, by: str) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode()
 
 
+def record_of(place: OffsetRange, tombstone: Tombstone, by: str) -> tuple[bytes, bytes] | None:
+    """Return key and value; None if no reader could read them, as of a name that is no text. Such a one would be
+    missing in the topic for ever, and be written for ever."""
+    try:
+        key, value = key_of(place), value_of(place, tombstone, by)
+        read_record(key, value)
+    except (UnicodeEncodeError, UnreadableTombstone):
+        return None
+    return key, value
+
+
 def read_record(key: Buffer, value: Buffer | None) -> tuple[OffsetRange, Tombstone | None]:
     """Return the range and what is said of it; None: nothing any more. Raises UnreadableTombstone."""
     try:

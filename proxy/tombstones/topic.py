@@ -22,7 +22,7 @@ from ..flow.effects import Append, Ask, Leader, Unanswered, Wait
 from ..flow.outcome import Appended, Outcome, Refused
 from ..partition_log.log_chunk import LogChunk, ReadLog
 from .known import KnownTombstones
-from .records import RECORDED, UnreadableTombstone, Word, key_of, read_record, value_of, word_of
+from .records import RECORDED, UnreadableTombstone, Word, read_record, record_of, word_of
 
 PARTITION = 0
 """All records are in this one: what is said of a range later has to lie behind what was said earlier."""
@@ -61,6 +61,8 @@ class TombstoneTopic:
         self._looks_without = 0
         self._looks_unlike = 0
         self._is_compacted: bool | None = None
+        self._failures = self._looks_to_skip = 0
+        """Appends that have failed in a row, and for how many looks nothing is appended."""
         self._told = ""
 
     def stored(self, own: Iterable[OffsetRange]) -> None:
@@ -89,7 +91,9 @@ class TombstoneTopic:
         known = self._known.tombstones
         self._compare(known)
         due = self._due(known)
-        if due and await self._takes_keys_only(leader):
+        if due and self._looks_to_skip:  # what is in doubt may be there twice: not a third time at once
+            self._looks_to_skip -= 1
+        elif due and await self._takes_keys_only(leader):
             await self._write(leader, known, due)
 
     # ------------------------------------------------------------------ reading
@@ -202,12 +206,13 @@ class TombstoneTopic:
             if not isinstance(outcome, Appended) or outcome.error_code:
                 await self._failed(outcome)
                 return
-        self._told = ""
+        self._told, self._failures = "", 0
 
     def _records(self, known: Tombstones, due: list[OffsetRange]) -> Iterator[tuple[bytes, bytes, int]]:
         by, now_ms = self._by(), self._wall_clock_ms()
         for place in due:
-            yield key_of(place), value_of(place, known[place], by), now_ms
+            if (record := record_of(place, known[place], by)) is not None:
+                yield *record, now_ms
 
     async def _append(self, leader: int, records: list[tuple[bytes | None, bytes, int]]) -> Outcome:
         return await Append(
@@ -217,7 +222,9 @@ class TombstoneTopic:
         )
 
     async def _failed(self, outcome: Outcome) -> None:
-        """It is tried again at the next look."""
+        """It is tried again some looks later, after each failure more of them."""
+        self._failures += 1
+        self._looks_to_skip = min(2**self._failures, limits.TOMBSTONE_TOPIC_SKIPS_MAX)
         if isinstance(outcome, Refused):
             self._warn(f"the broker refuses its records with code {named(outcome.error_code)}")
         await Leader(self._topic, PARTITION, refresh=True)
