@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..parsing import Parser, explained
 from ..shared_arguments import add_store
@@ -72,13 +73,54 @@ def _add_tombstone(tombstone: Parser) -> None:
         "--reason", metavar="TEXT", default="", help=explained("For those who read the list", "--reason 'ticket 4711'")
     )
     add.add_argument("--yes", action="store_true", help=explained("Do not ask"))
+    source = add.add_mutually_exclusive_group()
+    source.add_argument(
+        "--from-audit",
+        metavar="DIR",
+        type=Path,
+        help=explained(
+            "Instead of offsets: all certain duplicates that this audit has found, or those of TOPIC and PARTITION",
+            "--from-audit audit-orders",
+        ),
+    )
+    source.add_argument(
+        "--from-journal",
+        metavar="FILE",
+        type=Path,
+        help=explained(
+            "Instead of offsets: the second copies that a proxy has found itself, out of its journal",
+            "--from-journal journal.jsonl",
+        ),
+    )
     remove = what.add_parser("remove", help="show these offsets again")
     for one in (add, remove):
-        one.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
-        one.add_argument("partition", type=_partition, metavar="PARTITION", help=explained("Its number", "3"))
-        one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"))
-        one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"))
+        number: dict[str, Any] = {"nargs": "?"} if one is add else {}
+        one.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"), **number)
+        one.add_argument("partition", type=_partition, metavar="PARTITION", help=explained("Its number", "3"), **number)
+        one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"), **number)
+        one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"), **number)
         _add_common(one)
+    _add_restore(what.add_parser("restore", help="write into Redis what the compacted topic has and Redis lacks"))
+
+
+def _add_restore(restore: Parser) -> None:
+    restore.add_argument(
+        "--upstream",
+        metavar="HOST:PORT",
+        default=None,
+        help=explained(
+            "Brokers, or a proxy, to read the topic from, with commas",
+            "--upstream kafka.example:9092",
+            "as the configuration says",
+        ),
+    )
+    restore.add_argument(
+        "--from-topic",
+        metavar="TOPIC",
+        help=explained("The topic to read", "--from-topic idemproxy-tombstones", "tombstones.topic"),
+    )
+    restore.add_argument("--dry-run", action="store_true", help=explained("Only tell what would be written"))
+    _add_common(restore)
 
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:

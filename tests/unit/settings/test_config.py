@@ -360,6 +360,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         owns_producers=True,
         topics=TopicDefaults(12, 3),
         conditional_topics=("wal-*",),
+        tombstones_topic="second-copies",
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
@@ -380,10 +381,11 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "producers.merge",
         "producers.ownership",
         "topics.conditional",
+        "tombstones.topic",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
-    assert len(found.refused) == 7, "each once"
+    assert len(found.refused) == 8, "each once"
     assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
 
@@ -414,3 +416,12 @@ def test_brokers_that_give_idempotence_themselves_have_no_conditional_topics(tmp
     assert allowed.conditional_topics == ("wal-*", "ledger")
     (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{topics}"), {})
     assert "append such batches wherever a log ends" in problem
+
+
+def test_the_topic_of_tombstones_has_a_name_that_brokers_take_and_proxies_that_keep_them(tmp_path: Path) -> None:
+    assert load(None, UPSTREAM).tombstones_topic is None
+    text = "tombstones: {topic: second-copies}\n"
+    assert load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{text}"), {}).tombstones_topic == "second-copies"
+    (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{text}"), {})
+    assert "there are no tombstones" in problem
+    assert problems(file(tmp_path, "upstream: {bootstrap: [h:1]}\ntombstones: {topic: a/b}\n"), {})
