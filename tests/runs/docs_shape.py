@@ -1,8 +1,8 @@
 """The shape of the pages of documentation, as files: no line over 160 characters, no table cell over 40 words.
 
 ``python tests/runs/docs_shape.py`` wraps paragraphs that are longer, page by page, and says what it cannot mend;
-without ``--check`` it writes. A table row is one line in Markdown, however long it is: a cell that is too long is for a person
-to rewrite, so that it is a whole statement and what is more stands below its table. Needs nothing but Python.
+without ``--check`` it writes. A table row is one line in Markdown, however long it is: a cell that is too long is for a
+person to rewrite, so that it is a whole statement and what is more stands below its table. Needs nothing but Python.
 """
 
 from __future__ import annotations
