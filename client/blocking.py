@@ -69,6 +69,10 @@ class Client:
         producer; it gets the producer id of that name with a higher epoch, and all that had it before are fenced."""
         return self._run(flows.init_producer_id(self._servers, self._settings.seconds_max, name))
 
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics. Asking for one by its name may create it, on brokers before 0.11."""
+        return self._run(flows.find_topics(self._servers, self._settings.seconds_max))
+
     def partitions(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""
         return self._run(flows.find_partitions(self._servers, topic, self._settings.seconds_max))

@@ -18,6 +18,8 @@ from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
 
 FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 1, 2, 22, 61
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+_ALL_TOPICS_VERSIONS: Final = (1, 4)
+"""Those in which no list of topics means all of them."""
 _FETCH_VERSIONS: Final = (0, 4)
 """Without sessions, which version 7 brings; 4 is the first one with record batches."""
 _LIST_OFFSETS_VERSIONS: Final = (0, 1)
@@ -139,6 +141,21 @@ async def fetch_cluster(servers: Servers, topics: Iterable[str]) -> Cluster:
     found = cluster_of(await _ask_any(servers, METADATA, METADATA_VERSIONS, "Metadata", metadata_fields(topics)))
     servers.learned(found)
     return found
+
+
+async def find_topics(servers: Servers, seconds_max: float) -> tuple[str, ...]:
+    """Return the names of all topics. None is named, so that none is created. Raises what ``Ask`` raises."""
+    fields = {"topics": None, "allow_auto_topic_creation": False}
+    tries = _Tries(await Now(), seconds_max)
+    while True:
+        try:
+            answer = await _ask_any(servers, METADATA, _ALL_TOPICS_VERSIONS, "Metadata", fields)
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as error:
+            await tries.again_after(error)
+        else:
+            return tuple(sorted(cluster_of(answer).partitions))
 
 
 async def find_partitions(servers: Servers, topic: str, seconds_max: float) -> tuple[int, ...]:

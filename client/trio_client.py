@@ -61,6 +61,10 @@ class TrioClient:
         producer; it gets the producer id of that name with a higher epoch, and all that had it before are fenced."""
         return await self._run(flows.init_producer_id(self._servers, self._settings.seconds_max, name))
 
+    async def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics. See ``Client.topics``."""
+        return await self._run(flows.find_topics(self._servers, self._settings.seconds_max))
+
     async def partitions(self, topic: str) -> tuple[int, ...]:
         """Return the partitions of a topic."""
         return await self._run(flows.find_partitions(self._servers, topic, self._settings.seconds_max))

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,14 @@ class ChildProcess:
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
+
+    def pause(self, seconds_max: float = 10.0) -> None:
+        """SIGSTOP; return when all of its threads stand still: on a busy machine those that are running go on for a
+        while. Looks at /proc, and where there is none it does not wait."""
+        self.signal(signal.SIGSTOP)
+        end = time.monotonic() + seconds_max
+        while not all(map(_stands_still, Path(f"/proc/{self.pid}/task").glob("*/stat"))) and time.monotonic() < end:
+            time.sleep(0.005)
 
     def wait(self, timeout_seconds: float) -> int:
         """Return the exit code; raises subprocess.TimeoutExpired."""
@@ -160,3 +169,11 @@ class ChildProcesses:
             assert self._guard.stdin is not None
             self._guard.stdin.write(f"{verb} {pid}\n".encode())
             self._guard.stdin.flush()
+
+
+def _stands_still(thread: Path) -> bool:
+    """Is a thread stopped, by its line in /proc? One that has ended is."""
+    try:
+        return thread.read_text().rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True

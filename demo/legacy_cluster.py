@@ -167,7 +167,7 @@ class LegacyCluster:
 
     def pause_broker(self, broker: int) -> None:
         """SIGSTOP: its sockets stay open and nothing is answered."""
-        self._running[broker].signal(signal.SIGSTOP)
+        self._running[broker].pause()
         self._paused.add(broker)
 
     def resume_broker(self, broker: int) -> None:

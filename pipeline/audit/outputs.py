@@ -92,7 +92,7 @@ def _of_place(audited: Audited, number: int) -> Summary:
 
 
 def write_summary(summary: Mapping[str, Any], path: Path) -> None:
-    """Write the file."""
+    """Write it as JSON for machines and people."""
     path.write_text(json.dumps(summary, indent=2) + "\n")
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..reading.broker import Address, Cluster
+from ..reading.broker import Access, Address, Cluster
 from ..reading.places import NothingToRead, Place, Range, chosen, ranges_of
 from ..reading.segments import find_segments
 
+ACCESS: Final = Access("idemproxy-audit")
 RANGE_OFFSETS: Final = 200_000
 """Of a task: some seconds of work, so that progress shows and a task that fails costs little."""
 RANGES_MAX: Final = 20_000
@@ -31,7 +32,7 @@ class Plan:
 
 def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
     """Return the plan for topics of a cluster. Raises NothingToRead, BrokerProblem."""
-    with Cluster(bootstrap) as cluster:
+    with Cluster(bootstrap, ACCESS) as cluster:
         there = cluster.partitions()
         places = [
             Place(topic, partition, *cluster.offsets(topic, partition))

@@ -17,7 +17,7 @@ from ..reading.fetching import PartitionFetch
 from ..reading.places import Range
 from ..reading.segments import pieces
 from .fingerprints import RangeTaker
-from .plan import Plan
+from .plan import ACCESS, Plan
 
 PAIRS_AT_A_TIME: Final = 2_000
 """Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""
@@ -38,7 +38,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
         yield taker.finished(bytes_read)
         return
     place = plan.places[wanted.place]
-    with Cluster(plan.bootstrap) as cluster:
+    with Cluster(plan.bootstrap, ACCESS) as cluster:
         fetch = PartitionFetch(cluster, place.topic, place.partition, FETCH_BYTES)
         while not taker.is_over:
             before = taker.position
@@ -74,7 +74,7 @@ def contents_at(plan: Plan, place: int, offsets: Array) -> dict[int, bytes]:
     """Return the contents of the records at these offsets, which increase, as far as they are there."""
     found: dict[int, bytes] = {}
     if plan.bootstrap:
-        with Cluster(plan.bootstrap) as cluster:
+        with Cluster(plan.bootstrap, ACCESS) as cluster:
             _fetch_at(cluster, plan, place, offsets, found)
         return found
     files = sorted((one for one in plan.ranges if one.place == place), key=lambda one: one.start)

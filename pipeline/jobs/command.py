@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 from ..options import WrongOption, named_values
@@ -13,6 +14,23 @@ from ..options import WrongOption, named_values
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 130
 _MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark")
 _TO: Final = "to."
+_TOPIC: Final = "--topic names what is read"
+_SAID: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "--from names the brokers to read from",
+    "subscribe": _TOPIC,
+    "subscribepattern": _TOPIC,
+    "assign": _TOPIC,
+    "includeheaders": "a job always reads the headers",
+    "to.kafka.bootstrap.servers": "--to names the proxies to write to",
+    "to.topic": "--out names the topic to write to",
+    "to.checkpointlocation": "--checkpoint names the folder",
+}
+"""What a job says to the formats itself: the option in lower case, as formats take it, and what says it to the job."""
+_SAID_OF_A_CLEAN_UP: Final[Mapping[str, str]] = {
+    "rows": "--coordinates says what is read",
+    "to.producername": "--name names the run",
+    "to.staginglocation": "--checkpoint names the folder",
+}
 
 
 def run_job(options: argparse.Namespace) -> int:
@@ -27,7 +45,7 @@ def run_job(options: argparse.Namespace) -> int:
     from .run import Job, run
 
     try:
-        given = named_values("--option", options.option)
+        read, written = format_options(options.command, named_values("--option", options.option))
         if len(options.topic) > 1 and options.command != "merge":
             raise WrongOption(f"--topic: {options.command} reads one topic; merge reads several")
         job = Job(
@@ -40,8 +58,8 @@ def run_job(options: argparse.Namespace) -> int:
             carrier=options.coordinates,
             run_name=options.name,
             follows=options.follow,
-            read_options={name: value for name, value in given.items() if not name.startswith(_TO)},
-            write_options={name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
+            read_options=read,
+            write_options=written,
         )
         settings = {"spark.app.name": f"idemproxy {options.command}", **named_values("--conf", options.conf)}
         with session(options.master, settings) as spark:
@@ -57,6 +75,18 @@ def run_job(options: argparse.Namespace) -> int:
         return _complain(options, f"Spark ended it: {cause_of(str(problem))}")
     print(f"{', '.join(job.topics)} went to {job.out}; started again with the same checkpoint it goes on behind that")
     return EXIT_DONE
+
+
+def format_options(command: str, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what is for the reader, and what is for the writer. Raises WrongOption for what the job says itself."""
+    said = {**_SAID, **(_SAID_OF_A_CLEAN_UP if command == "clean" else {})}
+    for name, value in given.items():
+        if name.lower() in said:
+            raise WrongOption(f"--option {name}={value}: {said[name.lower()]}")
+    return (
+        {name: value for name, value in given.items() if not name.startswith(_TO)},
+        {name.removeprefix(_TO): value for name, value in given.items() if name.startswith(_TO)},
+    )
 
 
 def _complain(options: argparse.Namespace, sentence: str) -> int:

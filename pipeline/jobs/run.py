@@ -46,12 +46,11 @@ def run(spark: SparkSession, job: Job) -> None:
 
 def start(spark: SparkSession, job: Job) -> StreamingQuery:
     """Begin a job that is a stream."""
-    reader = spark.readStream.format(_FORMAT).options(**_read_options(job))
-    rows = reader.load()
+    rows = spark.readStream.format(_FORMAT).options(**read_options(job)).load()
     writer = (
         _patterned(job, rows)
         .writeStream.format(_FORMAT)
-        .options(**{**job.write_options, "kafka.bootstrap.servers": job.target, "topic": job.out})
+        .options(**write_options(job))
         .option("checkpointLocation", job.checkpoint)
     )
     return (writer if job.follows else writer.trigger(availableNow=True)).start()
@@ -70,25 +69,37 @@ def _clean(spark: SparkSession, job: Job) -> None:
     by_batches = job.carrier == patterns.BATCHES
 
     def read(**more: str) -> DataFrame:
-        return spark.read.format(_FORMAT).options(**{**_read_options(job), **more}).load()
+        return spark.read.format(_FORMAT).options(**{**read_options(job), **more}).load()
 
     batches = read(rows="batches", includeHeaders="false") if by_batches else None
     (
         patterns.cleaned(read(), job.carrier, batches)
         .write.format(_FORMAT)
         .mode("append")
-        .options(**{**job.write_options, "kafka.bootstrap.servers": job.target, "topic": job.out})
+        .options(**write_options(job))
         .option("producerName", job.run_name)
         .option("stagingLocation", job.checkpoint)
         .save()
     )
 
 
-def _read_options(job: Job) -> dict[str, str]:
+def read_options(job: Job) -> dict[str, str]:
+    """Return what the job says to the source. Brokers know it by its name, unless it is given another client id."""
     return {
         "startingOffsets": "earliest",
+        "kafka.client.id": f"idemproxy-{job.name}",
         **job.read_options,
         "kafka.bootstrap.servers": job.source,
         "subscribe": ",".join(job.topics),
         "includeHeaders": "true",
+    }
+
+
+def write_options(job: Job) -> dict[str, str]:
+    """Return what the job says to the sink, but for where its files are."""
+    return {
+        "kafka.client.id": f"idemproxy-{job.name}",
+        **job.write_options,
+        "kafka.bootstrap.servers": job.target,
+        "topic": job.out,
     }

@@ -48,9 +48,9 @@ _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
 """Versions that are spoken here. In these, records come as they are stored, if the highest common one is used."""
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
-_CONSUMER, _LOG_END_READER = -1, -3
-"""Replica ids: with the second one a leader tells the end of its log instead of the high watermark. Followers answer -2
-too, and larger ids are errors in the broker's log."""
+HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID = -1, -3
+"""As who asks where a log ends: as a consumer; or so that a leader tells the end of its log. They are the proxy's own
+(``proxy/bridge/asks.py``, which has the reasons)."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -78,9 +78,10 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """As whom brokers are spoken to. Can be pickled: a task takes it along."""
+    """As whom brokers are spoken to. Can be pickled: a task takes it along. ``client_id``: who reads, as brokers
+    count and log it."""
 
-    client_id: str = "idemproxy-audit"
+    client_id: str
     tls: Tls | None = None
     sasl: Sasl | None = None
 
@@ -225,7 +226,7 @@ class Ends:
 class Cluster:
     """The cluster behind some addresses. A context manager: leaving closes its connections."""
 
-    def __init__(self, bootstrap: Sequence[Address], access: Access = Access()) -> None:
+    def __init__(self, bootstrap: Sequence[Address], access: Access) -> None:
         """Raises BrokerProblem if files of TLS cannot be used."""
         self._bootstrap = tuple(bootstrap)
         self._client_id = access.client_id
@@ -302,8 +303,8 @@ class Cluster:
             if time.monotonic() - self._told_at.get(topic, -math.inf) > _LEADERS_SECONDS:
                 self._leaders.pop(place, None)  # of a topic with many partitions all are told at once
             leader = self._leader(place)
-            ended = self._offset_at(leader, place, _LOG_END_READER)
-            shown = self._offset_at(leader, place, _CONSUMER)
+            ended = self._offset_at(leader, place, LOG_END_REPLICA_ID)
+            shown = self._offset_at(leader, place, HIGH_WATERMARK_REPLICA_ID)
             if ended is None or shown is None:
                 self._leaders.pop(place, None)
                 raise _Moved(f"{topic}-{partition} is led by another broker")
@@ -315,14 +316,14 @@ class Cluster:
     def is_awake(self, broker: Address, place: TopicPartition) -> bool:
         """Does this broker answer a question about a partition, whether or not it leads that?"""
         try:
-            self._offset_at(broker, place, _CONSUMER)
+            self._offset_at(broker, place, HIGH_WATERMARK_REPLICA_ID)
         except (OSError, EOFError, WireError, BrokerProblem):
             return False
         return True
 
     def _leads_too(self, broker: Address, place: TopicPartition) -> bool:
         try:
-            return self._offset_at(broker, place, _LOG_END_READER) is not None
+            return self._offset_at(broker, place, LOG_END_REPLICA_ID) is not None
         except (OSError, EOFError, WireError):
             return False  # as the proxies take it: who cannot be reached serves nobody
 
@@ -344,7 +345,7 @@ class Cluster:
         place = (topic, partition)
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": bytes_max}
         fields = {
-            "replica_id": -1,
+            "replica_id": HIGH_WATERMARK_REPLICA_ID,
             "max_wait_ms": 0,
             "min_bytes": 0,
             "topics": [{"topic": topic, "partitions": [wanted]}],
@@ -370,7 +371,7 @@ class Cluster:
             if not connection.finds_times and max(times.values()) >= 0:
                 raise NoTimes("the broker finds no offsets by time, as those before 0.10.1: give offsets instead")
             asked = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
-            answer = connection.ask(_LIST_OFFSETS, replica_id=-1, topics=asked)
+            answer = connection.ask(_LIST_OFFSETS, replica_id=HIGH_WATERMARK_REPLICA_ID, topics=asked)
         found = {}
         for topic in answer.topics:
             for one in topic.partitions:

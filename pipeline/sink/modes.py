@@ -10,14 +10,12 @@ from .options import SinkOptions
 from .problems import SinkProblem
 from .storage import storage_at
 
-NO_BATCHES: Final = "continuous processing has no batches that could be committed: use a micro-batch trigger"
-_OF_SINK: Final = "/sink"
+_NO_BATCHES: Final = "continuous processing has no batches that could be committed: use a micro-batch trigger"
 _OFFSETS: Final = "offsets"
 
 
 def refuse_continuous(options: SinkOptions) -> None:
     """Raise SinkProblem if the query that asks for a writer has noted no batch. One that goes on in the checkpoint of a
     micro-batch query is not seen."""
-    checkpoint = storage_at(options.location.removesuffix(_OF_SINK))
-    if not any(name.isdecimal() for name in checkpoint.names(_OFFSETS)):
-        raise SinkProblem(NO_BATCHES)
+    if not any(name.isdecimal() for name in storage_at(options.folder).names(_OFFSETS)):
+        raise SinkProblem(_NO_BATCHES)

@@ -113,10 +113,11 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a query says. ``location``: the folder of the sink's files. ``topic`` None: a column says it."""
+    """What a query says. ``folder``: its checkpoint, of a batch write that of the run. ``topic`` None: a column says
+    it."""
 
     connection: Connection
-    location: str
+    folder: str
     topic: str | None
     producer_name: str | None
     codec: Codec = Codec.NONE
@@ -126,6 +127,11 @@ class SinkOptions:
     expiry_seconds: int = EXPIRY_SECONDS
     is_fenced: bool = False
     """The server knows the producer by the query's name, whose newest instance alone may write."""
+
+    @property
+    def location(self) -> str:
+        """Where the sink's own files are, beside what Spark keeps in the folder."""
+        return f"{self.folder}/sink"
 
 
 def sink_options(given: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
@@ -140,7 +146,7 @@ def sink_options(given: Mapping[str, str], *, is_streaming: bool) -> SinkOptions
     batch_bytes = _number(options, "kafka.batch.size", BATCH_BYTES, range(1024, BATCH_BYTES_MAX + 1))
     return SinkOptions(
         _connection(options),
-        _streaming_location(options) if is_streaming else _batch_location(options),
+        _checkpoint(options) if is_streaming else _run_folder(options),
         topic or None,
         name,
         _CODECS[_one_of(options, "kafka.compression.type", "none", _CODECS)],
@@ -173,7 +179,7 @@ def _refuse_what_the_sink_is_not(options: Mapping[str, str]) -> None:
         raise SinkProblem("kafka.enable.idempotence: an exactly-once sink needs true, which is the default")
 
 
-def _streaming_location(options: Mapping[str, str]) -> str:
+def _checkpoint(options: Mapping[str, str]) -> str:
     if "staginglocation" in options:
         raise SinkProblem("stagingLocation is for batch writes; a streaming query has its checkpointLocation")
     checkpoint = options.get("checkpointlocation")
@@ -182,17 +188,17 @@ def _streaming_location(options: Mapping[str, str]) -> str:
             "checkpointLocation has to be an option of the query itself: what the session's "
             "spark.sql.streaming.checkpointLocation says does not reach a sink"
         )
-    return f"{checkpoint.rstrip('/')}/sink"
+    return checkpoint.rstrip("/")
 
 
-def _batch_location(options: Mapping[str, str]) -> str:
+def _run_folder(options: Mapping[str, str]) -> str:
     staging, name = options.get("staginglocation"), options.get("producername")
     if not staging or not name:
         raise SinkProblem(
             "a batch write has no checkpoint: give it a stagingLocation, which driver and executors share, and a "
             "producerName, which names this run: a run that is repeated under its name appends nothing twice"
         )
-    return f"{staging.rstrip('/')}/{name}/sink"
+    return f"{staging.rstrip('/')}/{name}"
 
 
 def _connection(options: Mapping[str, str]) -> Connection:

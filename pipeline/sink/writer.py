@@ -12,7 +12,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from .modes import NO_BATCHES
 from .options import SinkOptions
 from .problems import SinkProblem
 
@@ -50,8 +49,6 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
         """In a task: write the rows to a stage file."""
         task = _task()
-        if task.getLocalProperty("__is_continuous_processing") == "true":
-            raise SinkProblem(NO_BATCHES)
         batch_id, query_id = (
             task.getLocalProperty("streaming.sql.batchId"),
             task.getLocalProperty("sql.streaming.queryId"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .parsing import Parser, explained
+from .shared_arguments import add_spark
 
 JOBS: Final[Mapping[str, str]] = {
     "copy": "write a topic into another one, each record once and in order",
@@ -47,19 +48,7 @@ def add_job(name: str, job: Parser) -> None:
             "More for the reader, or, beginning with to., for the writer", "--option to.kafka.compression.type=lz4"
         ),
     )
-    how.add_argument(
-        "--master",
-        metavar="URL",
-        default="local[*]",
-        help=explained("The Spark cluster", "--master spark://spark.example:7077", "local[*]"),
-    )
-    how.add_argument(
-        "--conf",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help=explained("A setting of Spark, as of spark-submit", "--conf spark.executor.memory=4g"),
-    )
+    add_spark(how)
 
 
 def _add_places(job: Parser) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
 from .parsing import Parser, explained
+from .shared_arguments import add_spark, add_store
 
 
 def add_rebuild(rebuild: Parser) -> None:
@@ -19,35 +18,11 @@ def add_rebuild(rebuild: Parser) -> None:
 def _add_places(rebuild: Parser) -> None:
     where = rebuild.add_argument_group("which cluster, which Redis")
     where.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help=explained(
-            "The proxy's own configuration; its environment variables count too",
-            "--config /etc/idemproxy/idemproxy.yaml",
-            f"${CONFIG_VARIABLE}",
-        ),
-    )
-    where.add_argument(
         "--upstream",
         metavar="HOST:PORT",
         help=explained("A broker of the cluster, or several with commas", "--upstream kafka.example:9092"),
     )
-    where.add_argument(
-        "--redis",
-        metavar="URL",
-        help=explained("The server, redis:// or unix://", "--redis redis://redis.example:6379/0"),
-    )
-    where.add_argument(
-        "--data-directory",
-        metavar="DIR",
-        help=explained("That of a running proxy with a private Redis", "--data-directory /var/lib/idemproxy", "data"),
-    )
-    where.add_argument(
-        "--cluster-name",
-        metavar="NAME",
-        help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
-    )
+    add_store(where)
 
 
 def _add_range(rebuild: Parser) -> None:
@@ -89,18 +64,7 @@ def _add_ways(rebuild: Parser) -> None:
     )
     how.add_argument("--verbose", action="store_true", help=explained("Print each producer that differs"))
     how.add_argument("--json", action="store_true", help=explained("Print the result for machines"))
-    how.add_argument(
-        "--master",
-        metavar="URL",
-        help=explained("A Spark that reads the logs, local[*] or a cluster", "--master 'local[*]'", "this process"),
-    )
-    how.add_argument(
-        "--conf",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help=explained("A setting of Spark, as of spark-submit", "--conf spark.executor.memory=4g"),
-    )
+    add_spark(how, master=None)
 
 
 def _seconds(text: str) -> int:

@@ -47,6 +47,7 @@ from ..session.session import Session
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
 from ..tombstones.known import KnownTombstones
+from ..tombstones.topic import TombstoneTopic
 from ..tombstones.upkeep import TombstoneUpkeep
 from ..versions import BrokerRanges, advertised, native
 from .fast_outside import FastOutside
@@ -211,11 +212,21 @@ class Engine:
         self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
         self._incarnations.start(store)
 
-    def keep_tombstones(self) -> None:
-        """From now on fetches leave out what is stored as second copies."""
+    def keep_tombstones(self, topic: str | None = None) -> None:
+        """From now on fetches leave out what is stored as second copies. ``topic``: a compacted one for their copy."""
         life = self.context.life
-        upkeep = TombstoneUpkeep(self.tombstones, life.cluster, self.report, life.wall_clock_ms)
-        self.runner.start(upkeep.run(), failed=lambda error: self.report(InternalError("tombstones", error)))
+        common = self.report, life.wall_clock_ms
+
+        def failed(error: Exception) -> None:
+            self.report(InternalError("tombstones", error))
+
+        if topic is None:
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common)
+        else:
+            copy = TombstoneTopic(topic, self.tombstones, *common, by=lambda: f"proxy {life.incarnation.hex()}")
+            self.runner.start(copy.run(), failed=failed)
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, copy.stored)
+        self.runner.start(upkeep.run(), failed=failed)
 
     def _tick(self) -> None:
         now = self.context.time.now = self.reactor.now()

@@ -232,7 +232,7 @@ class Server:
         self._store = self._new_store(login)
         self.engine.give_idempotence(self._store)
         self._mark = HandOverMark(self._reactor, self._store, self._settings.cluster, _wall_ms)
-        self.engine.keep_tombstones()
+        self.engine.keep_tombstones(self._settings.tombstones_topic)
         self._store.start()
         if self._mode.wanted is None:
             self._mark.look(self._look_whether_handed_over)

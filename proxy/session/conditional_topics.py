@@ -11,6 +11,7 @@ from ...codecs.record_batch import BatchHeader, iterate_large_records, reading_p
 from ...codecs.steps import STEP_RECORDS, Steps
 from .. import limits
 from ..producer.grouping import EXPECTED_OFFSET_HEADER
+from .name_patterns import matching
 
 _OFFSET = re.compile(rb"0|[1-9][0-9]{0,18}")
 _STEP_RECORDS = STEP_RECORDS // 5  # read by code that is not compiled
@@ -20,13 +21,13 @@ class ConditionalTopics:
     """``patterns``: names of topics; * stands for any text."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
+        found = tuple(patterns)
         self.are_any = bool(found)
-        self._pattern = re.compile("|".join(found), re.DOTALL) if found else None
+        self._pattern = matching(found)
 
     def has(self, topic: str) -> bool:
         """Does the topic take conditional publishes only?"""
-        return self._pattern is not None and self._pattern.fullmatch(topic) is not None
+        return self._pattern.fullmatch(topic) is not None
 
 
 def reading_expected_offset(records: memoryview, header: BatchHeader) -> Steps[int | None]:

@@ -3,7 +3,6 @@ is decided in ``state/names.py``; here that is written, or nothing is answered."
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol
@@ -38,6 +37,7 @@ from ..events import InstanceBegan, InternalError, OperatorMessage, Report
 from ..flow.effects import Read, Swap
 from ..flow.runner import FlowRunner
 from ..producer.life import Life
+from .name_patterns import matching
 
 Done = Callable[[int, int, int], None]
 """Gets error code, producer id and epoch; both -1 with an error."""
@@ -71,14 +71,14 @@ class Names:
         self._runner = runner
         self._random_bytes = random_bytes
         self._report = report
-        self._patterns = _matching(())
+        self._patterns = matching(())
         self._at_work = 0
         self._written: LRUCache[str, int] = LRUCache(limits.NAMES_REMEMBERED_MAX)
         """Name -> the version of its record that this process wrote last."""
 
     def set_patterns(self, patterns: Iterable[str]) -> None:
         """These client ids are names from now on."""
-        self._patterns = _matching(patterns)
+        self._patterns = matching(patterns)
 
     def of(self, request: InitProducerIdRequest, client_id: str | None) -> NameOf | None:
         """Return the name of a producer that asks for its id; None: it has none."""
@@ -195,12 +195,6 @@ class Names:
         the next instance of the name, should this process end meanwhile."""
         index = store.index_key(self._life.cluster, producer_id)
         ids.expire_all(index, self._life.expiry_ms, self._life.wall_clock_ms(), lambda _result: None)
-
-
-def _matching(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for all of these; * stands for any text."""
-    found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
-    return re.compile("|".join(found) or r"(?!)", re.DOTALL)
 
 
 def _refuse(done: Done, error: ErrorCode) -> None:

@@ -218,6 +218,14 @@ class TopicsSection(Section):
         return TopicDefaults(**self.model_dump(exclude={"conditional"}))
 
 
+class TombstonesSection(Section):
+    """Second copies that fetches leave out: see TOMBSTONES.md."""
+
+    topic: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")] | None = None
+    """A topic with cleanup.policy=compact and one partition that gets a copy of each tombstone, from which Redis can be
+    filled again. Default: none."""
+
+
 class LimitsSection(Section):
     """What one process accepts before it refuses or makes clients wait. All of it can be reloaded."""
 
@@ -329,6 +337,13 @@ def _has_lines(journal: JournalSection | None, info: ValidationInfo) -> JournalS
     return journal
 
 
+def _are_kept(tombstones: TombstonesSection, info: ValidationInfo) -> TombstonesSection:
+    upstream = info.data.get("upstream")
+    if tombstones.topic is not None and upstream is not None and upstream.idempotence == "native":
+        raise ValueError("topic: in front of brokers that give idempotence themselves there are no tombstones")
+    return tombstones
+
+
 Listeners = Annotated[
     list[ListenerSection],
     Field(min_length=1),
@@ -377,6 +392,7 @@ class Configuration(BaseSettings):
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
     topics: Annotated[TopicsSection, AfterValidator(_are_served)] = TopicsSection()
+    tombstones: Annotated[TombstonesSection, AfterValidator(_are_kept)] = TombstonesSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
@@ -406,6 +422,7 @@ class Configuration(BaseSettings):
             named_producers=tuple(self.producers.named),
             dropped_headers=tuple(self.producers.dropped_headers),
             conditional_topics=tuple(self.topics.conditional),
+            tombstones_topic=self.tombstones.topic,
             topics=self.topics.to_settings(),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from .model import ENVIRONMENT_PREFIX, Configuration
-from .suggestions import RENAMED, meant, now_called
+from .suggestions import meant
 
 Place = tuple[str | int, ...]
 """Where a setting stands: names, and numbers in lists."""
@@ -92,9 +92,6 @@ def _variable(place: Place) -> str:
 
 
 def _variable_meant(place: Place) -> str:
-    new = RENAMED.get(str(place[-1]))
-    if new is not None and "[" not in new:
-        return f"; it is {_variable(tuple(new.split('.')))} now"
     return meant(_variable(place), [_variable((*place[:-1], name)) for name in _siblings(place)])
 
 
@@ -111,7 +108,7 @@ def message_of(error: ErrorDetails) -> str:
     """Return what is wrong, without the place."""
     place, kind = error["loc"], error["type"]
     if kind == "extra_forbidden":
-        return f"unknown key{now_called(str(place[-1]), _siblings(place))}"
+        return f"unknown key{meant(str(place[-1]), _siblings(place))}"
     if kind == "missing":
         return "is missing" + (_UPSTREAM_MISSING if place[0] == "upstream" else "")
     if kind == "model_type":

@@ -3,31 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Final
-
-RENAMED: Final[Mapping[str, str]] = {
-    "advertise": "listeners[].advertised",
-    "cluster": "cluster_name",
-    "data_dir": "data_directory",
-    "retry_horizon_seconds": "producers.client_retry_seconds_max",
-    "trust_clients": "upstream.allow_unauthenticated_clients",
-    "unsent_bytes_max": "limits.client_response_bytes_max",
-    "unanswered_bytes_max": "limits.response_bytes_total_max",
-    "bytes_in_flight_max": "limits.request_bytes_total_max",
-    "connections_per_address_max": "limits.connections_per_ip_max",
-    "accepts_per_second_max": "limits.connection_creation_rate_max",
-}
-"""Keys of the file that had another name once, and where they are now. What looks alike may be another setting."""
-
-
-def now_called(name: str, known: Sequence[str]) -> str:
-    """Return what a key is called that is not known: its new name, or ``meant``. ``known``: keys beside it."""
-    new = RENAMED.get(name)
-    if new is None:
-        return meant(name, known)
-    own = new.rpartition(".")[2]
-    return f"; it is {own if own in known else new} now"
+from collections.abc import Sequence
 
 
 def meant(name: str, known: Sequence[str], *, lists_all: bool = True) -> str:

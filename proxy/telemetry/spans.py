@@ -100,6 +100,8 @@ class Spans:
 
     def append_sent(self, event: events.AppendSent, address: Address | None) -> None:
         """Remember the broker of the append that a producer has in flight on a partition: there is one at a time."""
+        if not event.identities:  # it belongs to no producer
+            return
         key = event.identities[0].producer_id, event.topic, event.partition
         if address is None:
             self._sent_to.pop(key, None)

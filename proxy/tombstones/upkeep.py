@@ -7,7 +7,7 @@ of the leader, each noted with its checksum; nothing is left out before. Appends
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage, unpacking
@@ -37,8 +37,18 @@ from .known import KnownTombstones
 class TombstoneUpkeep:
     """Of one process; ``run`` never ends."""
 
-    def __init__(self, known: KnownTombstones, cluster: str, report: Report, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        known: KnownTombstones,
+        cluster: str,
+        report: Report,
+        wall_clock_ms: Callable[[], int],
+        stored: Callable[[Collection[OffsetRange]], None] = lambda _own: None,
+    ) -> None:
+        """``stored``: called whenever what is known was compared with Redis, with the ranges that were written there
+        because this process knew more of them."""
         self._known = known
+        self._stored = stored
         self._key = tombstones_key(cluster)
         self._report = report
         self._wall_clock_ms = wall_clock_ms
@@ -64,19 +74,23 @@ class TombstoneUpkeep:
             looked = await self._look_into(place)
             if looked is not None:
                 now = replaced(now, place, self._wall_clock_ms(), **looked)
-        if now != theirs:
-            await self._store(version, now)
+        own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
+        is_stored = not own or await self._store(version, now)
         if now != self._known.tombstones:
             self._tell_changes(self._known.tombstones, now)
             self._known.take(now)
+        if is_stored:
+            self._stored(own)
 
-    async def _store(self, version: int, tombstones: Tombstones) -> None:
+    async def _store(self, version: int, tombstones: Tombstones) -> bool:
         """Somebody else's change in between is taken with the next look."""
         value = pack_tombstones(version + 1, tombstones)
         if len(value) > STORED_BYTES_MAX:
             self._warn(f"the tombstones take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
         elif isinstance(await Swap(self._key, version, value, 0), Swapped):
             self._told = ""
+            return True
+        return False
 
     def _warn(self, what: str) -> None:
         if what != self._told:

@@ -51,6 +51,7 @@ from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatErr
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.session.conditional_topics import reading_expected_offset
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
+from idemproxy.proxy.tombstones.records import UnreadableTombstone, key_of, read_record, value_of
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack
@@ -353,6 +354,14 @@ def stored_values(data: bytes) -> None:
         version, tombstones = unpack_tombstones(data)
         if unpack_tombstones(pack_tombstones(version, tombstones)) != (version, tombstones):
             raise Broken("tombstones are read as other ones")
+    key, _, value = data.partition(b"\0")
+    for one in ((key, value), (b"orders/3/5-7", data)):
+        with suppress(UnreadableTombstone):
+            named, tombstone = read_record(*one)
+            if tombstone is None:
+                continue
+            if read_record(key_of(named), value_of(named, tombstone, "")) != (named, tombstone):
+                raise Broken("a tombstone in its topic is read as another one")
     place = parse_key("c", b"idem:c:" + data)
     if isinstance(place, EntryPlace) and place.key("c") != b"idem:c:" + data:
         raise Broken("a key is read as another one")

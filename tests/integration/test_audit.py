@@ -24,7 +24,9 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit.progress import Progress
+from idemproxy.proxy.commands.inspection.found_copies import found_by_audit
 from idemproxy.proxy.main import main
+from idemproxy.state.tombstones import OffsetRange
 from testkit.real.browser import open_browser
 from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.proxy_process import ProxyProcess
@@ -158,6 +160,15 @@ def test_each_finding_names_the_records(audited: tuple[Path, dict[str, Any]]) ->
     assert gaps == {(5, 30, 1), (5, 34, 4), (6, 0, 1)}
     (inversion,) = (row for row in rows if row["kind"] == "inversion")
     assert (inversion["offset"], inversion["last_offset"], inversion["sequence"]) == (60, 62, 31)
+
+
+def test_certain_duplicates_are_ranges_for_tombstones(scene: Scene, audited: tuple[Path, dict[str, Any]]) -> None:
+    found = found_by_audit(audited[0])
+    assert [(one.place, one.first_copy) for one in found.copies] == [
+        (OffsetRange(scene.faulty, 0, 30, 50), 10),
+        (OffsetRange(scene.faulty, 0, 50, 55), 0),
+    ]
+    assert found.notes == []
 
 
 def test_a_clean_topic_has_exit_status_0_and_what_was_acknowledged_is_there(

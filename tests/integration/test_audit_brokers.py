@@ -12,7 +12,7 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit import plan as planning
-from idemproxy.pipeline.audit.plan import Plan, of_cluster
+from idemproxy.pipeline.audit.plan import ACCESS, Plan, of_cluster
 from idemproxy.pipeline.audit.read import compare, read_range
 from idemproxy.pipeline.audit.rows import Kind
 from idemproxy.pipeline.reading.broker import BrokerProblem, Cluster
@@ -91,5 +91,5 @@ def test_a_range_of_one_fetch_after_the_other_and_messages_larger_than_a_fetch(
 
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     nobody = (HOST, free_ports(1)[0])
-    with Cluster([nobody]) as cluster, pytest.raises(BrokerProblem, match="no broker can be reached at "):
+    with Cluster([nobody], ACCESS) as cluster, pytest.raises(BrokerProblem, match="no broker can be reached at "):
         cluster.partitions()

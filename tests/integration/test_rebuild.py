@@ -19,7 +19,7 @@ from idemproxy.pipeline.rebuild import plan
 from idemproxy.proxy.main import main
 from idemproxy.state.entry import pack, unpack
 from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 
 PRODUCERS, PARTITIONS, RECORDS = 12, 3, 2
@@ -162,3 +162,41 @@ def test_what_redis_has_less_than_the_log_is_raised_and_what_it_has_more_is_left
     assert scene.proxy.redis("GET", keys[2]) == ahead
     scene.proxy.redis("SET", keys[2], now[keys[2]])
     assert scene.rebuild("--dry-run")["differences"] == {"same": PRODUCERS}
+
+
+def test_a_task_of_spark_that_fails_ends_the_run_with_its_sentence(scene: Scene) -> None:
+    scene.send_all(0)
+    scene.proxy.entries()
+    scene.proxy.kill()  # it would start its Redis again
+    command = scene.command("--dry-run", "--master", "local[2]")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        told = []
+        for line in running.stderr:
+            told.append(line)
+            if line.startswith("Spark reads"):
+                scene.proxy.kill_redis()  # the tasks that conclude ask it, after all those that read
+        assert running.wait(RUN_SECONDS_MAX) == 2, told
+        assert running.stdout is not None
+        assert running.stdout.read() == ""
+    assert "Traceback" not in "".join(told)
+    assert told[-1].startswith("idemproxy rebuild: Spark failed: Redis: "), told
+
+
+def test_a_partition_without_a_leader_is_left_and_named_and_the_others_are_written(tmp_path: Path) -> None:
+    with (
+        LegacyCluster(tmp_path / "kafka", brokers=2, replication=1, auto_create_topics=False) as cluster,
+        ProxyProcess(tmp_path / "proxy", cluster.address(0), brokers=2) as proxy,
+    ):
+        scene = Scene(cluster, proxy)  # partitions 0 and 2 are the first broker's, 1 is the second one's
+        scene.send_all(0)
+        scene.proxy.entries()
+        scene.proxy.redis("FLUSHALL")
+        cluster.kill_broker(1)
+        wait_until(lambda: cluster.leader(scene.topic, 1) == -1, "the partition has no leader")
+        command = [word for word in scene.command() if word != "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert f"{scene.topic}-1 was left to the proxies: it has no leader" in done.stdout.splitlines()
+    led = sum(producer % PARTITIONS != 1 for producer in range(PRODUCERS))
+    assert f"written: {led} complete, 0 that a proxy completes" in done.stdout.splitlines()

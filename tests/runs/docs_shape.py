@@ -1,8 +1,8 @@
 """The shape of the pages of documentation, as files: no line over 160 characters, no table cell over 40 words.
 
-``python tests/runs/docs_shape.py`` puts what is longer into this shape, page by page, and says what it cannot mend;
-without ``--check`` it writes. Only what is too long is touched. A table row is one line in Markdown, however long it
-is: what a cell says beyond 40 words goes below its table. Needs nothing but Python.
+``python tests/runs/docs_shape.py`` wraps paragraphs that are longer, page by page, and says what it cannot mend;
+without ``--check`` it writes. A table row is one line in Markdown, however long it is: a cell that is too long is for a
+person to rewrite, so that it is a whole statement and what is more stands below its table. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE_CHARACTERS_MAX: Final = 160
 WIDTH: Final = 120
 """Of a paragraph that is wrapped anew."""
 CELL_WORDS_MAX: Final = 40
-FOLDERS: Final = (".", "docs", "benchmarks", "charts/idemproxy", "tests/model")
+FOLDERS: Final = (".", "docs", "benchmarks", "charts/idemproxy", "examples", "tests/model")
 GENERATED: Final = (
     "docs/COMPATIBILITY.md",
     "docs/DIFFERENCES_SEEN.md",
@@ -33,8 +33,6 @@ _LINK_TARGET: Final = re.compile(r"\]\([^)]*\)")
 _ITEM: Final = re.compile(r"(\s*)([-*+]|\d+[.)])(\s+)")
 _STARTS_SOMETHING: Final = re.compile(r"([-*+>|]|\d+[.)]|#{1,6})(\s|$)|!!!|```|~~~|<|=+$|-+$")
 _CELL_BORDER: Final = re.compile(r"(?<!\\)\|")
-_SENTENCE_END: Final = re.compile(r"(?<=[.;:?!])\s+|,\s+")
-_RULE: Final = re.compile(r"\|[\s:|-]+\|?\s*$")
 _GLUE: Final = "\N{NO-BREAK SPACE}"
 
 
@@ -54,7 +52,7 @@ def complaints(text: str) -> Iterator[str]:
 
 def shaped(text: str) -> str:
     """Return the page with nothing in it that is too long, as far as that can be done without a reader."""
-    return _wrapped(_with_short_cells(text))
+    return _wrapped(text)
 
 
 # ---------------------------------------------------------------------- lines
@@ -156,61 +154,6 @@ def _cells(row: str) -> list[str]:
 
 def _words(row: str) -> list[int]:
     return [len(cell.split()) for cell in _cells(row)]
-
-
-def _with_short_cells(text: str) -> str:
-    out: list[str] = []
-    below: list[str] = []
-
-    def end_table() -> None:
-        if below:
-            out.extend(["", *below])
-            below.clear()
-
-    for _, line, kind in _lines(text):
-        if kind != "row":
-            end_table()
-        elif not _RULE.match(line) and max(_words(line)) > CELL_WORDS_MAX:
-            cells = _cells(line)
-            name = next(cell for cell in cells if cell)
-            for index, cell in enumerate(cells):
-                if len(cell.split()) > CELL_WORDS_MAX:
-                    cells[index], rest = _divided(cell)
-                    below.append(f"- **{_short(name)}**: {rest[:1].upper()}{rest[1:]}")
-            line = f"| {' | '.join(cells)} |"
-        out.append(line)
-    end_table()
-    return "\n".join(out)
-
-
-def _divided(cell: str) -> tuple[str, str]:
-    """Return what a cell keeps, and what goes below: at the end of a sentence or, if need be, of a clause."""
-    most = CELL_WORDS_MAX - 2  # "see below"
-    ends = [found for found in _SENTENCE_END.finditer(cell) if _is_outside(cell, found.start())]
-    fitting = [found for found in ends if len(cell[: found.start()].split()) <= most]
-    wholes = [found for found in fitting if cell[found.start() - 1] in ".?!"]
-    enough = [found for found in wholes if len(cell[: found.start()].split()) >= CELL_WORDS_MAX // 3]
-    best = enough or [found for found in fitting if not found[0].startswith(",")] or fitting
-    if not best:
-        words = cell.split()
-        return f"{' '.join(words[:most])} …", f"… {' '.join(words[most:])}"
-    at = best[-1]
-    kept = cell[: at.start()].rstrip(",;:")
-    kept += "" if kept.endswith((".", "?", "!")) else "."
-    rest = cell[at.end() :]
-    return f"{kept} See below", rest
-
-
-def _is_outside(cell: str, position: int) -> bool:
-    """Is this place not within code, a link or parentheses?"""
-    before = _CODE.sub("", cell[:position])
-    return "`" not in before and before.count("(") == before.count(")") and before.count("[") == before.count("]")
-
-
-def _short(name: str) -> str:
-    """Return the first cell of a row as the begin of an item."""
-    words = name.split()
-    return name if len(words) <= 12 else f"{' '.join(words[:10])} …"
 
 
 def main() -> int:

@@ -181,6 +181,7 @@
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
 {{- with $values.topics.conditional -}}{{- $_ := set $topics "conditional" . -}}{{- end -}}
 {{- $_ := set $config "topics" $topics -}}
+{{- with $values.tombstones.topic -}}{{- $_ := set $config "tombstones" (dict "topic" .) -}}{{- end -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}
 {{- if include "idemproxy.withoutAddresses" . -}}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER
 from ..parsing import Parser, explained
+from ..shared_arguments import add_store, partition_number, producer_id
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
@@ -39,7 +39,7 @@ def add_commands(commands: Commands) -> None:
     topic = what.add_parser("topic", help="the producers of one topic")
     topic.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
     topic.add_argument(
-        "--partition", type=_partition, metavar="N", help=explained("Only this partition", "--partition 3")
+        "--partition", type=partition_number, metavar="N", help=explained("Only this partition", "--partition 3")
     )
     _add_order(topic)
     _add_common(topic)
@@ -73,19 +73,62 @@ def _add_tombstone(tombstone: Parser) -> None:
         "--reason", metavar="TEXT", default="", help=explained("For those who read the list", "--reason 'ticket 4711'")
     )
     add.add_argument("--yes", action="store_true", help=explained("Do not ask"))
+    source = add.add_mutually_exclusive_group()
+    source.add_argument(
+        "--from-audit",
+        metavar="DIR",
+        type=Path,
+        help=explained(
+            "Instead of offsets: all certain duplicates that this audit has found, or those of TOPIC and PARTITION",
+            "--from-audit audit-orders",
+        ),
+    )
+    source.add_argument(
+        "--from-journal",
+        metavar="FILE",
+        type=Path,
+        help=explained(
+            "Instead of offsets: the second copies that a proxy has found itself, out of its journal",
+            "--from-journal journal.jsonl",
+        ),
+    )
     remove = what.add_parser("remove", help="show these offsets again")
     for one in (add, remove):
-        one.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
-        one.add_argument("partition", type=_partition, metavar="PARTITION", help=explained("Its number", "3"))
-        one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"))
-        one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"))
+        number: dict[str, Any] = {"nargs": "?"} if one is add else {}
+        one.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"), **number)
+        one.add_argument(
+            "partition", type=partition_number, metavar="PARTITION", help=explained("Its number", "3"), **number
+        )
+        one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"), **number)
+        one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"), **number)
         _add_common(one)
+    _add_restore(what.add_parser("restore", help="write into Redis what the compacted topic has and Redis lacks"))
+
+
+def _add_restore(restore: Parser) -> None:
+    restore.add_argument(
+        "--upstream",
+        metavar="HOST:PORT",
+        default=None,
+        help=explained(
+            "Brokers, or a proxy, to read the topic from, with commas",
+            "--upstream kafka.example:9092",
+            "as the configuration says",
+        ),
+    )
+    restore.add_argument(
+        "--from-topic",
+        metavar="TOPIC",
+        help=explained("The topic to read", "--from-topic idemproxy-tombstones", "tombstones.topic"),
+    )
+    restore.add_argument("--dry-run", action="store_true", help=explained("Only tell what would be written"))
+    _add_common(restore)
 
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "producer_id",
-        type=_producer_id,
+        type=producer_id,
         metavar="ID",
         help=explained("A producer id, in decimal or after 0x in hexadecimal", "3141592653589793001"),
     )
@@ -96,7 +139,7 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="TOPIC", help=explained("Only this topic", "--topic orders"))
     parser.add_argument(
         "--partition",
-        type=_partition,
+        type=partition_number,
         metavar="N",
         help=explained("Only this partition of the topic", "--partition 3"),
     )
@@ -125,36 +168,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
     absent = argparse.SUPPRESS
-    group = parser.add_argument_group("which Redis")
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        default=absent,
-        help=explained(
-            "The proxy's own configuration; its environment variables count too",
-            "--config /etc/idemproxy/idemproxy.yaml",
-            f"${CONFIG_VARIABLE}",
-        ),
-    )
-    group.add_argument(
-        "--redis",
-        metavar="URL",
-        default=absent,
-        help=explained("The server, redis:// or unix://", "--redis redis://redis.example:6379/0"),
-    )
-    group.add_argument(
-        "--data-directory",
-        metavar="DIR",
-        default=absent,
-        help=explained("That of a proxy with a private Redis", "--data-directory /var/lib/idemproxy", "data"),
-    )
-    group.add_argument(
-        "--cluster-name",
-        metavar="NAME",
-        default=absent,
-        help=explained("Name of the cluster", "--cluster-name orders", DEFAULT_CLUSTER),
-    )
+    add_store(parser.add_argument_group("which Redis"), absent)
     parser.add_argument(
         "--json",
         action="store_true",
@@ -163,26 +177,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _producer_id(text: str) -> int:
-    """A producer id as Kafka's tools write it, or in hexadecimal with 0x as it stands in the keys."""
-    try:
-        number = int(text, 0)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is no producer id: a number, or one in hexadecimal after 0x")
-    return number
-
-
 def _offset(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 2**63 - 1):
         raise argparse.ArgumentTypeError(f"{text!r} is no offset")
-    return int(text)
-
-
-def _partition(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text!r} is no partition number")
     return int(text)
 
 

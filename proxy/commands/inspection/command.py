@@ -7,25 +7,22 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
 from ....state.tombstones import OffsetRange
 from ...net.tls import TlsError, client_context
-from ...settings.config import CONFIG_VARIABLE, ConfigError, Settings
-from ...settings.load import load
+from ...settings.config import ConfigError, Settings
 from ...settings.suggestions import meant
-from ..private_redis import OTHERS, private_redis
+from ..store_settings import OTHERS, private_redis, store_settings
 from . import views
 from .forget import forget_name, forget_producer
+from .found_copies import found_by_audit, found_by_proxy
 from .order import page_of
-from .tombstones import add_tombstone, listed_tombstones, remove_tombstone
+from .tombstone_topic import contents_of, restore_tombstones
+from .tombstones import add_found, add_tombstone, listed_tombstones, remove_tombstone
 
-_NO_UPSTREAM = "localhost:9092"
-"""No broker is asked: their addresses are the one setting that is required and not needed here."""
 _NAMES_SHOWN_MAX = 10
 
 
@@ -36,13 +33,13 @@ class NothingStored(Exception):
 def run_inspection(options: argparse.Namespace) -> int:
     """Return 0; 1 where there was nothing to show or not all was forgotten; 2 with a sentence on the error output."""
     try:
-        settings = _settings(options)
+        settings = store_settings(options)
         with _open(settings) as inspection:
             server = inspection.server()
             if options.command == "forget":
                 return _forget(inspection, settings, options)
             if options.command == "tombstone":
-                return _tombstone(inspection, options)
+                return _tombstone(inspection, settings, options)
             return _print(_lines(inspection, server, options))
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
@@ -110,19 +107,36 @@ def _forget(inspection: RedisInspection, settings: Settings, options: argparse.N
     )
 
 
-def _tombstone(inspection: RedisInspection, options: argparse.Namespace) -> int:
+def _tombstone(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
     if options.what == "list":
         if options.partition is not None and options.topic is None:
             raise ConfigError("--partition needs --topic: a partition of which topic?")
         as_json = getattr(options, "json", False)
         return _print(listed_tombstones(inspection, options.topic, options.partition, as_json=as_json))
+    if options.what == "restore":
+        topic = options.from_topic or settings.tombstones_topic
+        if topic is None:
+            raise ConfigError("which topic? It is named by tombstones.topic in the configuration, or by --from-topic")
+        contents = contents_of(settings, topic)
+        return restore_tombstones(inspection, contents, dry_run=options.dry_run, out=sys.stdout)
+    if options.what == "remove":
+        return remove_tombstone(inspection, _range_of(options), out=sys.stdout)
+    ask = None if options.yes else sys.stdin.readline
+    if options.from_audit is None and options.from_journal is None:
+        return add_tombstone(inspection, _range_of(options), options.reason, ask=ask, out=sys.stdout)
+    if options.first is not None:
+        raise ConfigError("offsets, and a file that names them: one of the two; TOPIC and PARTITION choose in the file")
+    found = found_by_proxy(options.from_journal) if options.from_audit is None else found_by_audit(options.from_audit)
+    chosen = found.only(options.topic, options.partition)
+    return add_found(inspection, chosen, options.reason, ask=ask, out=sys.stdout)
+
+
+def _range_of(options: argparse.Namespace) -> OffsetRange:
+    if options.last is None:
+        raise ConfigError("add: TOPIC PARTITION FIRST LAST, or --from-audit, or --from-journal")
     if options.last < options.first:
         raise ConfigError(f"offsets {options.first} to {options.last}: the last one is below the first one")
-    place = OffsetRange(options.topic, options.partition, options.first, options.last + 1)
-    if options.what == "remove":
-        return remove_tombstone(inspection, place, out=sys.stdout)
-    ask = None if options.yes else sys.stdin.readline
-    return add_tombstone(inspection, place, options.reason, ask=ask, out=sys.stdout)
+    return OffsetRange(options.topic, options.partition, options.first, options.last + 1)
 
 
 def _print(lines: Iterator[str]) -> int:
@@ -139,16 +153,6 @@ def _of_producer(inspection: RedisInspection, options: argparse.Namespace) -> It
     if options.partition is not None and options.topic is None:
         raise ConfigError("--partition needs --topic: a partition of which topic?")
     return inspection.entries(producer_id=options.producer_id, topic=options.topic, partition=options.partition)
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    """Return what ``idemproxy run`` would use with the same file and environment, except for the options given here."""
-    given = {name: getattr(options, name, None) for name in ("redis", "data_directory", "cluster_name")}
-    if given["redis"] is not None and given["data_directory"] is not None:
-        raise ConfigError("--redis and --data-directory name two servers: one of them")
-    file = getattr(options, "config", None) or os.environ.get(CONFIG_VARIABLE)
-    settings = load(Path(file) if file else None, {**given, "upstream": _NO_UPSTREAM})
-    return settings if given["data_directory"] is None else replace(settings, redis=None)
 
 
 def _open(settings: Settings) -> RedisInspection:

@@ -1,12 +1,13 @@
 """``idemproxy tombstone``: says what it means, asks, writes the wish into Redis and waits until a proxy has looked into
-the log. Leaves nothing out by itself: the proxies do, once one of them has seen what lies there."""
+the log. Leaves nothing out by itself: the proxies do, once one of them has seen what lies there; they write the copy in
+the compacted topic, too."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TextIO
 
 from ....state.redis_inspection import RedisInspection
 from ....state.tombstones import (
@@ -14,15 +15,20 @@ from ....state.tombstones import (
     OffsetRange,
     State,
     Tombstone,
+    Tombstones,
     overlapping,
     replaced,
 )
 from ...settings.config import ConfigError
+from .found_copies import Found, SecondCopy
 from .table import printable, table_lines
 
 WAIT_SECONDS_MAX = 30.0
 """For a proxy to look into the log: it reads the list every other second."""
+WAIT_SECONDS_EACH: Final = 0.1
+"""Longer for each of many ranges: a proxy looks at one after the other."""
 _LOOK_SECONDS = 0.5
+_TITLES_FOUND = ("TOPIC", "PARTITION", "FIRST", "LAST", "COPY OF")
 _TITLES = ("TOPIC", "PARTITION", "FIRST", "LAST", "STATE", "SINCE", "REASON")
 MEANING = """\
 Consumers that fetch through the proxies will not see these records any more. They stay in the log: who reads the broker
@@ -34,16 +40,22 @@ def listed_tombstones(
     inspection: RedisInspection, topic: str | None, partition: int | None, *, as_json: bool
 ) -> Iterator[str]:
     """Yield a table, or one JSON object a line."""
-    rows = [
-        (place, tombstone)
-        for place, tombstone in sorted(inspection.tombstones().items(), key=lambda item: _sort_key(item[0]))
+    shown = {
+        place: tombstone
+        for place, tombstone in inspection.tombstones().items()
         if topic in (None, place.topic) and partition in (None, place.partition)
-    ]
+    }
     if as_json:
-        for place, tombstone in rows:
-            yield json.dumps(_fields(place, tombstone))
-    elif rows:
-        yield from table_lines(_TITLES, (_cells(place, tombstone) for place, tombstone in rows))
+        for place in sorted(shown, key=_sort_key):
+            yield json.dumps(_fields(place, shown[place]))
+    else:
+        yield from table_of(shown)
+
+
+def table_of(shown: Tombstones) -> Iterator[str]:
+    """Yield the lines of a table; none if there is nothing to show."""
+    if shown:
+        yield from table_lines(_TITLES, (_cells(place, shown[place]) for place in sorted(shown, key=_sort_key)))
 
 
 def add_tombstone(
@@ -51,9 +63,8 @@ def add_tombstone(
 ) -> int:
     """Ask for a range to be left out, and wait for a proxy's word; return the exit status. ``ask`` returns what was
     typed; None: no question is asked."""
-    if len(reason) > REASON_CHARACTERS_MAX:
-        raise ConfigError(f"--reason has {len(reason)} characters, the limit is {REASON_CHARACTERS_MAX}")
-    print(f"{_where(place)}\n{MEANING}", file=out)
+    _check_reason(reason)
+    print(f"{where_is(place)}\n{MEANING}", file=out)
     if ask is not None:
         print("\nType the topic's name to go on: ", end="", file=out, flush=True)
         if ask().strip() != place.topic:
@@ -62,7 +73,7 @@ def add_tombstone(
 
     def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
         if (other := overlapping(known, place)) is not None:
-            raise ConfigError(f"{_where(other)} are left out already: remove that range first")
+            raise ConfigError(f"{where_is(other)} are left out already: remove that range first")
         if place in known:
             return replaced(known, place, now_ms, state=State.ASKED, reason=reason, messages=(), refusal="")
         return {**known, place: Tombstone(State.ASKED, now_ms, reason)}
@@ -86,6 +97,86 @@ def add_tombstone(
     return 1
 
 
+def add_found(
+    inspection: RedisInspection, found: Found, reason: str, *, ask: Callable[[], str] | None, out: TextIO
+) -> int:
+    """Ask for all ranges that were found to be left out, and wait for a proxy's word; return the exit status. What a
+    person has removed stays shown."""
+    _check_reason(reason)
+    for note in found.notes:
+        print(printable(note), file=out)
+    known = inspection.tombstones()
+    news = [one for one in found.copies if known.get(one.place) is None or known[one.place].state is State.REFUSED]
+    if len(news) < len(found.copies):
+        print(f"{len(found.copies) - len(news)} ranges are named already, as they are or as removed ones", file=out)
+    if not news:
+        print("there is nothing to add", file=out)
+        return 1 if found.notes else 0
+    for line in table_lines(_TITLES_FOUND, map(_cells_found, news)):
+        print(line, file=out)
+    records = sum(one.place.end - one.place.first for one in news)
+    print(f"{len(news)} ranges, {records} records, found by {found.by}\n{MEANING}", file=out)
+    if ask is not None:
+        print("\nType the number of records to go on: ", end="", file=out, flush=True)
+        if ask().strip() != str(records):
+            print("that is not their number: nothing was changed", file=out)
+            return 1
+    asked = _ask_for(inspection, news, reason, found.by, out)
+    is_done = _wait_for(inspection, asked, out)
+    return 0 if is_done and len(asked) == len(news) and not found.notes else 1
+
+
+def _ask_for(
+    inspection: RedisInspection, news: Sequence[SecondCopy], reason: str, by: str, out: TextIO
+) -> list[OffsetRange]:
+    """Write the wishes, in one step; return those that meet no other range."""
+    asked: list[OffsetRange] = []
+    met: list[tuple[OffsetRange, OffsetRange]] = []
+
+    def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
+        asked.clear()
+        met.clear()
+        changed = dict(known)
+        for one in news:
+            place = one.place
+            if (other := overlapping(changed, place)) is not None:
+                met.append((place, other))
+                continue
+            why = reason or f"second copy of offsets from {one.first_copy} on, found by {by}"
+            at_ms = max(now_ms, known[place].at_ms + 1) if place in known else now_ms
+            changed[place] = Tombstone(State.ASKED, at_ms, why)
+            asked.append(place)
+        return changed
+
+    inspection.change_tombstones(wish)
+    for place, other in met:
+        print(f"left as it is: {where_is(place)} meets {where_is(other)}, left out already", file=out)
+    return asked
+
+
+def _wait_for(inspection: RedisInspection, asked: Sequence[OffsetRange], out: TextIO) -> bool:
+    """Wait for the proxies, and tell what became of all. Returns True if all are left out."""
+    until = time.monotonic() + WAIT_SECONDS_MAX + WAIT_SECONDS_EACH * len(asked)
+    while True:
+        known = inspection.tombstones()
+        open_ones = [place for place in asked if place in known and known[place].state is State.ASKED]
+        if not open_ones or time.monotonic() >= until:
+            break
+        time.sleep(_LOOK_SECONDS)
+    active = [place for place in asked if place in known and known[place].state is State.ACTIVE]
+    for place in asked:
+        if place in known and known[place].state is State.REFUSED:
+            print(f"not left out: {where_is(place)}: {known[place].refusal}", file=out)
+    print(f"{len(active)} ranges are left out of fetches within seconds, at every proxy", file=out)
+    if open_ones:
+        print(
+            f"{len(open_ones)} ranges: no proxy has looked into their logs yet (is one running, and are the "
+            "partitions' leaders up?); it is done when one does: `idemproxy tombstone list` tells",
+            file=out,
+        )
+    return len(active) == len(asked)
+
+
 def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: TextIO) -> int:
     """Have a range shown again; return the exit status."""
     was_there = False
@@ -99,13 +190,19 @@ def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: Te
 
     inspection.change_tombstones(take_back)
     if not was_there:
-        print(f"{_where(place)}: there is no such range; `idemproxy tombstone list` has them all", file=out)
+        print(f"{where_is(place)}: there is no such range; `idemproxy tombstone list` has them all", file=out)
         return 1
-    print(f"{_where(place)}: shown again within seconds, at every proxy", file=out)
+    print(f"{where_is(place)}: shown again within seconds, at every proxy", file=out)
     return 0
 
 
-def _where(place: OffsetRange) -> str:
+def _check_reason(reason: str) -> None:
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise ConfigError(f"--reason has {len(reason)} characters, the limit is {REASON_CHARACTERS_MAX}")
+
+
+def where_is(place: OffsetRange) -> str:
+    """Return the range for people."""
     return f"offsets {place.first} to {place.end - 1} of {printable(place.topic)}/{place.partition}"
 
 
@@ -117,6 +214,10 @@ def _cells(place: OffsetRange, tombstone: Tombstone) -> tuple[object, ...]:
     since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(tombstone.at_ms / 1000))
     why = tombstone.refusal or tombstone.reason
     return (place.topic, place.partition, place.first, place.end - 1, tombstone.state.value, since, why)
+
+
+def _cells_found(one: SecondCopy) -> tuple[object, ...]:
+    return (one.place.topic, one.place.partition, one.place.first, one.place.end - 1, one.first_copy)
 
 
 def _fields(place: OffsetRange, tombstone: Tombstone) -> dict[str, object]:

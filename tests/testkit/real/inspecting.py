@@ -38,7 +38,7 @@ class Done:
     stderr: str
 
 
-def idemproxy(*arguments: str | int, typed: str = "") -> Done:
+def idemproxy(*arguments: str | int | Path, typed: str = "") -> Done:
     """Run the command line, in this process: a new one takes most of a second to begin."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -203,8 +203,10 @@ _COMPLAINT = re.compile(r"(?m)^.*(?:Exception|Error(?! code)|\bERROR\b|failed|Fa
 
 
 def _sentence(out: str, err: str) -> str:
-    """What follows the name of the exception in the last line that speaks of an error; else the last line at all."""
+    """What follows the name of the exception in the last line that has one, or speaks of an error; else the last line
+    at all. Threads log beside each other, so that lines of the log may come last or not."""
     found = [one for one in _COMPLAINT.findall(f"{out}\n{err}") if not one.lstrip().startswith("at ")]
+    found = [one for one in found if "Exception: " in one] or found
     lines = found or [line for line in f"{out}\n{err}".splitlines() if line.strip()] or ["nothing"]
     last: str = lines[-1]
     return last.rpartition("Exception: ")[2].strip()

@@ -31,6 +31,7 @@ from idemproxy.client.flows import (
     fetch_records,
     find_offset,
     find_partitions,
+    find_topics,
     init_producer_id,
 )
 from idemproxy.client.records import CommittedOffset, Place, ProducerId
@@ -67,6 +68,13 @@ def test_a_producer_id_comes_from_the_first_server_that_answers() -> None:
     assert run.run(init_producer_id(servers(), SECONDS)) == ProducerId(17, 3)
     assert [one.address for one in run.asked] == [ADDRESS, OTHER]
     assert run.now == 0
+
+
+def test_all_topics_are_listed_without_naming_one() -> None:
+    run = FlowRun(in_turn(ConnectionFailed("away"), ConnectionFailed("away"), metadata({Place("t", 0): 0}, [("a", 5)])))
+    assert run.run(find_topics(servers(), SECONDS)) == ("a", "t")
+    assert {one.fields["topics"] for one in run.asked} == {None}
+    assert {one.versions for one in run.asked} == {(1, 4)}, "in version 0 it means that none is asked for"
 
 
 @pytest.mark.parametrize("code", [14, 15, 7])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy.commands.inspection import render, views
-from idemproxy.proxy.commands.inspection.arguments import _partition, _producer_id
+from idemproxy.proxy.commands.shared_arguments import partition_number, producer_id
 from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
 from idemproxy.state.names import FIRST_NAMED_ID, NameRecord, forgotten_name
@@ -190,17 +190,17 @@ def test_no_sentence_moves_the_cursor() -> None:
 
 # ---------------------------------------------------------------------- what may be asked for
 def test_a_producer_id_may_be_written_as_in_the_keys_and_numbers_have_their_range() -> None:
-    assert (_producer_id("0x10"), _producer_id(str(2**63 - 1)), _partition(str(2**31 - 1))) == (
+    assert (producer_id("0x10"), producer_id(str(2**63 - 1)), partition_number(str(2**31 - 1))) == (
         16,
         2**63 - 1,
         2**31 - 1,
     )
     for text in (str(2**63), "-1", "x", ""):
         with pytest.raises(ArgumentTypeError, match="is no producer id"):
-            _producer_id(text)
+            producer_id(text)
     for text in (str(2**31), "-1", "٣", "0x1"):
         with pytest.raises(ArgumentTypeError, match="is no partition number"):
-            _partition(text)
+            partition_number(text)
 
 
 def test_a_name_shows_its_newest_instance() -> None:

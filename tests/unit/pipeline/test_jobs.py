@@ -123,7 +123,24 @@ idemproxy.pipeline.reading.broker.BrokerProblem: orders-0 cannot be read: [Errno
  SQLSTATE: 38000
 """
     assert cause_of(trace) == "orders-0 cannot be read: [Errno 111] Connection refused"
+    ended = trace.replace("pipeline.reading.broker.BrokerProblem", "state.redis_bulk.StoreEnded")
+    assert cause_of(ended) == cause_of(trace)
+    of_the_system = "PermissionError: [Errno 13] Permission denied: '/log'"
+    assert cause_of(f"Traceback (most recent call last):\n{of_the_system}\n") == of_the_system.partition(": ")[2]
     assert cause_of("Job aborted\nand more") == "Job aborted"
+
+
+def test_of_a_task_that_failed_by_an_error_of_ours_the_trace_is_told() -> None:
+    python = """Traceback (most recent call last):
+  File "/idemproxy/pipeline/rebuild/job.py", line 90, in _read_tasks
+    one, place = pickle.loads(task)
+    ^^^^^^^^^^
+ValueError: not enough values to unpack"""
+    java = (
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)"
+    )
+    assert cause_of(f"An error occurred while calling o52:\n[PYTHON_EXCEPTION] {python}\n{java}\n") == python
+    assert cause_of(f"{python.partition('ValueError')[0]}AssertionError\n{java}").endswith("AssertionError")
 
 
 def test_spans_that_touch_are_marked_as_one() -> None:

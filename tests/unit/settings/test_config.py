@@ -16,9 +16,8 @@ import pytest
 from idemproxy.proxy.settings.addresses import Advertised, Listener
 from idemproxy.proxy.settings.config import Caps, ConfigError, JournalSettings, Settings, TopicDefaults
 from idemproxy.proxy.settings.load import OPTIONS, load, load_configuration, schema
-from idemproxy.proxy.settings.model import Configuration, ListenerSection
+from idemproxy.proxy.settings.model import Configuration
 from idemproxy.proxy.settings.reload import changes
-from idemproxy.proxy.settings.suggestions import RENAMED
 from idemproxy.state.redis_facts import RedisAddress
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -260,36 +259,6 @@ def test_what_kubernetes_puts_into_the_environment_is_no_mistake(monkeypatch: py
     assert load(None, UPSTREAM).listeners[0].port == 9092
 
 
-def test_a_key_by_its_old_name_is_told_the_new_one_and_never_another_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = file(
-        tmp_path,
-        "cluster: orders\nretry_horizon_seconds: 900\nlisteners:\n  - advertise: p:1\n"
-        "producers: {retry_horizon_seconds: 900}\nlimits:\n  unsent_bytes_max: 1\n  bytes_in_flight_max: 1\n",
-    )
-    assert problems(path, UPSTREAM) == [
-        f"{path}:1: cluster: unknown key; it is cluster_name now",
-        f"{path}:2: retry_horizon_seconds: unknown key; it is producers.client_retry_seconds_max now",
-        f"{path}:4: listeners[0].advertise: unknown key; it is advertised now",
-        f"{path}:5: producers.retry_horizon_seconds: unknown key; it is client_retry_seconds_max now",
-        f"{path}:7: limits.unsent_bytes_max: unknown key; it is client_response_bytes_max now",
-        f"{path}:8: limits.bytes_in_flight_max: unknown key; it is request_bytes_total_max now",
-    ]
-    monkeypatch.setenv("IDEMPROXY_LIMITS__UNSENT_BYTES_MAX", "1")
-    assert problems(None, UPSTREAM) == [
-        "IDEMPROXY_LIMITS__UNSENT_BYTES_MAX: unknown variable; it is IDEMPROXY_LIMITS__CLIENT_RESPONSE_BYTES_MAX now"
-    ]
-
-
-@pytest.mark.parametrize("new", RENAMED.values())
-def test_the_new_name_of_a_key_is_one(new: str) -> None:
-    model: Any = Configuration
-    for part in new.split("."):
-        field = model.model_fields[part.removesuffix("[]")]
-        model = ListenerSection if part.endswith("[]") else field.annotation
-
-
 # ---------------------------------------------------------------------- secrets
 def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_REDIS__PASSWORD", "hunter2")
@@ -391,6 +360,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         owns_producers=True,
         topics=TopicDefaults(12, 3),
         conditional_topics=("wal-*",),
+        tombstones_topic="second-copies",
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
@@ -411,10 +381,11 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "producers.merge",
         "producers.ownership",
         "topics.conditional",
+        "tombstones.topic",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
-    assert len(found.refused) == 7, "each once"
+    assert len(found.refused) == 8, "each once"
     assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
 
@@ -445,6 +416,15 @@ def test_brokers_that_give_idempotence_themselves_have_no_conditional_topics(tmp
     assert allowed.conditional_topics == ("wal-*", "ledger")
     (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{topics}"), {})
     assert "append such batches wherever a log ends" in problem
+
+
+def test_the_topic_of_tombstones_has_a_name_that_brokers_take_and_proxies_that_keep_them(tmp_path: Path) -> None:
+    assert load(None, UPSTREAM).tombstones_topic is None
+    text = "tombstones: {topic: second-copies}\n"
+    assert load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{text}"), {}).tombstones_topic == "second-copies"
+    (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{text}"), {})
+    assert "there are no tombstones" in problem
+    assert problems(file(tmp_path, "upstream: {bootstrap: [h:1]}\ntombstones: {topic: a/b}\n"), {})
 
 
 # ---------------------------------------------------------------------- the journal

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from idemproxy.codecs.marker import Identity
-from idemproxy.pipeline.journal.arguments import EVENTS
 from idemproxy.pipeline.journal.files import FORMATS
 from idemproxy.proxy import events
 from idemproxy.proxy.telemetry.journal import FORMAT, JOURNALED, Journal
@@ -84,10 +83,6 @@ def test_the_first_line_of_a_file_names_format_version_and_process() -> None:
     journal(events.IncarnationBegun(bytes(range(4))))
     assert json.loads(journal.header()) == {**start, "incarnation": "00010203"}
     assert max(FORMATS) == FORMAT, "who reads knows what is written"
-
-
-def test_the_command_line_knows_every_event() -> None:
-    assert set(EVENTS) == {*JOURNALED.values(), "missing", "not_synced", "journal"}
 
 
 def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> None:

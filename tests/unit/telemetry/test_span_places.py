@@ -42,6 +42,12 @@ def test_a_batch_and_its_append_name_the_broker_and_the_other_steps_none() -> No
     ]
 
 
+def test_an_append_of_no_producer_changes_no_span() -> None:
+    """As those of tombstones in their topic."""
+    of_nobody = events.AppendSent(1, "orders", 2, ())
+    assert servers_of([RESERVE, sent(0), of_nobody, APPEND, APPENDED])[0] == ("produce orders", "kafka-0", 9092)
+
+
 def test_every_span_says_which_system_it_speaks_to_and_those_of_redis_where_it_is_and_by_which_command() -> None:
     spans = spans_of([RESERVE, sent(0), APPEND, APPENDED, COMMIT], brokers=BROKERS, redis=("redis", 6379))
     found = {span.name: dict(span.attributes or {}) for span in spans}

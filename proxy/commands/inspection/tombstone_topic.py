@@ -1,0 +1,141 @@
+"""``idemproxy tombstone restore``: reads the compacted topic to its end, and writes into Redis what it lacks. A later
+word that is in Redis stays. The topic is read from the brokers with the proxy's own login, by the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TextIO
+
+from ....state.redis_inspection import RedisInspection
+from ....state.tombstones import OffsetRange, State, Tombstone, Tombstones, merged, overlapping
+from ...net.tls import TlsError, client_context
+from ...settings.addresses import join_host_and_port
+from ...settings.config import ConfigError, Settings
+from ...tombstones.records import UnreadableTombstone, read_record
+from ...tombstones.topic import PARTITION
+from .tombstones import table_of, where_is
+
+if TYPE_CHECKING:
+    from ....client import Client, StoredRecord
+
+SECONDS_MAX: Final = 20.0
+"""For one question to the brokers, with all its tries."""
+RANGES_MAX: Final = 50_000
+"""In the topic; Redis has room for some thousand."""
+
+
+@dataclass(slots=True)
+class TopicContents:
+    """What the topic says. ``unreadable``: records with a key that are none of ours; ``problem``: of the first one."""
+
+    tombstones: dict[OffsetRange, Tombstone] = field(default_factory=dict)
+    unreadable: int = 0
+    problem: str = ""
+
+    def take(self, record: StoredRecord) -> None:
+        """The last record of a key counts; a null value ends it. One without a key is a proxy's question whether the
+        topic is compacted."""
+        if record.key is None:
+            return
+        try:
+            place, tombstone = read_record(record.key, record.value)
+        except UnreadableTombstone as error:
+            self.unreadable += 1
+            self.problem = self.problem or str(error)
+            return
+        if tombstone is None:
+            self.tombstones.pop(place, None)
+        elif len(self.tombstones) >= RANGES_MAX and place not in self.tombstones:
+            raise ConfigError(f"it has more than {RANGES_MAX} ranges: is it another one's topic?")
+        else:
+            self.tombstones[place] = tombstone
+
+
+def contents_of(settings: Settings, topic: str) -> TopicContents:
+    """Read it to its end. Raises ConfigError."""
+    from ....client import ClientError
+
+    contents = TopicContents()
+    try:
+        with _client(settings) as client:
+            for record in _records(client, topic):
+                contents.take(record)
+    except ClientError as error:
+        raise ConfigError(f"topic {topic} cannot be read: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"topic {topic}: {error}") from None
+    return contents
+
+
+def _records(client: Client, topic: str) -> Iterator[StoredRecord]:
+    if topic not in client.topics():
+        raise ConfigError("it does not exist at the brokers, so there is nothing to restore from")
+    start = client.start_offset(topic, PARTITION)
+    if start < client.end_offset(topic, PARTITION):
+        with client.reader(topic, PARTITION, start) as reader:
+            yield from reader.read_to_end()
+
+
+def _client(settings: Settings) -> Client:
+    from ....client import Client, Sasl
+
+    try:
+        tls = None if settings.upstream_tls is None else client_context(settings.upstream_tls)
+    except TlsError as error:
+        raise ConfigError(f"upstream.tls: {error}") from None
+    sasl, said = None, settings.upstream_sasl
+    if said is not None:
+        if said.token_file is not None:
+            raise ConfigError("brokers that want a token (OAUTHBEARER) cannot be read by it yet")
+        sasl = Sasl(said.mechanism, said.username or "", said.password or "")
+    bootstrap = [join_host_and_port(*address) for address in settings.upstream]
+    return Client(bootstrap, client_id="idemproxy-tombstone", tls=tls, sasl=sasl, seconds_max=SECONDS_MAX)
+
+
+# ---------------------------------------------------------------------- into Redis
+def restore_tombstones(inspection: RedisInspection, contents: TopicContents, *, dry_run: bool, out: TextIO) -> int:
+    """Write what Redis lacks; return the exit status. ``dry_run``: only tell it."""
+    if contents.unreadable:
+        print(f"{contents.unreadable} records of the topic cannot be read, the first: {contents.problem}", file=out)
+    left: list[tuple[OffsetRange, OffsetRange]] = []
+    news: Tombstones = {}
+
+    def fill(known: dict[OffsetRange, Tombstone], _now_ms: int) -> dict[OffsetRange, Tombstone]:
+        nonlocal news
+        left.clear()
+        filled, news = filled_from(known, contents.tombstones, left)
+        return filled
+
+    if dry_run:
+        fill(inspection.tombstones(), 0)
+    else:
+        inspection.change_tombstones(fill)
+    for line in table_of(news):
+        print(line, file=out)
+    for place, other in left:
+        print(f"left as it is: {where_is(place)} meets {where_is(other)}, which Redis has", file=out)
+    if not news:
+        print(f"nothing to restore: Redis has what the topic has of {len(contents.tombstones)} ranges", file=out)
+    elif dry_run:
+        print(f"{len(news)} ranges would be written into Redis; nothing was changed", file=out)
+    else:
+        print(f"{len(news)} ranges were written into Redis: fetches follow within seconds, at every proxy", file=out)
+    return 1 if left else 0
+
+
+def filled_from(
+    known: Tombstones, topic: Tombstones, left: list[tuple[OffsetRange, OffsetRange]]
+) -> tuple[dict[OffsetRange, Tombstone], Tombstones]:
+    """Return what Redis is to have, and what of it is new. ``left`` gets the ranges that meet another one there."""
+    filled = dict(known)
+    news: dict[OffsetRange, Tombstone] = {}
+    for place, tombstone in topic.items():
+        both = merged(filled, {place: tombstone})
+        if both == filled:
+            continue
+        if tombstone.state is State.ACTIVE and (other := overlapping(filled, place)) is not None:
+            left.append((place, other))
+            continue
+        filled, news[place] = both, tombstone
+    return filled, news

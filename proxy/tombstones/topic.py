@@ -1,0 +1,255 @@
+"""Keeps a copy of the tombstones in a compacted topic: Redis can be filled from it again, and who reads the brokers
+without a proxy learns from it which offsets are second copies. Flows only.
+
+The topic is read to its end and then on; what it lacks is appended, in the old format and without a marker, as the same
+word in the topic twice is the same as once. The last record of a key counts, so a late append of an older word is seen
+and answered with the newer one. What the topic has and Redis has not is told, never taken: whoever may write to a topic
+does not hide records by that; a person says so (``idemproxy tombstone restore``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ...codecs.error_codes import ErrorCode, named
+from ...codecs.errors import WireError
+from ...codecs.message_set import ShallowMessage, encode_set, inner_messages
+from ...state.tombstones import OffsetRange, State, Tombstone, Tombstones
+from .. import limits
+from ..bridge.asks import EarliestOffset, LatestOffset
+from ..events import OperatorMessage, Report
+from ..flow.effects import Append, Ask, Leader, Unanswered, Wait
+from ..flow.outcome import Appended, Outcome, Refused
+from ..partition_log.log_chunk import LogChunk, ReadLog
+from .known import KnownTombstones
+from .records import RECORDED, UnreadableTombstone, Word, read_record, record_of, word_of
+
+PARTITION = 0
+"""All records are in this one: what is said of a range later has to lie behind what was said earlier."""
+_MAGIC = 1
+_NO_KEY = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+"""How a broker refuses a record without a key on a compacted topic: before 2.4, and from then on."""
+
+
+class TombstoneTopic:
+    """Of one process; ``run`` never ends. ``by``: who writes its records."""
+
+    def __init__(
+        self,
+        topic: str,
+        known: KnownTombstones,
+        report: Report,
+        wall_clock_ms: Callable[[], int],
+        by: Callable[[], str],
+    ) -> None:
+        self._topic = topic
+        self._known = known
+        self._report = report
+        self._wall_clock_ms = wall_clock_ms
+        self._by = by
+        self._words: dict[OffsetRange, Word] = {}
+        """What the topic says of each range, as far as it was read."""
+        self._at: int | None = None
+        """The next offset to read; None: it is read from its start."""
+        self._looks = 0
+        self._is_current = False
+        """Was Redis read since the last look?"""
+        self._own: set[OffsetRange] = set()
+        """Ranges of which this process has written the last word into Redis."""
+        self._lacks: dict[OffsetRange, int] = {}
+        """For how many looks the topic has lacked the word about a range."""
+        self._looks_without = 0
+        self._looks_unlike = 0
+        self._is_compacted: bool | None = None
+        self._failures = self._looks_to_skip = 0
+        """Appends that have failed in a row, and for how many looks nothing is appended."""
+        self._told = ""
+
+    def stored(self, own: Iterable[OffsetRange]) -> None:
+        """What is known was compared with Redis just now. ``own``: those of which this process has written there."""
+        self._is_current = True
+        self._own.update(own)
+
+    async def run(self) -> None:
+        """Look, and wait, for ever."""
+        while True:
+            if self._is_current:
+                self._is_current = False
+                await self._look()
+            await Wait(limits.TOMBSTONE_LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        leader = await Leader(self._topic, PARTITION)
+        if leader is None:
+            self._looks_without += 1
+            if self._looks_without >= limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS:
+                self._warn("it does not exist, or partition 0 has no leader: create it with cleanup.policy=compact")
+            return
+        self._looks_without = 0
+        if not await self._read_on(leader):
+            return
+        known = self._known.tombstones
+        self._compare(known)
+        due = self._due(known)
+        if due and self._looks_to_skip:  # what is in doubt may be there twice: not a third time at once
+            self._looks_to_skip -= 1
+        elif due and await self._takes_keys_only(leader):
+            await self._write(leader, known, due)
+
+    # ------------------------------------------------------------------ reading
+    async def _read_on(self, leader: int) -> bool:
+        """Read to the end. Returns False if that is not known to be done."""
+        earliest = await Ask(leader, EarliestOffset(self._topic, PARTITION))
+        latest = await Ask(leader, LatestOffset(self._topic, PARTITION))
+        if (
+            isinstance(earliest, Unanswered)
+            or isinstance(latest, Unanswered)
+            or earliest.error_code
+            or latest.error_code
+        ):
+            await Leader(self._topic, PARTITION, refresh=True)
+            return False
+        self._looks += 1
+        # It may have been made anew, or have lost what its retention takes: so now and then it is read as a whole.
+        is_anew = self._at is None or not earliest.offset <= self._at <= latest.offset
+        if is_anew or self._looks >= limits.TOMBSTONE_TOPIC_REREAD_LOOKS:
+            self._at, self._words, self._is_compacted, self._looks = earliest.offset, {}, None, 0
+        assert self._at is not None
+        while self._at < latest.offset and len(self._words) <= limits.TOMBSTONE_TOPIC_RANGES_MAX:
+            chunk = await Ask(leader, ReadLog(self._topic, PARTITION, self._at))
+            if isinstance(chunk, Unanswered) or chunk.error_code:
+                return False
+            await self._take_all(chunk)
+            if chunk.end <= self._at:
+                self._warn(f"it cannot be read at offset {self._at}: {chunk.unreadable or 'a message is too large'}")
+                return False
+            self._at = chunk.end
+        if len(self._words) > limits.TOMBSTONE_TOPIC_RANGES_MAX:
+            self._warn(f"it has more than {limits.TOMBSTONE_TOPIC_RANGES_MAX} ranges: is it another one's topic?")
+            return False
+        return True
+
+    async def _take_all(self, chunk: LogChunk) -> None:
+        step_bytes = 0
+        for _, message in chunk.messages:
+            self._take(message)
+            step_bytes += message.size_bytes
+            if step_bytes >= limits.TOMBSTONE_TOPIC_STEP_BYTES:
+                step_bytes = 0
+                await Wait(0)  # others have a turn
+
+    def _take(self, message: ShallowMessage) -> None:
+        """Brokers may compress what was written without a codec. What cannot be read is left to those who can."""
+        try:
+            inside = (
+                inner_messages(message, limits.TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX) if message.is_wrapper else [message]
+            )
+        except WireError:
+            return
+        for one in inside:
+            if one.key is None:
+                continue
+            try:
+                place, tombstone = read_record(one.key, one.value)
+            except UnreadableTombstone:
+                continue
+            if tombstone is None:
+                self._words.pop(place, None)
+            else:
+                self._words[place] = word_of(tombstone)
+
+    # ------------------------------------------------------------------ comparing
+    def _compare(self, known: Tombstones) -> None:
+        """Tell what the topic knows better, once another proxy has had time to say it in Redis, too."""
+        better = sum(1 for place, word in self._words.items() if _is_better(word, known.get(place)))
+        self._looks_unlike = self._looks_unlike + 1 if better else 0
+        if self._looks_unlike >= limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS:
+            self._warn(
+                f"it has {better} tombstones, or later words about them, that Redis does not have: "
+                "`idemproxy tombstone restore` writes them there; fetches go on without them until then"
+            )
+
+    def _due(self, known: Tombstones) -> list[OffsetRange]:
+        """Return what this process is to write: what it has said itself, and what no other one has written."""
+        lacking = [place for place, tombstone in known.items() if self._is_lacking(place, tombstone)]
+        self._lacks = {place: self._lacks.get(place, 0) + 1 for place in lacking}
+        self._own.intersection_update(lacking)
+        waited = limits.TOMBSTONE_TOPIC_TURN_LOOKS
+        return [place for place in lacking if place in self._own or self._lacks[place] > waited]
+
+    def _is_lacking(self, place: OffsetRange, tombstone: Tombstone) -> bool:
+        theirs = self._words.get(place)
+        if theirs is None:  # of a range that never was left out nobody needs to know
+            return tombstone.state in (State.ACTIVE, State.REMOVED)
+        return tombstone.state in RECORDED and theirs < word_of(tombstone)
+
+    # ------------------------------------------------------------------ writing
+    async def _takes_keys_only(self, leader: int) -> bool:
+        """Is the topic compacted? Brokers of that time do not tell the settings of a topic; but a compacted one takes
+        no record without a key."""
+        if self._is_compacted is None:
+            outcome = await self._append(leader, [(None, b"", self._wall_clock_ms())])
+            if isinstance(outcome, Appended):
+                self._is_compacted = False
+            elif isinstance(outcome, Refused) and outcome.error_code in _NO_KEY:
+                self._is_compacted = True
+            else:
+                await self._failed(outcome)
+        if self._is_compacted is False:
+            self._warn("it is not compacted, so its records would go with time: set cleanup.policy=compact")
+        return self._is_compacted is True
+
+    async def _write(self, leader: int, known: Tombstones, due: list[OffsetRange]) -> None:
+        """What was appended is seen when the topic is read on."""
+        for records in _in_pieces(self._records(known, due)):
+            outcome = await self._append(leader, records)
+            if not isinstance(outcome, Appended) or outcome.error_code:
+                await self._failed(outcome)
+                return
+        self._told, self._failures = "", 0
+
+    def _records(self, known: Tombstones, due: list[OffsetRange]) -> Iterator[tuple[bytes, bytes, int]]:
+        by, now_ms = self._by(), self._wall_clock_ms()
+        for place in due:
+            if (record := record_of(place, known[place], by)) is not None:
+                yield *record, now_ms
+
+    async def _append(self, leader: int, records: list[tuple[bytes | None, bytes, int]]) -> Outcome:
+        return await Append(
+            *(leader, self._topic, PARTITION, encode_set(records, magic=_MAGIC), limits.TOMBSTONE_TOPIC_TIMEOUT_MS),
+            may_send=lambda: None,
+            sender="tombstones",
+        )
+
+    async def _failed(self, outcome: Outcome) -> None:
+        """It is tried again some looks later, after each failure more of them."""
+        self._failures += 1
+        self._looks_to_skip = min(2**self._failures, limits.TOMBSTONE_TOPIC_SKIPS_MAX)
+        if isinstance(outcome, Refused):
+            self._warn(f"the broker refuses its records with code {named(outcome.error_code)}")
+        await Leader(self._topic, PARTITION, refresh=True)
+
+    def _warn(self, what: str) -> None:
+        if what != self._told:
+            self._told = what
+            self._report(OperatorMessage("warning", f"topic {self._topic} (tombstones.topic): {what}"))
+
+
+def _is_better(theirs: Word, ours: Tombstone | None) -> bool:
+    return ours is None or word_of(ours) < theirs
+
+
+def _in_pieces(
+    records: Iterable[tuple[bytes, bytes, int]],
+) -> Iterator[list[tuple[bytes | None, bytes, int]]]:
+    """Cut them into requests: old brokers take a message set of less than 1 MB."""
+    piece: list[tuple[bytes | None, bytes, int]] = []
+    size_bytes = 0
+    for key, value, at_ms in records:
+        piece.append((key, value, at_ms))
+        size_bytes += len(key) + len(value)
+        if size_bytes >= limits.TOMBSTONE_TOPIC_REQUEST_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+    if piece:
+        yield piece
