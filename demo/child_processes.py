@@ -62,7 +62,7 @@ class ChildProcess:
         while. Looks at /proc, and where there is none it does not wait."""
         self.signal(signal.SIGSTOP)
         end = time.monotonic() + seconds_max
-        while not all(map(_stands_still, Path(f"/proc/{self.pid}/task").glob("*/stat"))) and time.monotonic() < end:
+        while not stands_still(self.pid) and time.monotonic() < end:
             time.sleep(0.005)
 
     def wait(self, timeout_seconds: float) -> int:
@@ -171,8 +171,13 @@ class ChildProcesses:
             self._guard.stdin.flush()
 
 
-def _stands_still(thread: Path) -> bool:
-    """Is a thread stopped, by its line in /proc? One that has ended is."""
+def stands_still(process_id: int) -> bool:
+    """Are all threads of a process stopped, by /proc? Where there is none, they are taken for it."""
+    return all(map(_is_stopped, Path(f"/proc/{process_id}/task").glob("*/stat")))
+
+
+def _is_stopped(thread: Path) -> bool:
+    """By its line there. One that has ended is."""
     try:
         return thread.read_text().rpartition(")")[2].split()[0] in ("T", "t", "Z", "X")
     except (FileNotFoundError, ProcessLookupError):

@@ -65,7 +65,8 @@ def proxy_with(
 def send_traced(
     proxy: ProxyProcess, collector: Collector, topic: str, propagator: TextMapPropagator, **settings: Any
 ) -> None:
-    """Send two records as an instrumented service does: each in a trace of its own, both in one batch."""
+    """Send two records as an instrumented service does: each in a trace of its own, both in one batch: it is sent when
+    the producer is flushed."""
     provider = TracerProvider(ALWAYS_ON, Resource({"service.name": "orders"}), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"http://{HOST}:{collector.http_port}/v1/traces")))
     host, port = proxy.address
@@ -74,7 +75,7 @@ def send_traced(
     propagate.set_global_textmap(propagator)
     try:
         producer: Any = ConfluentKafkaInstrumentor.instrument_producer(
-            Producer(common | {"linger.ms": 300} | settings), tracer_provider=provider
+            Producer(common | {"linger.ms": 10_000} | settings), tracer_provider=provider
         )
         for number in range(2):
             producer.produce(topic, value=b"v%d" % number, partition=0)
@@ -90,7 +91,7 @@ def whole_trace(collector: Collector) -> tuple[list[Span], Span, dict[str, Span]
     def look() -> bool:
         return any(span.name == "commit" for span in collector.spans())
 
-    wait_until(look, "the commit's span has come", 20)
+    wait_until(look, "the commit's span has come", 60)
     spans = collector.spans()
     sends = sorted((span for span in spans if span.service == "orders"), key=lambda span: span.begun_ns)
     (batch,) = [span for span in spans if span.name.startswith("produce ")]
@@ -193,7 +194,7 @@ def test_a_line_of_the_log_names_the_trace_that_it_is_about(
     producer.flush(30)
     provider.shutdown()
     line = json.loads(proxy.wait_for_log("header_refused"))
-    wait_until(lambda: bool(collector.spans()), "its span has come", 20)
+    wait_until(lambda: bool(collector.spans()), "its span has come", 60)
     (batch,) = [span for span in collector.spans() if span.name.startswith("produce ")]
     assert (line["trace_id"], line["span_id"]) == (batch.trace_id, batch.span_id)
     assert batch.attributes["error.type"] == "UNSUPPORTED_FOR_MESSAGE_FORMAT"

@@ -66,7 +66,7 @@ class SteadyProducer(threading.Thread):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
-    with LegacyCluster(tmp_path / "cluster", brokers=3, auto_create_topics=False) as running:
+    with LegacyCluster(tmp_path / "cluster", brokers=3, auto_create_topics=False, session_timeout_ms=1500) as running:
         running.create_topic(TOPIC, assignment=ASSIGNMENT)
         running.wait_in_sync(TOPIC, PARTITIONS)
         yield running

@@ -5,12 +5,15 @@ Three brokers, all stages from 0.10.2 on, five clients: ``make upgrade``."""
 
 from pathlib import Path
 
+import pytest
+
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
 from testkit.real.client_runs import JAVA_3, KAFKA_PYTHON
 from testkit.real.faulty_scene import BREAKING_KINDS
 from testkit.real.upgrade_scene import HANDED_OVER, STAGES, UpgradeScene
 
 SECONDS_MAX = 600
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_clients_go_on_when_the_format_is_raised_with_no_duplicate_no_loss_and_no_reorder(tmp_path: Path) -> None:

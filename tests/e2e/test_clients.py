@@ -21,6 +21,7 @@ PARTITIONS = 3
 RECORDS_UNDER_FAULTS = 3000
 RECORDS_PER_CODEC = 300
 RUN_SECONDS_MAX = 240
+pytestmark = pytest.mark.timeout(900)
 STORED_CODECS = {"none": Codec.GZIP, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
 """What a batch becomes in the log: the wrapper that carries the marker needs a codec, and gzip stands for none."""
 
@@ -157,7 +158,7 @@ def test_the_default_batches_of_librdkafka_work_though_they_outgrow_the_broker_i
             records=records,
             name=name,
             # Its own defaults: a batch ends at 10,000 records or 1,000,000 bytes. The wait lets it grow so far.
-            settings={"batch.num.messages": 10_000, "batch.size": 1_000_000, "linger.ms": 2000},
+            settings={"batch.num.messages": 10_000, "batch.size": 1_000_000, "linger.ms": 30_000},
         )
         outcome = program.wait()
         assert (outcome["acked"], outcome["errors"]) == (records, [])

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from testkit.real.proxy_process import wait_until
 
 RECORDS = 5_000
 COMMAND = [sys.executable, "-m", "idemproxy", "demo", "--json", "--records", str(RECORDS)]
@@ -35,11 +36,11 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_load_has_duplicates_without_the_proxy_and_none_through_it(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    ended = subprocess.run(COMMAND, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    ended = subprocess.run(COMMAND, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
     assert ended.returncode == 0, f"{ended.stderr}\n{ended.stdout}"
     result = json.loads(ended.stdout)
     direct, proxied = result["runs"]
@@ -55,10 +56,10 @@ def test_the_load_has_duplicates_without_the_proxy_and_none_through_it(
     assert (facts["doubts_undecided"], facts["errors"]) == (0, [])
     assert {"OUT_OF_ORDER_SEQUENCE_NUMBER", "DUPLICATE_SEQUENCE_NUMBER"} <= {step["answer"] for step in result["scene"]}
     assert list((tmp_path / "temporary").iterdir()) == []
-    assert processes_of(tmp_path / "temporary") == []
+    wait_until(lambda: processes_of(tmp_path / "temporary") == [], "no process is left")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_demo_that_is_terminated_leaves_no_process_and_no_file(tmp_path: Path, environment: dict[str, str]) -> None:
     with subprocess.Popen(COMMAND, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stderr is not None
@@ -72,7 +73,4 @@ def test_a_demo_that_is_terminated_leaves_no_process_and_no_file(tmp_path: Path,
         assert demo.wait(60) == 130, "".join(said)
     assert "interrupted" in said[-1]
     assert list((tmp_path / "temporary").iterdir()) == []
-    end = time.monotonic() + 10
-    while processes_of(tmp_path / "temporary") and time.monotonic() < end:
-        time.sleep(0.05)
-    assert processes_of(tmp_path / "temporary") == []
+    wait_until(lambda: processes_of(tmp_path / "temporary") == [], "no process is left")

@@ -58,7 +58,7 @@ class Crowd:
                 self._open.remove(one)
                 self.refused += 1
             while len(self._open) < CROWD:
-                one = socket.create_connection(self._address, 5)
+                one = socket.create_connection(self._address, 60)
                 self._open.append(one)
                 one.sendall(self._says)
             self._is_over.wait(0.02)
@@ -125,7 +125,7 @@ def test_the_links_to_redis_and_the_broker_come_back_while_clients_want_every_de
             assert "lease was lost" not in proxy.log
             proxy.kill_redis()
             lives = "the data in Redis have generation"
-            wait_until(lambda: proxy.log.count(lives) == 1, "the private Redis is started again, and is used", 40)
+            wait_until(lambda: proxy.log.count(lives) >= 1, "the private Redis is started again, and is used", 40)
         proxy.wait_for_log(r"file descriptors are in use, and the last \d+ are kept for Redis and the brokers")
         wait_until(lambda: in_use(proxy) < DESCRIPTORS // 2, "the clients that have gone leave their descriptors")
         with RawClient(proxy.address) as reader:

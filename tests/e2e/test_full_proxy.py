@@ -16,7 +16,7 @@ from testkit.real.raw_client import RawClient, batch
 
 TOPIC = "full"
 PLACES = 20
-SECONDS_MAX = 10.0
+SECONDS_MAX = 30.0
 
 
 def has_ended(line: socket.socket) -> bool:

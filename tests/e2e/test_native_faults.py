@@ -4,12 +4,15 @@ All clients at brokers of five versions, and more records: ``make native``."""
 
 from pathlib import Path
 
+import pytest
+
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
 from testkit.real.client_runs import JAVA_4, LIBRDKAFKA
 from testkit.real.faulty_scene import BREAKING_KINDS, FaultyScene
 
 RECORDS, PARTITIONS = 3_000, 3
 SECONDS_MAX = 180
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_lost_answers_on_both_sides_leave_no_duplicate_no_loss_and_no_reorder(tmp_path: Path) -> None:

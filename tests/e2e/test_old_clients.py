@@ -24,7 +24,7 @@ from .conftest import QuietPair
 
 PARTITIONS = 3
 RECORDS = 300
-JOIN_SECONDS_MAX = 30
+JOIN_SECONDS_MAX = 90
 STORED_CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
 """Nothing is wrapped that the producer did not compress."""
 

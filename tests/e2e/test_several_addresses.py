@@ -36,7 +36,7 @@ def acknowledged_by(program: JavaProgram) -> int:
     return acknowledged
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_java_clients_that_ask_their_bootstrap_servers_again_go_on_at_the_other_proxy(
     tmp_path: Path, children: ChildProcesses
 ) -> None:
@@ -70,10 +70,10 @@ def test_java_clients_that_ask_their_bootstrap_servers_again_go_on_at_the_other_
         # Which of the two a client has chosen is its own affair; so each of them is killed once.
         for proxy in proxies:
             for program in programs:
-                wait_until(has_some_more(program), f"{program.process.name} produces", 60)
+                wait_until(has_some_more(program), f"{program.process.name} produces", 120)
             proxy.kill()
             for program in programs:
-                wait_until(has_some_more(program), f"{program.process.name} goes on at the other proxy", 60)
+                wait_until(has_some_more(program), f"{program.process.name} goes on at the other proxy", 120)
             proxy.start()
         for name, program in zip(clients, programs, strict=True):
             told = acknowledged_by(program)

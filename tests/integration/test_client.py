@@ -135,11 +135,11 @@ def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
     try:
         for kill in range(1, KILLS + 1):
             process = children.start("client", command, tmp_path / "client.out", environment=environment)
-            wait_until(partial(has_done, kill * 400), "the client comes so far")
+            wait_until(partial(has_done, kill * 200), "the client comes so far", 120)
             process.kill()
             assert done() < KILLED_BATCHES, "it had ended by itself"
         process = children.start("client", command, tmp_path / "client.out", environment=environment)
-        assert process.wait(60) == 0, process.last_output()
+        assert process.wait(180) == 0, process.last_output()
     finally:
         children.close()
     assert values_in_log(legacy_broker, place) == values_of(0, KILLED_BATCHES)
@@ -187,7 +187,7 @@ def test_what_is_refused_is_said_by_name(
             newer.publish(*place, [Record(b"three")])
         with pytest.raises(Fenced), client.producer(producer, next_sequences={place: 2}) as older:
             older.publish(*place, [Record(b"four")])
-        impatient = Client(bootstrap, seconds_max=0.5)
+        impatient = Client(bootstrap, seconds_max=3.0)
         with impatient, pytest.raises(RequestRefused, match="UNKNOWN_TOPIC_OR_PARTITION"):
             impatient.partitions("no-such-topic")
         with client.reader(*place, offset=99) as reader, pytest.raises(OffsetOutOfRange):
@@ -203,8 +203,8 @@ def test_a_server_that_says_nothing_leaves_a_batch_undecided_in_time(
         producer, (batch,) = new_producer_id(relay.address), numbered(place, 0, 1)
         begin = time.monotonic()
         with pytest.raises(Undecided) as unknown:
-            SHELLS[shell](relay.address, producer, [batch], producer_options={"delivery_seconds_max": 1.5})
-        assert time.monotonic() - begin < 15
+            SHELLS[shell](relay.address, producer, [batch], producer_options={"delivery_seconds_max": 4.0})
+        assert time.monotonic() - begin < 30
         assert unknown.value.in_log is None
         relay.set_faults(False)
         (receipt,) = SHELLS[shell](relay.address, producer, [batch], next_sequences={place: 0})
@@ -215,7 +215,7 @@ def test_a_server_that_says_nothing_leaves_a_batch_undecided_in_time(
 def test_a_closed_client_leaves_no_thread_and_tells_what_it_had_not_sent(
     shared_proxy: ProxyProcess, place: Place
 ) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with FaultRelay(shared_proxy.address, rewrite_addresses=True) as relay:
         client = Client(relay.address)
         sender = client.producer(client.init_producer_id())
@@ -225,7 +225,7 @@ def test_a_closed_client_leaves_no_thread_and_tells_what_it_had_not_sent(
         sender.close()
         assert future.exception(0) is not None
         client.close()
-    assert threading.active_count() == before
+    wait_until(lambda: set(threading.enumerate()) <= before, "no thread is left")
 
 
 def test_tasks_that_share_a_producer_on_trio_wait_for_their_own_receipts(

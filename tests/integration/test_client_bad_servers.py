@@ -13,6 +13,7 @@ import trio
 from idemproxy.client import Client, ConnectionFailed, NotDelivered, ProducerId, limits
 from idemproxy.client.trio_client import TrioClient
 from testkit.real.numbered_batches import SHELLS, numbered
+from testkit.real.proxy_process import wait_until
 
 SECONDS = 0.6
 ANSWERS = {
@@ -72,12 +73,12 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def test_a_question_ends_in_time_with_a_sentence(server: BadServer) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with Client(server.address, seconds_max=SECONDS) as client, pytest.raises(ConnectionFailed) as failed:
         client.init_producer_id()
     assert str(failed.value)
     assert 0 < server.connections < CONNECTIONS_MAX
-    assert threading.active_count() == before
+    wait_until(lambda: set(threading.enumerate()) <= before, "no thread is left")
 
     async def main() -> None:
         async with TrioClient(server.address, seconds_max=SECONDS) as client:
@@ -89,7 +90,7 @@ def test_a_question_ends_in_time_with_a_sentence(server: BadServer) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_batch_is_given_up_in_time_and_was_not_sent(server: BadServer, shell: str) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(NotDelivered) as given_up:
         SHELLS[shell](
             server.address,
@@ -99,4 +100,4 @@ def test_a_batch_is_given_up_in_time_and_was_not_sent(server: BadServer, shell: 
         )
     assert given_up.value.in_log is False
     assert 0 < server.connections < CONNECTIONS_MAX
-    assert threading.active_count() == before
+    wait_until(lambda: set(threading.enumerate()) <= before, "no thread is left")

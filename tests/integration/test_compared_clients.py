@@ -22,7 +22,7 @@ from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient
 
 Place = tuple[str, int]
-SECONDS_MAX = 60
+SECONDS_MAX = 180
 OLD_LIBRDKAFKA = ("confluent-kafka==2.6.1",)
 """Before librdkafka 2.11.1 a broker whose Produce does not begin at version 0 is taken for one without codecs."""
 ONE_COMPRESSED_BATCH = """

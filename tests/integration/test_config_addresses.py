@@ -19,7 +19,7 @@ from testkit.real.raw_client import RawClient, batch
 
 Place = tuple[str, int]
 
-BACK_SECONDS_MAX = 40.0
+BACK_SECONDS_MAX = 90.0
 
 
 class MovingCluster(LegacyCluster):

@@ -324,7 +324,7 @@ def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each
 ) -> None:
     producer = Producer(librdkafka_settings(legacy_broker.bootstrap))
     producer.produce(place[0], b"x", partition=place[1])
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     with ExternalRedis() as redis:
         settings: dict[str, Any] = {
             "upstream": {"bootstrap": [bootstrap_of(legacy_broker)]},

@@ -13,7 +13,7 @@ from idemproxy.proxy.bridge.documented_settings import documented_of_brokers, do
 from testkit.real.java_clients import LAST_3X_CLIENT, compiled
 
 RELEASES = {"0.10.0.1": "0.10.0", "0.10.1.1": "0.10.1", "0.10.2.2": "0.10.2"}
-SECONDS_MAX = 60
+SECONDS_MAX = 180
 HOURS_INSTEAD = {
     "log.retention.ms": "log.retention.hours",
     "log.roll.ms": "log.roll.hours",

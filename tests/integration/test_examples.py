@@ -218,7 +218,8 @@ def test_a_second_instance_fences_the_first_where_a_name_says_so(
         wait_until(
             lambda: [value for _, value in stored_values(pair.cluster, ("counts", 0))][-1:] == [b"%d" % end_of_input],
             "the first one has counted all: from here on it only reads",
+            120,
         )
         other.run(*given, *ENDING)
         feed("clicks", 0, 10)
-        wait_until(lambda: any("fenced" in said for said in one.failed), "the first one is fenced")
+        wait_until(lambda: any("fenced" in said for said in one.failed), "the first one is fenced", 120)

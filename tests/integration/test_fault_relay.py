@@ -16,7 +16,8 @@ from idemproxy.demo import relay_link
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.relay_frames import FIND_COORDINATOR, METADATA, FrameBuffer, NotKafka, rewrite_addresses
-from testkit.real.kafka_cluster import consume, fresh_topic, librdkafka_settings, produce, verdict
+from testkit.real.kafka_cluster import consume, fresh_topic, librdkafka_settings, patient_settings, produce, verdict
+from testkit.real.proxy_process import wait_until
 
 PARTITIONS = 4
 CUTS_MAX = 200
@@ -40,10 +41,12 @@ def test_every_kind_of_fault_happens_as_often_as_planned_and_loses_nothing(
     plan = FaultPlan(seed=1, kinds=[kind], every_nth_produce=5, faults_max=10)
     with FaultRelay(cluster.address(0), rewrite_addresses=True, plan=plan) as relay:
         acknowledged = produce(
-            librdkafka_settings(relay.address, batch_num_messages=20, max_in_flight=5), topic, PARTITIONS, 3000
+            patient_settings(relay.address, batch_num_messages=20, max_in_flight=5), topic, PARTITIONS, 3000
         )
-        assert relay.counts == {one: 10 if one is kind else 0 for one in FaultKind}
-        assert relay.faults == 10
+        # A cut some milliseconds after the request finds it answered where the broker was quicker.
+        wanted = range(2, 11) if kind is FaultKind.CUT else [10]
+        assert relay.faults in wanted
+        assert relay.counts == {one: relay.faults if one is kind else 0 for one in FaultKind}
     judged = verdict(cluster, topic, PARTITIONS, acknowledged)
     assert (judged.lost, judged.misplaced, judged.foreign) == (0, 0, 0), judged
     if kind in (FaultKind.LOST_ANSWER, FaultKind.LATE_DELIVERY):
@@ -56,7 +59,7 @@ def test_a_relay_with_faults_switched_off_is_invisible(cluster: LegacyCluster) -
     topic = fresh_topic(cluster, PARTITIONS, 2)
     with FaultRelay(cluster.address(0), rewrite_addresses=True, plan=FaultPlan(every_nth_produce=1)) as relay:
         relay.set_faults(False)
-        acknowledged = produce(librdkafka_settings(relay.address, max_in_flight=1), topic, PARTITIONS, 1000)
+        acknowledged = produce(patient_settings(relay.address, max_in_flight=1), topic, PARTITIONS, 1000)
         assert relay.faults == 0
         assert relay.produce_requests > 0
     assert verdict(cluster, topic, PARTITIONS, acknowledged).is_exactly_once
@@ -133,7 +136,7 @@ class Upstream:
 
     def wait_for_frames(self, count: int) -> None:
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.frames) >= count, 5), f"only {len(self.frames)} arrived"
+            assert self.arrived.wait_for(lambda: len(self.frames) >= count, 30), f"only {len(self.frames)} arrived"
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -176,7 +179,7 @@ def relayed(plan: FaultPlan | None = None) -> Iterator[tuple[FaultRelay, Upstrea
     try:
         with (
             FaultRelay(upstream.address, plan=plan) as relay,
-            socket.create_connection(("127.0.0.1", relay.port), 5) as client,
+            socket.create_connection(("127.0.0.1", relay.port), 30) as client,
         ):
             yield relay, upstream, client
     finally:
@@ -321,10 +324,7 @@ def test_a_client_that_resets_resets_the_upstream() -> None:
         answer(client)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        deadline = time.monotonic() + 5
-        while not upstream.resets and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert upstream.resets == 1
+        wait_until(lambda: upstream.resets == 1, "the upstream is reset")
 
 
 def test_an_upstream_that_is_away_resets_the_client_and_the_relay_goes_on() -> None:
@@ -335,7 +335,7 @@ def test_an_upstream_that_is_away_resets_the_client_and_the_relay_goes_on() -> N
             # The reset may be there before connecting has returned.
             with (
                 pytest.raises(ConnectionResetError),
-                socket.create_connection(("127.0.0.1", relay.port), 5) as client,
+                socket.create_connection(("127.0.0.1", relay.port), 30) as client,
             ):
                 answer(client)
         assert relay.connections == 3

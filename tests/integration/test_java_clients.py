@@ -11,6 +11,8 @@ from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, OLD_CLIENT,
 from testkit.real.kafka_cluster import fresh_topic, told, verdict
 
 PARTITIONS = 4
+PATIENT = {"request.timeout.ms": "30000"}
+"""Where nothing breaks: a plain producer that does not wait for a late answer has its records stored twice."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,9 @@ def children() -> Iterator[ChildProcesses]:
         yield running
 
 
-@pytest.mark.parametrize(("version", "settings"), [(OLD_CLIENT, {}), (LAST_3X_CLIENT, {"enable.idempotence": "false"})])
+@pytest.mark.parametrize(
+    ("version", "settings"), [(OLD_CLIENT, PATIENT), (LAST_3X_CLIENT, {"enable.idempotence": "false", **PATIENT})]
+)
 def test_a_plain_java_producer_is_told_the_offsets_that_its_records_have(
     cluster: LegacyCluster, children: ChildProcesses, tmp_path: Path, version: str, settings: dict[str, str]
 ) -> None:

@@ -10,6 +10,7 @@ from runs.compatibility_page import lines
 from runs.kafka_tools import VERSIONS, through_the_proxy
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_subcommand_does_what_the_page_says(version: str, tmp_path: Path) -> None:
     said = {one.command: (one.works, one.sentence) for one in through_the_proxy(tmp_path, version)}

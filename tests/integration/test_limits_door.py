@@ -111,7 +111,7 @@ def test_who_is_refused_behind_the_door_is_not_counted_any_more() -> None:
                 received = await trio.to_thread.run_sync(line.recv, 1)
                 assert received == b""
         assert scene.reasons == []
-        assert scene.is_empty
+        await until(lambda: scene.is_empty)
 
     play(Caps(connections_per_ip_max=2), act)
 

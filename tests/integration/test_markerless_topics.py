@@ -30,7 +30,7 @@ def test_where_the_topic_has_a_codec_a_lost_answer_is_found_from_the_second_appe
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
         if compression != "gzip":
-            scene.proxy.wait_for_log(f"topic {place[0]} is compressed with {compression} from now on", 10)
+            scene.proxy.wait_for_log(f"topic {place[0]} is compressed with {compression} from now on")
         insist(client, place, batch([b"second"], producer_id=producer_id, sequence=1))
         scene.lose_answer(client, place, batch([b"third"], producer_id=producer_id, sequence=2))
     assert results(scene, producer_id) == ["found"]
@@ -42,7 +42,7 @@ def test_where_the_topic_is_stored_uncompressed_it_is_said_and_a_lost_answer_fai
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
-        scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers", 10)
+        scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers")
         answer = scene.lose_undecidably(client, place, producer_id)
         assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
         assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2

@@ -25,7 +25,9 @@ SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
-    with LegacyCluster(tmp_path_factory.mktemp("kafka"), auto_create_topics=False) as running:
+    # Longer than it is paused: else it comes back without leaders.
+    kafka = tmp_path_factory.mktemp("kafka")
+    with LegacyCluster(kafka, auto_create_topics=False, session_timeout_ms=60_000) as running:
         running.create_topic(TOPIC, PARTITIONS, 1)
         yield running
 

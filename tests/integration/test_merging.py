@@ -17,7 +17,7 @@ from testkit.real.raw_client import RawClient, batch
 
 Place = tuple[str, int]
 PRODUCERS, ROUNDS = 40, 12
-PATIENCE_MS = 5_000
+PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")

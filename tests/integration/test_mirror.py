@@ -38,7 +38,7 @@ def test_killed_at_each_step_it_copies_each_record_once(scene: MirrorScene) -> N
         assert scene.lives.run_into(step, number), step
         planned += scene.planned()
     assert planned >= len(STEPS) - 1
-    scene.finish(60)
+    scene.finish(180)
     assert scene.planned() == 0
     stored = scene.compare().stored
     assert scene.compare() == Compared(stored, 0, 0, 0)
@@ -54,7 +54,7 @@ def test_killed_at_random_with_proxies_and_brokers_it_copies_each_record_once(sc
         kill_broker, kill_proxy = partial(scene.kill_broker, cluster), partial(scene.kill_proxy, index)
         kills.at_once(2.0, scene.lives.kill, kill_proxy, kill_broker)
         scene.wait_for_proxies()
-    scene.finish(120)
+    scene.finish(180)
     assert scene.compare() == Compared(before + 6000, 0, 0, 0)
 
 
@@ -64,11 +64,11 @@ def test_an_instance_that_stood_still_while_another_one_went_on_does_no_harm(sce
     with scene.instance("zombie") as zombie:
         zombie.stand_still("behind commit_offsets", 2)
         for _ in range(2):
-            scene.finish(60)
+            scene.finish(180)
             scene.feed(1000)
         code, said = zombie.go_on()
         assert (code, "another instance of mirror has committed" in said) == (1, True), said
-    scene.finish(60)
+    scene.finish(180)
     assert scene.compare() == Compared(before + 4000, 0, 0, 0)
 
 

@@ -214,7 +214,7 @@ def test_kafka_python_commits_a_transaction(world: World) -> None:
         bootstrap_servers=world.bootstrap,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
-        consumer_timeout_ms=10_000,
+        consumer_timeout_ms=60_000,
     )
     reader.assign([TopicPartition(topic, 0)])
     assert [next(reader).value for _ in range(10)] == [b"%d" % number for number in range(10)]
@@ -305,7 +305,9 @@ def test_a_broker_that_goes_and_comes_back_is_followed(world: World, tmp_path: P
             partitions=PARTITIONS,
             records=30_000,
         )
-        wait_until(lambda: program.progress().get("acked", 0) > 0 or program.process.exit_code is not None, "it began")
+        wait_until(
+            lambda: program.progress().get("acked", 0) > 0 or program.process.exit_code is not None, "it began", 120
+        )
         world.cluster.stop_broker(1)
         world.cluster.start_broker(1)
         outcome = program.wait(120)

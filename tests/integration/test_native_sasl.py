@@ -28,7 +28,7 @@ USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's sec
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 RIGHTS = ("Read", "Write", "Describe")
 RECORDS = 200
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def test_kafka_python_authenticates_produces_and_reads(world: World, mechanism: 
     sent = [producer.send("python", b"%d" % number, partition=partition) for number in range(RECORDS)]
     assert [one.get(WAIT_SECONDS).offset for one in sent] == list(range(RECORDS))
     producer.close()
-    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=10_000, **settings)
+    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings)
     reader.assign([TopicPartition("python", partition)])
     assert [next(reader).value for _ in range(RECORDS)] == [b"%d" % number for number in range(RECORDS)]
     reader.close()

@@ -82,6 +82,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("lanes")
     options: dict[str, Any] = {"brokers": BROKERS, "auto_create_topics": False, "tells_rights": True}
+    options["session_timeout_ms"] = 1500
     with SaslCluster(directory / "kafka", USERS, **options) as cluster:
         for topic in ("client", "taken", "moved", "alone", "faults"):
             cluster.create_topic(topic, PARTITIONS, replication=1 if topic == "alone" else BROKERS)
@@ -114,7 +115,7 @@ def test_a_right_to_write_that_is_taken_counts_at_once(world: World) -> None:
         answer = alice.produce_one("taken", partition, records[0])
         assert (answer.error_code, answer.base_offset) == (DENIED, -1), "not even of what she has written herself"
         world.cluster.allow("Topic:taken", {"idemproxy": OURS, "alice": RIGHTS})
-        wait_until(lambda: alice.produce_one("taken", partition, records[1]).base_offset == 1, "she may again", 5)
+        wait_until(lambda: alice.produce_one("taken", partition, records[1]).base_offset == 1, "she may again")
         assert alice.produce_one("taken", partition, records[0]).base_offset == 0
         assert alice.values("taken", partition) == [b"0", b"1"]
 

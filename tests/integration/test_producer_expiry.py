@@ -13,7 +13,7 @@ from idemproxy.state.store import entry_key
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 
-EXPIRY_SECONDS = 3
+EXPIRY_SECONDS = 5
 Place = tuple[str, int]
 
 

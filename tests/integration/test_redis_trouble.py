@@ -29,7 +29,7 @@ from testkit.real.two_proxies_redis import ExternalRedis
 CONNECTION_LOST, NO_ANSWER = -1, -2
 PRODUCERS = 4
 LEASE_SECONDS = 6.0
-BACK_SECONDS_MAX = 40.0
+BACK_SECONDS_MAX = 90.0
 UNDER_WAY_SECONDS = 1.0
 LOOK_SECONDS, LOOKS_MAX = 0.1, 10
 """What was reserved before the trouble is in the log by then."""
@@ -140,7 +140,7 @@ def test_a_redis_that_holds_writes_back_delays_and_nothing_else(pair: TwoProxies
                 time.sleep(1.0)
         finally:
             assert redis.call("CLIENT", "UNPAUSE") == b"OK"
-        assert running.all_go_on(3) < 5
+        assert running.all_go_on(3) < 30, "not as long as it was to hold them back"
 
 
 # ---------------------------------------------------------------------- no writes
@@ -221,6 +221,7 @@ def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
 ) -> None:
     before = lives(pair)
     with load(pair):
+        assert redis.call("CLIENT", "PAUSE", 60_000, "WRITE") == b"OK"  # nothing more is written until it dies
         known = versions(redis)
         redis.kill()
         redis.forget_tail(6000)

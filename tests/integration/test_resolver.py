@@ -30,7 +30,7 @@ Place = tuple[str, int]
 FOREIGN_RECORDS = 1_000_000
 WRAPPER_RECORDS = 10_000
 UNDECIDABLE = 87
-DECIDED_SECONDS_MAX = 40.0
+DECIDED_SECONDS_MAX = 90.0
 TIMESTAMP = 1_700_000_000_000
 SEGMENT_BYTES = 20_000
 HOUSEKEEPING = {"log.retention.check.interval.ms": 300, "log.cleaner.backoff.ms": 200}
@@ -185,7 +185,7 @@ class Orphan:
         self._proxy.start()
 
     def dies_and_lives_again(self) -> None:
-        time.sleep(0.5)  # what is to be written is written
+        time.sleep(1.5)  # what is to be written is written
         self._proxy.kill()
         self._proxy.start()
 
@@ -249,7 +249,7 @@ def test_a_batch_that_compaction_may_have_removed_is_never_forwarded_again(
             return False
         return 6 not in offsets and len(offsets) > 0
 
-    wait_until(has_gap_behind, "compaction has left a gap", 30)
+    wait_until(has_gap_behind, "compaction has left a gap", 120)
     orphan.next_life()
     never_forwarded_again(orphan, "missing from the log")
 
@@ -261,7 +261,7 @@ def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScen
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
         scene.cluster.alter_topic_config(place[0], {"compression.type": "uncompressed"})
-        time.sleep(1)
+        time.sleep(3)  # the broker takes it over, and nobody can ask it whether it has
         records = batch([b"second"], producer_id=producer_id, sequence=1)
         lost = scene.lose_answer_of(client, place, records, timeout_ms=1000)
         assert outcome(lost) == (7, -1), "its time is up before the doubt is decided"
@@ -322,6 +322,6 @@ def test_a_batch_that_retention_may_have_deleted_is_never_forwarded_again(
     wait_until(lambda: orphan.stored() == [(5, b"orphan 0"), (6, b"orphan 1")], "it is stored")
     for _ in range(10):
         append(direct, orphan.place, plain(10, size_bytes=1000))
-    wait_until(lambda: orphan.stored() == [], "retention has deleted it", 45)
+    wait_until(lambda: orphan.stored() == [], "retention has deleted it", 120)
     orphan.next_life()
     never_forwarded_again(orphan, "deleted by retention")

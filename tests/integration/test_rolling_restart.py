@@ -24,7 +24,7 @@ RESTARTS_MIN = 2
 """While all three clients produce."""
 JAVA_RECORDS, JAVA_RECORDS_PER_SECOND = 12_000, 400
 PAST_THE_LEASE_SECONDS = 8.0
-CAUGHT_UP_SECONDS_MAX = 40.0
+CAUGHT_UP_SECONDS_MAX = 90.0
 APPEND_SECONDS = 0.5
 DOUBTS = ("in doubt: producer ", "open intent", "resolved as ", "intents_taken_over_total", "reforwards_total")
 HAND_OVER_SECONDS_MAX = 20.0
@@ -74,7 +74,7 @@ def test_a_rolling_restart_under_load_leaves_no_doubt_behind_and_reaches_no_user
         ]
         with ClientLoad(clients) as load:
             load.all_go_on()
-            wait_until(lambda: java.progress().get("acked", 0) > 0, "the Java client produces", 30.0)
+            wait_until(lambda: java.progress().get("acked", 0) > 0, "the Java client produces", 120.0)
             restarts = 0
             while java.process.exit_code is None:
                 proxy = pair.proxies[restarts % 2]
@@ -125,4 +125,4 @@ def test_a_proxy_that_is_killed_or_stands_still_past_its_lease_reaches_no_user(
     judged = verdict(pair.cluster, topic, PARTITIONS, load.acknowledged())
     assert judged.is_exactly_once, judged
     assert judged.stored == load.sent == len(load.acknowledged())
-    assert pair.redis.intents_of_the_dead() == []
+    wait_until(lambda: pair.redis.intents_of_the_dead() == [], "nothing of the dead is open")

@@ -4,6 +4,7 @@ takes a broker that ended in the middle of an exchange for one that has refused 
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,8 @@ def jaas(name: str, mechanism: str) -> dict[str, str]:
 
 
 def test_every_batch_is_there_once_when_the_broker_is_killed_and_stopped(tmp_path: Path) -> None:
-    with SaslCluster(tmp_path / "kafka", USERS, auto_create_topics=False) as cluster, ChildProcesses() as children:
+    settings: dict[str, Any] = {"auto_create_topics": False, "session_timeout_ms": 1500}
+    with SaslCluster(tmp_path / "kafka", USERS, **settings) as cluster, ChildProcesses() as children:
         cluster.create_topic("topic", PARTITIONS)
         cluster.allow("Topic:topic", {name: RIGHTS for name in USERS} | {"idemproxy": OURS})
         sasl = {"mechanism": "SCRAM-SHA-256", "username": "idemproxy", "password": USERS["idemproxy"]}

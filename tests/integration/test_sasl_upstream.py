@@ -25,7 +25,7 @@ from testkit.real.sasl_cluster import SaslCluster
 from testkit.real.tls_settings import client_tls
 
 RECORDS = 300
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 OURS = "idemproxy"
 SECRET = "comma, equals= and ü"
 RIGHTS = ("Read", "Write", "Describe")
@@ -93,7 +93,7 @@ def test_kafka_python_produces_and_reads_where_the_proxy_has_to_show_who_it_is(
         assert [one.get(WAIT_SECONDS).offset for one in sent] == list(range(RECORDS))
         producer.close()
         reader = KafkaConsumer(
-            bootstrap_servers=bootstrap(proxy), auto_offset_reset="earliest", consumer_timeout_ms=10_000
+            bootstrap_servers=bootstrap(proxy), auto_offset_reset="earliest", consumer_timeout_ms=60_000
         )
         reader.assign([TopicPartition("open", partition)])
         assert [next(reader).value for _ in range(RECORDS)] == [b"%d" % number for number in range(RECORDS)]

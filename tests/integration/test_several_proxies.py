@@ -109,7 +109,7 @@ def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_
     begun = time.monotonic()
     pair.relays[0].let_go()
     twin.take()
-    assert time.monotonic() - begun < LEASE_SECONDS / 2, "it looks once a second"
+    assert time.monotonic() - begun < LEASE_SECONDS - 1, "it looks once a second"
     assert (dict(twin.codes), twin.told) == ({0: 1}, {sequence: 1})
     if not hangs_up:
         producer.take()
@@ -212,7 +212,7 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
         other.add(1)
         begun = time.monotonic()
         other.insist(lambda: pair.addresses[1])
-        assert time.monotonic() - begun < LEASE_SECONDS / 2, "another producer's doubt is not its own"
+        assert time.monotonic() - begun < LEASE_SECONDS - 1.5, "another producer's doubt is not its own"
         producer.hang_up()
         producer.insist(lambda: pair.addresses[1])
     finally:
@@ -359,8 +359,12 @@ def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_pr
         pair.relays[0].let_go()
     assert [producer.told[sequence] for sequence in range(3)] == [0, 1, 2]
     assert producer.codes.keys() <= {0, CONNECTION_LOST, *RETRIABLE}
-    for proxy, before in zip(pair.proxies, losses, strict=True):
-        assert proxy.log.count("the lease was lost") > before
+    wait_until(
+        lambda: all(
+            proxy.log.count("the lease was lost") > before for proxy, before in zip(pair.proxies, losses, strict=True)
+        ),
+        "both have seen that they had lost it",
+    )
 
 
 def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_find_each_batch_once(

@@ -42,7 +42,8 @@ HOUSEKEEPING = {"log.retention.check.interval.ms": 300, "log.cleaner.backoff.ms"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
     directory = tmp_path_factory.mktemp("source")
-    with LegacyCluster(directory, auto_create_topics=False, broker_settings=HOUSEKEEPING) as running:
+    settings: dict[str, Any] = {"broker_settings": HOUSEKEEPING, "session_timeout_ms": 3000}  # one test kills it
+    with LegacyCluster(directory, auto_create_topics=False, **settings) as running:
         yield running
 
 
@@ -347,7 +348,7 @@ def test_what_retention_deletes_while_a_stream_stands_ends_it_or_is_passed_over(
 
     # Retention deletes one segment after another, each of one batch here, until two are left, just over the bytes to
     # keep. A read in between would find a hole where a segment went away under it.
-    wait_until(lambda: first_offset() == 85, "retention has deleted all it may", 45)
+    wait_until(lambda: first_offset() == 85, "retention has deleted all it may", 120)
     with pytest.raises(DataLost, match=f"{topic}-0: the offsets 5 to [0-9]+ are gone: the log begins at [0-9]+"):
         trigger(strict, offset)
     end, rows = trigger(tolerant, offset)
@@ -368,7 +369,7 @@ def test_gaps_of_compaction_are_no_loss(cluster: LegacyCluster) -> None:
     def found() -> list[int]:
         return [row["offset"] for row in read(options(cluster, topic, minPartitions="10"))]
 
-    wait_until(lambda: len(found()) < 60, "compaction has left gaps", 45)
+    wait_until(lambda: len(found()) < 60, "compaction has left gaps", 120)
     assert found()[-1] == 99
     reader = stream(options(cluster, topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"))
     offset, seen = reader.initialOffset(), []

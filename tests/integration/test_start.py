@@ -9,7 +9,7 @@ from idemproxy.demo.ports import free_ports
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient, batch
 
-REDIS_BACK_SECONDS_MAX = 40.0
+REDIS_BACK_SECONDS_MAX = 90.0
 TRIES_MAX = 6
 
 

@@ -51,7 +51,7 @@ class Watching:
 
     def until_limit(self, limit: float | None) -> tuple[float, ...]:
         """Wait until this limit is shown; None: until nothing is."""
-        self.reactor.run_until(lambda: (self.shown[1] if self.shown else None) == limit, 10)
+        self.reactor.run_until(lambda: (self.shown[1] if self.shown else None) == limit)
         return self.shown
 
 
@@ -71,7 +71,7 @@ def test_what_redis_uses_and_may_use_is_shown_and_follows_what_it_has(watching: 
     server.call("CONFIG", "SET", "maxmemory", 64 * MIB)
     used, _ = watching.until_limit(64 * MIB)
     server.call("SET", "ballast", b"x" * 20 * MIB)
-    watching.reactor.run_until(lambda: watching.shown[0] >= used + 20 * MIB, 10)
+    watching.reactor.run_until(lambda: watching.shown[0] >= used + 20 * MIB)
 
 
 def test_nothing_is_shown_while_redis_is_away(watching: Watching, server: RedisProcess) -> None:

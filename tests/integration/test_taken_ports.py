@@ -71,14 +71,14 @@ def test_a_start_whose_ports_are_the_brokers_own_ends(legacy_broker: LegacyClust
 # ---------------------------------------------------------------------- later
 def ready(admin: int) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
 def ports_taken(admin: int) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith("idemproxy_ports_taken")]
     return float(value)

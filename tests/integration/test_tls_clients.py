@@ -20,7 +20,7 @@ from testkit.real.secure_cluster import SecureCluster
 from testkit.real.tls_settings import client_tls, listener_tls
 
 RECORDS = 500
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_kafka_python_produces_and_reads_over_tls_on_both_sides(world: World) ->
     sent = [producer.send("python", b"%d" % number, partition=0) for number in range(RECORDS)]
     assert [one.get(WAIT_SECONDS).offset for one in sent] == list(range(RECORDS))
     producer.close()
-    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=10_000, **world.kafka_python())
+    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=60_000, **world.kafka_python())
     reader.assign([TopicPartition("python", 0)])
     assert [next(reader).value for _ in range(RECORDS)] == [b"%d" % number for number in range(RECORDS)]
     reader.close()

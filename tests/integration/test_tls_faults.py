@@ -61,14 +61,14 @@ def test_records_are_stored_once_and_in_order_over_tls_connections_that_break(tm
                         "ssl.truststore.password": PASSWORD,
                     },
                 )
-                wait_until(lambda: bool(producer.progress()), "the producer has begun", 60)
+                wait_until(lambda: bool(producer.progress()), "the producer has begun", 120)
                 strikes = cycle(product(("broker", "broker", "proxy"), Strike))
                 while not has_seen_enough(relay, proxy):
                     assert producer.process.exit_code is None, (relay.strikes, proxy.log)
                     link, strike = next(strikes)
                     relay.arm(link, 1.0, random, strike)
                     time.sleep(PAUSE_SECONDS)
-                end = producer.wait(90)
+                end = producer.wait(200)
                 assert (end["acked"], end["failed"], end["offsets_in_order"]) == (RECORDS, 0, True)
                 with TlsRawClient(proxy.address, authority) as reader:
                     for partition in range(PARTITIONS):

@@ -165,11 +165,11 @@ def test_when_no_address_is_good_all_reasons_are_told_at_once(kit: TlsKit) -> No
     play(kit.server, act)
 
 
-@pytest.mark.parametrize("patience", [5.0, 0.3], ids=["long enough", "too short"])
+@pytest.mark.parametrize("patience", [30.0, 0.3], ids=["long enough", "too short"])
 def test_a_servers_slow_handshake_has_a_time_of_its_own(
     kit: TlsKit, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
-    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 1.5)
     monkeypatch.setattr(limits, "TLS_HANDSHAKE_SECONDS", patience)
     far = Recorder()
 
@@ -179,7 +179,7 @@ def test_a_servers_slow_handshake_has_a_time_of_its_own(
             scene.reactor.over_tls(side).connect(("localhost", slow.getsockname()[1]), far)
             line, _ = await trio.to_thread.run_sync(slow.accept)
             stack.enter_context(line)
-            await trio.sleep(0.6)
+            await trio.sleep(1.6)
             if patience > 1:
                 trusted = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
                 trusted.load_cert_chain(kit.own.cert, kit.own.key)

@@ -32,9 +32,9 @@ def test_the_state_is_kept_in_a_redis_that_is_reached_over_tls(
         settings["redis"]["url"] = f"redis://localhost:{secured.address[1]}"
         with ConfiguredProxy(tmp_path / "proxy", settings, listener={}) as proxy:
             producer = KafkaProducer(
-                bootstrap_servers="{}:{}".format(*proxy.address), enable_idempotence=True, request_timeout_ms=20_000
+                bootstrap_servers="{}:{}".format(*proxy.address), enable_idempotence=True, request_timeout_ms=60_000
             )
-            producer.send(place[0], b"one", partition=place[1]).get(20)
+            producer.send(place[0], b"one", partition=place[1]).get(60)
             producer.close()
             wait_until(lambda: bool(redis.call("KEYS", "idem:*:{*")), "the producer is in Redis")
         settings["redis"]["tls"] = client_tls(other)

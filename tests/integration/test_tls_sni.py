@@ -95,7 +95,7 @@ def test_kafka_python_reaches_every_broker_through_the_one_port(world: World) ->
     sent = [producer.send("python", b"%d" % number, partition=number % PARTITIONS) for number in range(RECORDS)]
     assert [one.get(30).offset for one in sent] == [number // PARTITIONS for number in range(RECORDS)]
     producer.close()
-    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=10_000, **world.kafka_python)
+    reader = KafkaConsumer(auto_offset_reset="earliest", consumer_timeout_ms=60_000, **world.kafka_python)
     reader.assign([TopicPartition("python", number) for number in range(PARTITIONS)])
     assert sorted(int(message.value) for message, _ in zip(reader, range(RECORDS), strict=False)) == [*range(RECORDS)]
     reader.close()

@@ -18,7 +18,7 @@ from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
 from testkit.real.proxy_process import wait_until
 
-SECONDS_MAX = 60
+SECONDS_MAX = 180
 BROKERS, PARTITIONS, REPLICAS = 2, 3, 2
 
 
@@ -43,8 +43,8 @@ def has_shape(proxy: ConfiguredProxy, topic: str, partitions: int, replicas: int
         found = admin.list_topics(topic, timeout=SECONDS_MAX).topics[topic]
         return [len(one.replicas) for one in found.partitions.values()]
 
-    wait_until(lambda: bool(shape()), f"{topic} has partitions")
-    assert shape() == [replicas] * partitions
+    wanted = [replicas] * partitions
+    wait_until(lambda: shape() == wanted, f"{topic} has {partitions} partitions with {replicas} replicas each")
 
 
 @pytest.mark.parametrize("version", [LAST_3X_CLIENT, MODERN_CLIENT])

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.kafka_cluster import fresh_topic, patient_settings, produce
 from testkit.real.proxy_process import ProxyProcess
 
 
@@ -95,7 +95,7 @@ def test_a_produce_arrives_as_one_trace_that_is_flushed_when_the_proxy_ends(
     topic = fresh_topic(legacy_broker, partitions=1)
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
         host, port = proxy.address
-        settings: dict[str, Any] = librdkafka_settings(f"{host}:{port}", enable_idempotence=True)
+        settings: dict[str, Any] = patient_settings(f"{host}:{port}", enable_idempotence=True)
         settings["client.id"] = "orders-service"
         acknowledged = produce(settings, topic, 1, 1)
         assert proxy.stop() == 0
@@ -137,7 +137,7 @@ def test_a_lost_answer_shows_as_a_resolve_in_the_trace(
         ProxyProcess(tmp_path, ("127.0.0.1", relay.port)) as proxy,
     ):
         host, port = proxy.address
-        acknowledged = produce(librdkafka_settings(f"{host}:{port}", enable_idempotence=True), topic, 1, 1)
+        acknowledged = produce(patient_settings(f"{host}:{port}", enable_idempotence=True), topic, 1, 1)
         port = relay.port
         assert proxy.stop() == 0
         assert relay.counts[FaultKind.LOST_ANSWER] == 1
@@ -162,6 +162,6 @@ def test_a_collector_that_is_away_disturbs_no_producer_and_no_end(
     topic = fresh_topic(legacy_broker, partitions=4)
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
         host, port = proxy.address
-        acknowledged = produce(librdkafka_settings(f"{host}:{port}", enable_idempotence=True), topic, 4, 2_000)
+        acknowledged = produce(patient_settings(f"{host}:{port}", enable_idempotence=True), topic, 4, 2_000)
         assert proxy.stop() == 0
     assert len(acknowledged) == 2_000

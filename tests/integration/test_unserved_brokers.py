@@ -21,8 +21,8 @@ OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.ver
 IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}
 """From 3.0 on, unless the protocol between brokers is held below it as well."""
 TOPIC = "orders"
-ENDED_SECONDS_MAX = 30.0
-BACK_SECONDS_MAX = 20.0
+ENDED_SECONDS_MAX = 90.0
+BACK_SECONDS_MAX = 60.0
 WATCHED_SECONDS = 4.0
 
 

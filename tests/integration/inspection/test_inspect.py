@@ -130,7 +130,7 @@ def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouch
         {"base_sequence": 6, "record_count": 2, "crc": row["intent"]["batches"][0]["crc"]}
     ]
     assert row["expires_in_seconds"] is None
-    assert row["untouched_seconds"] in (0, 1, 2)
+    assert 0 <= row["untouched_seconds"] <= 20
     assert [line.split()[:4] for line in text[1:]] == [[*map(str, place), str(producer_id), "open"]]
     assert refused.returncode == 1
     assert "is alive and may be writing it now" in refused.stdout
@@ -142,11 +142,12 @@ def test_who_looks_is_not_taken_for_the_last_use(
 ) -> None:
     producer_id = begin(producer, redis, place)
     begun = time.monotonic()
-    seen = []
-    while (passed := time.monotonic() - begun) < 3.5:
+    seen, passed = [], 0.0
+    while passed < 3.5:
+        time.sleep(0.5)
+        passed = time.monotonic() - begun
         (row,) = objects_of("producer", producer_id, "--redis", url)
         seen.append(row["untouched_seconds"])
-        time.sleep(0.5)
     assert seen == sorted(seen), "each look made it newer"
     assert seen[-1] >= passed - 2.5, seen
 

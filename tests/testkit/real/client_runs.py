@@ -48,6 +48,8 @@ _MODULES = {
 _PACKAGES = {OLD_PYTHON: pinned_packages.OLD_KAFKA_PYTHON, OLD_AIOKAFKA: pinned_packages.OLD_AIOKAFKA}
 _BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
+_PATIENT_MS = 30_000
+"""For an answer, without idempotence: who sends again what a busy machine has only delayed has it stored twice."""
 
 
 def start_producer(
@@ -111,7 +113,7 @@ def start_reader(
     records: int,
     group: str | None = None,
     name: str | None = None,
-    seconds_max: int = 60,
+    seconds_max: int = 120,
 ) -> ClientProgram:
     """Read ``records`` records from the beginning, all partitions assigned by hand, or as a member of a group.
 
@@ -146,14 +148,18 @@ def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> 
     """Everything is tried again until the delivery time is over; small batches; order kept without idempotence too."""
     if client.startswith("java-"):
         own: dict[str, object] = {"batch.size": _BATCH_BYTES}
+        if not idempotent:
+            own["request.timeout.ms"] = _PATIENT_MS
         if client != OLD_JAVA:
             own |= {"enable.idempotence": str(idempotent).lower(), "delivery.timeout.ms": delivery_seconds * 1000}
         return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
     if client == LIBRDKAFKA:
         own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
         del own["bootstrap.servers"]
-        return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
-    common: dict[str, object] = {"acks": "all", "request_timeout_ms": 5000, "linger_ms": 5}
+        alone = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": _PATIENT_MS}
+        return own if idempotent else {**own, **alone}
+    patience_ms = 5000 if idempotent else _PATIENT_MS
+    common: dict[str, object] = {"acks": "all", "request_timeout_ms": patience_ms, "linger_ms": 5}
     if client == AIOKAFKA:
         return {**common, "enable_idempotence": idempotent, "max_batch_size": _BATCH_BYTES, "retry_backoff_ms": 100}
     common |= {"batch_size": _BATCH_BYTES, "retries": 2**31 - 1, "retry_backoff_ms": 100}

@@ -23,6 +23,7 @@ from typing import Any
 
 from idemproxy.client import Client, Producer
 from idemproxy.client.trio_client import Delivery, TrioClient, TrioProducer
+from idemproxy.demo.child_processes import stands_still
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -109,10 +110,15 @@ class Lives:
         self._keeper = threading.Thread(target=target, daemon=True)
         self._keeper.start()
         end = time.monotonic() + LIFE_SECONDS_MAX
-        while not _mark(self._output).exists():
+        while not self._has_stopped():
             assert time.monotonic() < end, f"it does not come to {step}"
             assert not self._ended, f"it did not come to {step}: {self._ended}"
             time.sleep(_POLL_SECONDS)
+
+    def _has_stopped(self) -> bool:
+        mark = _mark(self._output)
+        pid = mark.read_text() if mark.exists() else ""
+        return bool(pid) and stands_still(int(pid))
 
     def go_on(self) -> tuple[int, str]:
         """Let it go on, and return how it ended: exit code, and what it has said."""
@@ -142,9 +148,11 @@ class Lives:
         """Let the one that is kept alive die for good."""
         if self._keeper is not None:
             self._is_kept = False
-            self._say(_KILL)
-            self._keeper.join(60)
-            assert not self._keeper.is_alive()
+            end = time.monotonic() + 60
+            while self._keeper.is_alive():
+                assert time.monotonic() < end, "it lives on"
+                self._say(_KILL)  # again: one that came between two lives has ended none
+                self._keeper.join(0.5)
             self._keeper = None
 
     # ------------------------------------------------------------------ inside
@@ -259,7 +267,9 @@ def _watch_for(step: str, number: int, mark: Path) -> None:
         if what == step.removeprefix(_STOP):
             left -= 1
             if not left and step.startswith(_STOP):
-                mark.write_text(str(os.getpid()))
+                unfinished = mark.with_suffix(".unfinished")
+                unfinished.write_text(str(os.getpid()))
+                unfinished.replace(mark)
                 os.kill(os.getpid(), signal.SIGSTOP)
             elif not left:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -73,7 +73,7 @@ def send(client: RawClient, place: Place, producer_id: int, sequence: int) -> tu
     return answer.error_code, answer.base_offset
 
 
-def insist(client: RawClient, place: Place, producer_id: int, sequence: int, seconds_max: float = 20) -> int:
+def insist(client: RawClient, place: Place, producer_id: int, sequence: int, seconds_max: float = 60) -> int:
     """Send the same batch until it is taken, and return its offset."""
     end = time.monotonic() + seconds_max
     while True:

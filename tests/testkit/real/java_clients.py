@@ -88,12 +88,12 @@ class JavaProgram:
         self._records_file = records_file
 
     def progress(self) -> dict[str, Any]:
-        """Return its newest JSON line; empty before the first."""
-        lines = self.process.output.read_text(errors="replace").splitlines()
+        """Return its newest JSON line; empty before the first. One that is only partly written is not there yet."""
+        lines = self.process.output.read_text(errors="replace").rpartition("\n")[0].splitlines()
         newest = next((line for line in reversed(lines) if line.startswith("{") and line.endswith("}")), "{}")
         return dict(json.loads(newest))
 
-    def wait(self, timeout_seconds: float = 60) -> dict[str, Any]:
+    def wait(self, timeout_seconds: float = 180) -> dict[str, Any]:
         """Return its last JSON line once it has ended by itself. Raises JavaClientError."""
         try:
             code = self.process.wait(timeout_seconds)
@@ -161,7 +161,7 @@ def start_group_reader(
     records: int,
     version: str = OLD_CLIENT,
     name: str = "reader",
-    seconds_max: int = 60,
+    seconds_max: int = 120,
     settings: Mapping[str, str] | None = None,
 ) -> JavaProgram:
     """Read ``records`` records as a member of a group, then commit. Its last line: records, committed by partition."""
@@ -181,7 +181,7 @@ def start_modern_reader(
     version: str,
     group: str | None = None,
     name: str = "reader",
-    seconds_max: int = 60,
+    seconds_max: int = 120,
 ) -> JavaProgram:
     """Read ``records`` records as a member of a group, or all partitions assigned by hand. For 2.4 and later.
 

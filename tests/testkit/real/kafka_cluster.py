@@ -47,6 +47,12 @@ def librdkafka_settings(bootstrap: str, *, delivery_seconds: int = 60, **more: o
     }
 
 
+def patient_settings(bootstrap: str, **more: object) -> dict[str, object]:
+    """The same for a plain producer where nothing breaks: an answer that a busy machine delays is waited for, as who
+    sends again without idempotence has it stored twice."""
+    return librdkafka_settings(bootstrap, request_timeout_ms=30_000, **more)  # type: ignore[arg-type]
+
+
 def produce(
     settings: Mapping[str, object], topic: str, partitions: int, records: int, name: str = "plain"
 ) -> dict[Position, int]:

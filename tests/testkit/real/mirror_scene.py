@@ -18,7 +18,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import read_partition
 
 from .example_lives import Lives
-from .kafka_cluster import librdkafka_settings
+from .kafka_cluster import patient_settings
 from .proxy_process import wait_until
 from .two_proxies import TwoProxies
 
@@ -49,7 +49,9 @@ class MirrorScene:
             clusters = []
             for name in ("source", "destination"):
                 # Neither is to give records away behind the mirror: min.insync.replicas is 1, and each log one disk.
-                cluster = started.enter_context(LegacyCluster(self._directory / name, auto_create_topics=False))
+                cluster = started.enter_context(
+                    LegacyCluster(self._directory / name, auto_create_topics=False, session_timeout_ms=3000)
+                )
                 for topic, partitions in self.topics.items():
                     cluster.create_topic(topic, partitions)
                 clusters.append(cluster)
@@ -93,7 +95,7 @@ class MirrorScene:
     # ------------------------------------------------------------------ records
     def feed(self, records: int) -> None:
         """Append so many to the source, to partitions and topics in turn; some have keys, some no value."""
-        producer = Producer(librdkafka_settings(self.source.bootstrap, batch_num_messages=1000, linger_ms=5))
+        producer = Producer(patient_settings(self.source.bootstrap, batch_num_messages=1000, linger_ms=5))
         places = [(topic, one) for topic, partitions in self.topics.items() for one in range(partitions)]
         for number in range(self._fed, self._fed + records):
             topic, partition = places[number % len(places)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
+from idemproxy.demo.child_processes import ChildProcess, ChildProcesses, stands_still
 from idemproxy.demo.ports import HOST, neighbouring_ports
 from idemproxy.state.entry import Entry, pack, unpack
 from idemproxy.state.redis_server import EmbeddedRedis
@@ -23,11 +23,12 @@ from idemproxy.state.store import entry_key
 
 from .redis_process import converse
 
-START_SECONDS_MAX = 30.0
-QUIET_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 90.0
+QUIET_SECONDS_MAX = 60.0
 PORTS_KEPT = 11
 """A bootstrap port and those of brokers 0 to 9, none of which may be given to an admin port."""
 _POLL_SECONDS = 0.02
+_ARRIVES_SECONDS = 0.05
 _ENTRY_KEYS = "idem:*:{*"
 
 
@@ -99,12 +100,12 @@ class ProxyProcess:
         self._process.kill()
         self._process = None
 
-    def stop(self, timeout_seconds: float = 30) -> int:
+    def stop(self, timeout_seconds: float = 90) -> int:
         """End this life by SIGTERM and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout_seconds)
 
-    def wait(self, timeout_seconds: float = 30) -> int:
+    def wait(self, timeout_seconds: float = 90) -> int:
         """Wait until it has ended by itself and return the exit code."""
         assert self._process is not None
         process, self._process = self._process, None
@@ -120,6 +121,13 @@ class ProxyProcess:
         """Send a signal to the proxy alone."""
         assert self._process is not None
         os.kill(self._process.pid, number)
+
+    def pause(self) -> None:
+        """SIGSTOP; return when it stands still. What it has sent to Redis before has been taken by then."""
+        self.signal(signal.SIGSTOP)
+        pid = self.pid
+        wait_until(lambda: stands_still(pid), "it stands still")
+        time.sleep(_ARRIVES_SECONDS)
 
     @property
     def log(self) -> str:

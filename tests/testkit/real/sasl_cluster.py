@@ -56,7 +56,9 @@ AUTHORIZED: Mapping[str, str] = {
 
 
 NOTICED_SECONDS = 1.0
-"""A broker hears of it from ZooKeeper, and nobody can ask it whether it has."""
+"""A broker hears of it from ZooKeeper, and nobody can ask it whether it has; it only says when it begins to read."""
+_NOTICED_SECONDS_MAX = 30.0
+_CHANGES = "/kafka-acl-changes"
 
 
 def allow(cluster: LegacyCluster, resource: str, rights: Mapping[str, Sequence[str]]) -> None:
@@ -67,10 +69,21 @@ def allow(cluster: LegacyCluster, resource: str, rights: Mapping[str, Sequence[s
         for operation in operations
     ]
     kind, _, name = resource.partition(":")
+    outputs = [cluster.output(broker) for broker in cluster.broker_ids]
+    before = [_times_read(output) for output in outputs]
     with ZooKeeper(cluster.zookeeper_address) as keeper:
         _put(keeper, f"/kafka-acl/{kind}/{name}", _json({"version": 1, "acls": acls}))
-        keeper.create("/kafka-acl-changes/acl_changes_", resource.encode(), SEQUENTIAL)
+        keeper.create(f"{_CHANGES}/acl_changes_", resource.encode(), SEQUENTIAL)
+    end = time.monotonic() + _NOTICED_SECONDS_MAX
+    while any(_times_read(output) <= earlier for output, earlier in zip(outputs, before, strict=True)):
+        assert time.monotonic() < end, f"a broker does not hear of the rights of {resource}"
+        time.sleep(0.05)
     time.sleep(NOTICED_SECONDS)
+
+
+def _times_read(output: Path) -> int:
+    """How often this broker has begun to read changes of ACLs."""
+    return output.read_text(errors="replace").count(_CHANGES)
 
 
 class SaslCluster(LegacyCluster):

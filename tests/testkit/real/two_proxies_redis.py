@@ -34,7 +34,7 @@ class ExternalRedis(RedisProcess):
         # Without protected configs the directory of the snapshots could not be broken at runtime.
         # A replica's first copy begins at once, and not after the five seconds in which others may join it.
         at_once = ("--repl-diskless-sync-delay", "0")
-        settings = ("--enable-protected-configs", "yes", "--appendfsync", "everysec", *at_once, *options)
+        settings = ("--enable-protected-configs", "yes", *at_once, *options)
         super().__init__(self.directory, *settings, port=port, binary=server_binary())
 
     def __enter__(self) -> ExternalRedis:
@@ -49,7 +49,7 @@ class ExternalRedis(RedisProcess):
         """End it by SIGTERM: everything is written before."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(10)
+        self._process.wait(60)
         self._process = None
 
     def forget_tail(self, size_bytes: int) -> None:
@@ -84,7 +84,7 @@ class ExternalRedis(RedisProcess):
                     found.append(key)
         return found
 
-    def wait_until_quiet(self, seconds_max: float = 45.0, *, place: tuple[str, int] | None = None) -> None:
+    def wait_until_quiet(self, seconds_max: float = 90.0, *, place: tuple[str, int] | None = None) -> None:
         """Return when no entry, or none of that topic and partition, has an open intent; an AssertionError shows those
         that have one. After a new life of Redis leases and the time of grace come first, 13 s, and then the search.
 
