@@ -2,18 +2,21 @@
 one after the other, and producers are handed over to them while everything breaks (rule R21).
 
 Owns the plan of the upgrade and what has to hold of it besides all that holds in other worlds (``chaos``, ``oracle``).
-As a program it replays seeds: ``python -m simulation.hand_over SEED [COUNT]``.
+As a program it replays seeds: ``python -m simulation.hand_over SEED [COUNT] [--jobs N]``.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import re
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from simulation.chaos import CALM_SECONDS_MAX, QUIET_SECONDS, Chaos, Outcome, Patience
@@ -24,27 +27,38 @@ from testkit.virtual.batches import is_batch
 from testkit.virtual.broker import PROXY
 from testkit.virtual.broker_faults import CODES_WITHOUT_APPEND, ProduceSeen
 from testkit.virtual.log import MESSAGE_BYTES_MAX
+from testkit.virtual.producer import TopicPartition
 from testkit.virtual.releases import NEW_FORMAT, OLD, UPGRADES, Release
 from testkit.virtual.upgrading_proxy import HANDING_OVER, NATIVE, UpgradingProxy
 
 BEFORE_SECONDS_MAX = 4.0
 FROM_THE_OLD_SHARE = 0.6
 """Of worlds whose brokers begin as 0.10.2; the others have producer ids already, and store the old format."""
-PAUSES_SECONDS = ((0.05, 0.5), (0.3, 2.0), (2.0, 5.0))
-"""Between two brokers, as a person does it: without a look, at once, after a look."""
+DOWN_SECONDS = (0.2, 3.0)
+PAUSES_SECONDS = ((-1.0, 0.5), (0.1, 1.0), (1.0, 4.0))
+"""From a broker that is back to the next one that goes: not waited for, at once, after a look."""
 CLEAN_SHARE = 0.6
 """Of restarts that give the partitions away first."""
+BACK_SHARE = 0.5
+"""Of brokers that lead again what they led before, soon after they are back."""
+BACK_SECONDS = (0.0, 1.0)
+MOVES_SHARE, MOVES_MAX, MOVES_SECONDS = 0.5, 3, 2.5
+"""Of worlds whose clients change their connections just when producers are handed over, and how often each does."""
 AFTER_SECONDS = (1.0, 8.0)
 """So long everything breaks on when all brokers were raised."""
-ROLLBACK_SHARE = 0.25
+ROLLBACK_SHARE = 0.4
 """Of worlds in which a broker is set back to the old format for a while, after that."""
+MISSES_SHARE = 0.8
+"""Of these, if there are two proxies: one stands still from before the last broker is raised until one is set back."""
 ROLLBACK_SECONDS = (1.0, 6.0)
+PROXIES = (1, 2, 2, 3)
 NATIVE_SHARE = 0.3
 """Of worlds that go on until bytes pass."""
 EXPIRY_SECONDS = 300.0
 """Of the state of an idle producer there, and the longest that a client retries: then bytes pass."""
 NATIVE_SECONDS = 6.0
-IDLE_BATCHES = 4
+IDLE_BATCHES, IDLE_SECONDS = 4, 200.0
+"""Sent while all wait for bytes to pass."""
 CLIENT_SECONDS_MAX = 10.0
 """That a client waits for an answer: where bytes pass nobody else gives a connection up that has died silently."""
 NOT_HERE = (*LOG_TROUBLES, CLEAN_THE_LOG, *STATE_TROUBLES, OLDER, THEFT, IN_PARTS, DOUBLE, "half open")
@@ -75,6 +89,10 @@ class HandOver(Chaos):
         self.too_early: list[str] = []
         self.known: list[str] = []
         """Complaints of the one fault that is known."""
+        self.is_set_back = False
+        """Is a broker set back to the old format?"""
+        self.passed_on = 0
+        """Requests of clients that came to brokers as bytes."""
         cluster = self.world.cluster
         if self.upgrade.random() >= FROM_THE_OLD_SHARE:
             for broker in cluster.brokers.values():
@@ -94,6 +112,7 @@ class HandOver(Chaos):
             settings,
             chooses_idempotence=True,
             client=client,
+            clocks=(settings.clocks * max(PROXIES))[: random.choice(PROXIES)],
             partitions=1 if self.ends_natively else settings.partitions,  # its clients have one connection
             has_principals=False,
             has_pass_through=False,
@@ -131,24 +150,48 @@ class HandOver(Chaos):
         numbers = list(cluster.brokers)
         for release in stages:
             for number in random.sample(numbers, len(numbers)):
-                self._restart_in(at, number, release)
-                at += random.uniform(*pauses)
-        at += random.uniform(*AFTER_SECONDS)
-        if random.random() < ROLLBACK_SHARE:
-            number = random.choice(numbers)
-            self._restart_in(at, number, self.keeps)
-            at += random.uniform(*ROLLBACK_SECONDS)
-            self._restart_in(at, number, self.raised)
-            at += random.uniform(*AFTER_SECONDS)
-        return at
+                last_at = at
+                at = max(at, self._restart(at, number, release) + random.uniform(*pauses))
+        if random.random() < MOVES_SHARE:
+            self._move_clients(at)
+        after = at + random.uniform(*AFTER_SECONDS)
+        if random.random() >= ROLLBACK_SHARE:
+            return after
+        self.is_set_back = True
+        number = random.choice(numbers)
+        back_at = self._restart(after, number, self.keeps, leads_all=True)
+        if len(self._proxies) > 1 and random.random() < MISSES_SHARE:
+            sleeper = random.choice(self._proxies)
+            self.world.network.schedule(last_at, lambda: sleeper.host.pause(back_at - last_at))
+        at = self._restart(back_at + random.uniform(*ROLLBACK_SECONDS), number, self.raised)
+        return at + random.uniform(*AFTER_SECONDS)
 
-    def _restart_in(self, seconds: float, number: int, release: Release) -> None:
-        is_clean = self.upgrade.random() < CLEAN_SHARE
+    def _restart(self, at: float, number: int, release: Release, *, leads_all: bool = False) -> float:
+        """Plan a restart ``at`` seconds from now; returns when the broker is back. ``leads_all``: it leads all
+        partitions then."""
+        random, cluster, network = self.upgrade, self.world.cluster, self.world.network
+        is_clean, down_seconds = random.random() < CLEAN_SHARE, random.uniform(*DOWN_SECONDS)
+        leads_again_in = random.uniform(*BACK_SECONDS) if random.random() < BACK_SHARE or leads_all else None
 
         def restart() -> None:
-            self.world.cluster.upgrade_broker(number, release, is_clean=is_clean)
+            led = [key for key, one in cluster.partitions.items() if leads_all or one.leader == number]
+            cluster.upgrade_broker(number, release, is_clean=is_clean, down_seconds=down_seconds)
+            if leads_again_in is not None:
+                network.schedule(down_seconds + leads_again_in, lambda: self._lead_again(number, led))
 
-        self.world.network.schedule(seconds, restart)
+        network.schedule(at, restart)
+        return at + down_seconds
+
+    def _lead_again(self, number: int, led: Sequence[TopicPartition]) -> None:
+        cluster = self.world.cluster
+        for key in led if cluster.brokers[number].is_up else ():
+            if cluster.partitions[key].leader not in (None, number):
+                cluster.move_leader(*key, number, keep=True)
+
+    def _move_clients(self, at: float) -> None:
+        for client in self.world.clients:
+            for _ in range(self.upgrade.randint(0, MOVES_MAX)):
+                self.world.network.schedule(at + self.upgrade.uniform(0, MOVES_SECONDS), client.disconnect)
 
     def _break_things(self, share: float, seconds: float) -> None:
         for name, rate in self.shape.troubles.items():
@@ -170,12 +213,11 @@ class HandOver(Chaos):
     # ------------------------------------------------------------------ when bytes pass
     def _go_on_natively(self) -> list[str]:
         """Little happens until bytes pass; then clients go on, and not everything works."""
-        network = self.world.network
         for _ in range(IDLE_BATCHES):
-            self._send_in(self.random.uniform(0, EXPIRY_SECONDS), self.random.choice(self.world.clients), 1)
-        self._run_until(EXPIRY_SECONDS + CALM_SECONDS_MAX, lambda: all(one.mode == NATIVE for one in self._proxies))
-        problems = self._judge_modes(NATIVE)
-        problems += self.oracle.unfinished(network.now, state_was_lost=self._was_state_lost)
+            self._send_in(self.random.uniform(0, IDLE_SECONDS), self.random.choice(self.world.clients), 1)
+        seconds = EXPIRY_SECONDS + CALM_SECONDS_MAX
+        self._run_until(seconds, lambda: all(one.serves_in == NATIVE for one in self._proxies))
+        problems = self._judge_modes(NATIVE) + self._calm_down()
         self._plan_batches(self.shape.batches, NATIVE_SECONDS)
         for name in NATIVE_TROUBLES:
             if rate := self.shape.troubles[name]:
@@ -189,8 +231,9 @@ class HandOver(Chaos):
         return [proxy for proxy in self.world.proxies if isinstance(proxy, UpgradingProxy)]
 
     def _judge_modes(self, wanted: str) -> list[str]:
-        self._run_until(CALM_SECONDS_MAX, lambda: all(one.mode == wanted for one in self._proxies))
-        return [f"liveness: {one.name} is {one.mode}, not {wanted}" for one in self._proxies if one.mode != wanted]
+        self._run_until(CALM_SECONDS_MAX, lambda: all(one.serves_in == wanted for one in self._proxies))
+        others = [one for one in self._proxies if one.serves_in != wanted]
+        return [f"liveness: {one.name} is {one.mode or 'not sure'}, not {wanted}" for one in others]
 
     def _look_at_releases(self) -> None:
         """A proxy that starts while a broker is away sees only the others."""
@@ -201,6 +244,7 @@ class HandOver(Chaos):
     def _look_at_produce(self, seen: ProduceSeen) -> None:
         """Until the last broker has the new format nothing goes as it came, and never anything in the old way to one
         that has it."""
+        self.passed_on += seen.client_id != PROXY
         stores_new = self.world.cluster.brokers[seen.broker].release.message_format == NEW_FORMAT
         for _, _, data in seen.body.partitions:
             if data and seen.client_id == PROXY and stores_new and not is_batch(data):
@@ -223,27 +267,52 @@ def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -
     return HandOver(seed, package=package, batches=batches).run()
 
 
+@dataclass(slots=True)
+class Tally:
+    """Of some seeds. ``known``: worlds that met the fault that is known. ``failures``: what to read of each."""
+
+    batches: int = 0
+    known: int = 0
+    allowed: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Take another one into this."""
+        self.batches += other.batches
+        self.known += other.known
+        self.allowed += other.allowed
+        self.failures += other.failures
+
+
+def run_one(seed: int, batches: int, *, tells_all: bool = False) -> Tally:
+    """Run one seed. ``tells_all``: the whole story, if it fails."""
+    played = HandOver(seed, batches=batches)
+    outcome = played.run()
+    failures = [outcome.explain()] if outcome.problems else []
+    if failures and tells_all:
+        failures.append(outcome.world.story())
+    return Tally(outcome.batches, bool(played.known), Counter(outcome.allowed), failures)
+
+
 def main(arguments: list[str]) -> int:
     """Run COUNT seeds from SEED on; tell the story of a single one that fails."""
     parser = argparse.ArgumentParser(description="Replay random worlds of an upgrade by their seeds.")
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--batches", type=int, default=BATCHES, help="of a world, about (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     options = parser.parse_args(arguments)
-    started, allowed = time.monotonic(), Counter[str]()
-    failed = batches = 0
-    for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, batches=options.batches)
-        batches += outcome.batches
-        allowed.update(outcome.allowed)
-        if outcome.problems:
-            failed += 1
-            print(outcome.explain(), flush=True)
-            if options.count == 1:
-                print(outcome.world.story())
-    seconds = time.monotonic() - started
-    counted = {name: count for name, count in allowed.items() if count}
-    print(f"{options.count} seeds, {batches} batches, {failed} seeds failed, {seconds:.1f} s; exceptions: {counted}")
+    started, total = time.monotonic(), Tally()
+    seeds = range(options.seed, options.seed + options.count)
+    run = partial(run_one, batches=options.batches, tells_all=options.count == 1)
+    with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+        for tally in pool.imap(run, seeds):
+            total.add(tally)
+            for text in tally.failures:
+                print(text, flush=True)
+    seconds, failed = time.monotonic() - started, min(len(total.failures), options.count)
+    print(f"{options.count} seeds, {total.batches} batches, {failed} seeds failed, {seconds:.1f} s")
+    print(f"exceptions: {dict(+total.allowed)}; {total.known} worlds met the known fault")
     return 1 if failed else 0
 
 

@@ -55,6 +55,11 @@ class UpgradingProxy(VirtualProxy):
         return "" if chosen is None else str(chosen.value)
 
     @property
+    def serves_in(self) -> str:
+        """The same where clients are served; "" else: a start may find out yet that producers were handed over."""
+        return self.mode if self.is_up and self.is_listening else ""
+
+    @property
     def addresses(self) -> list[Address]:
         """One port for each broker."""
         return [(self.name, 9093 + broker_id) for broker_id in self.broker_ids]
