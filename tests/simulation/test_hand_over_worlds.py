@@ -81,7 +81,14 @@ def test_a_raised_broker_gets_nothing_before_the_last_one_is_raised(keeps: Relea
     scene.judge()
 
 
-def test_a_doubt_that_is_open_at_the_hand_over_is_resolved_among_batches_of_the_new_format() -> None:
+@pytest.mark.parametrize(
+    ("fault", "offset", "formats"),
+    [(BrokerFault.LOST_ANSWER, 2, [1, 1, 1, MAGIC]), (BrokerFault.LOST_REQUEST, 3, [1, 1, MAGIC, MAGIC])],
+    ids=["stored", "not stored"],
+)
+def test_a_doubt_that_is_open_at_the_hand_over_is_resolved_among_batches_of_the_new_format(
+    fault: BrokerFault, offset: int, formats: list[int]
+) -> None:
     scene = Upgrade(clients=2)
     scene.send(0)
     scene.send(1)
@@ -89,7 +96,7 @@ def test_a_doubt_that_is_open_at_the_hand_over_is_resolved_among_batches_of_the_
 
     def lose_one(_seen: ProduceSeen) -> BrokerFault:
         cluster.choose_fault = lambda _seen: BrokerFault.NONE
-        return BrokerFault.LOST_ANSWER
+        return fault
 
     cluster.choose_fault = lose_one
     in_doubt = scene.send(0, seconds=0.1)
@@ -98,8 +105,8 @@ def test_a_doubt_that_is_open_at_the_hand_over_is_resolved_among_batches_of_the_
     assert (in_doubt.is_done, passed_on.is_done) == (False, True)
     scene.run(8.0)
     assert in_doubt.acknowledged is not None
-    assert in_doubt.acknowledged[1] == 2
-    assert scene.formats() == [1, 1, 1, MAGIC]
+    assert in_doubt.acknowledged[1] == offset
+    assert scene.formats() == formats
     scene.judge()
 
 
