@@ -98,7 +98,7 @@ HAND_OVER = (
             "        elif held.entry is not None and held.entry.is_handed_over:\n",
             "        elif False:\n",
         ),
-        deaths=("45",),
+        deaths=("45", "I1", "proxy-"),
         worlds=_WORLDS,
     ),
     mutant(

@@ -23,9 +23,11 @@ from simulation.chaos import CALM_SECONDS_MAX, QUIET_SECONDS, Chaos, Outcome, Pa
 from simulation.moments import CLEAN_THE_LOG, IN_PARTS
 from simulation.shape import BATCHES, DOUBLE, LOG_TROUBLES, LOSE_WRITES, OLDER, STATE_TROUBLES, THEFT, Shape
 
+from idemproxy.reactor import Address
 from testkit.virtual.batches import is_batch
 from testkit.virtual.broker import PROXY
 from testkit.virtual.broker_faults import CODES_WITHOUT_APPEND, ProduceSeen
+from testkit.virtual.client import VirtualClient
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.producer import TopicPartition
 from testkit.virtual.releases import NEW_FORMAT, OLD, UPGRADES, Release
@@ -46,10 +48,15 @@ MOVES_SHARE, MOVES_MAX, MOVES_SECONDS = 0.5, 3, 2.5
 """Of worlds whose clients change their connections just when producers are handed over, and how often each does."""
 AFTER_SECONDS = (1.0, 8.0)
 """So long everything breaks on when all brokers were raised."""
+SOON_SECONDS, JUST_SECONDS = (0.2, 1.0), 0.05
+TOPIC_SHARE = 0.15
+"""Of worlds whose topic has an old format of its own, until some time after that."""
 ROLLBACK_SHARE = 0.4
 """Of worlds in which a broker is set back to the old format for a while, after that."""
 MISSES_SHARE = 0.8
 """Of these, if there are two proxies: one stands still from before the last broker is raised until one is set back."""
+GOES_THERE_SHARE = 0.7
+"""Of clients that go to that proxy then."""
 ROLLBACK_SECONDS = (1.0, 6.0)
 PROXIES = (1, 2, 2, 3)
 NATIVE_SHARE = 0.3
@@ -67,7 +74,7 @@ compare no contents. Two limits of the hand-over (docs/NEXT.md) are left out: a 
 connection to a broker that dies silently while another one does not."""
 LOSS_SHARE = 0.2
 """Of worlds in which Redis may lose its last writes. What is lost of a hand-over is not found in the log: a retry of
-what the brokers have is then told 87 (docs/NEXT.md)."""
+what the brokers have is then told 87 (docs/NEXT.md). Nor is when it was: so these do not go on until bytes pass."""
 STATE_LOST = "Redis has lost writes"
 KNOWN_FAULT = re.compile(r"ValueError\(.* is not in deque.*in stream\.py")
 """An internal error that is known (docs/NEXT.md): Redis is away for so long while a hand-over is written that its batch
@@ -103,7 +110,8 @@ class HandOver(Chaos):
 
     def _draw(self, shape: Shape) -> Shape:
         random = Random(f"{self.seed}/hand over")
-        self.ends_natively = random.random() < NATIVE_SHARE
+        may_lose = random.random() < LOSS_SHARE
+        self.ends_natively = random.random() < NATIVE_SHARE and not may_lose
         settings = shape.settings
         patience = min(settings.client.request_timeout, CLIENT_SECONDS_MAX)
         acks = -1 if self.ends_natively else settings.client.acks  # where bytes pass it gets what it asks for
@@ -125,7 +133,6 @@ class HandOver(Chaos):
             expiry_seconds=EXPIRY_SECONDS if self.ends_natively else None,
             horizon_seconds=EXPIRY_SECONDS,
         )
-        may_lose = random.random() < LOSS_SHARE
         off = dict.fromkeys(NOT_HERE if may_lose else (*NOT_HERE, *LOSE_WRITES), 0.0)
         return replace(shape, settings=settings, troubles=shape.troubles | off, idle_seconds=0.0)
 
@@ -154,17 +161,45 @@ class HandOver(Chaos):
                 at = max(at, self._restart(at, number, release) + random.uniform(*pauses))
         if random.random() < MOVES_SHARE:
             self._move_clients(at)
-        after = at + random.uniform(*AFTER_SECONDS)
-        if random.random() >= ROLLBACK_SHARE:
-            return after
+        if random.random() < TOPIC_SHARE:
+            self._keep_old_format_until(at + random.uniform(*AFTER_SECONDS))
+        if random.random() < ROLLBACK_SHARE:
+            at = self._plan_rollback(last_at, at + random.uniform(*random.choice((SOON_SECONDS, AFTER_SECONDS))))
+        return at + random.uniform(*AFTER_SECONDS)
+
+    def _keep_old_format_until(self, seconds: float) -> None:
+        """The topic has that setting of its own, which is removed last."""
+
+        def set_all(keeps_old_format: bool) -> None:
+            for partition in self.world.cluster.partitions.values():
+                partition.log.keeps_old_format = keeps_old_format
+
+        set_all(True)
+        self.world.network.schedule(seconds, lambda: set_all(False))
+
+    def _plan_rollback(self, last_at: float, at: float) -> float:
+        """Plan that a broker is set back ``at`` seconds from now, when clients have just sent something, and raised
+        again; returns when it is back. ``last_at``: when the last broker goes that is raised."""
         self.is_set_back = True
-        number = random.choice(numbers)
-        back_at = self._restart(after, number, self.keeps, leads_all=True)
+        random = self.upgrade
+        number = random.choice(list(self.world.cluster.brokers))
+        for client in self.world.clients:
+            self._send_in(max(0.0, at - random.uniform(0, JUST_SECONDS)), client, 1)
+        back_at = self._restart(at, number, self.keeps, leads_all=True)
         if len(self._proxies) > 1 and random.random() < MISSES_SHARE:
             sleeper = random.choice(self._proxies)
             self.world.network.schedule(last_at, lambda: sleeper.host.pause(back_at - last_at))
-        at = self._restart(back_at + random.uniform(*ROLLBACK_SECONDS), number, self.raised)
-        return at + random.uniform(*AFTER_SECONDS)
+            for client in self.world.clients:
+                if random.random() < GOES_THERE_SHARE:
+                    self._go_to(back_at + random.uniform(*SOON_SECONDS), client, random.choice(sleeper.addresses))
+        return self._restart(back_at + random.uniform(*ROLLBACK_SECONDS), number, self.raised)
+
+    def _go_to(self, seconds: float, client: VirtualClient, address: Address) -> None:
+        def move() -> None:
+            client.next_address = address
+            client.disconnect()
+
+        self.world.network.schedule(seconds, move)
 
     def _restart(self, at: float, number: int, release: Release, *, leads_all: bool = False) -> float:
         """Plan a restart ``at`` seconds from now; returns when the broker is back. ``leads_all``: it leads all

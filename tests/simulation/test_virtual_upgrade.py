@@ -223,3 +223,13 @@ def test_another_format_than_the_version_carries_is_a_violation() -> None:
     world, client = upgraded()
     produce(world, client, batch(0), version=2)
     assert world.cluster.all_violations() == [f"Produce 2 with another format for {TOPIC}-0"]
+
+
+def test_a_topic_with_an_old_format_of_its_own_keeps_it_at_every_broker() -> None:
+    world, client = upgraded()
+    world.log.keeps_old_format = True
+    assert produce(world, client, batch(0)) == (OTHER_FORMAT, -1)
+    assert produce(world, client, wrapper([b"a"]), version=2) == (0, 0)
+    assert parse_marker(world.log.messages[0].message.key) is not None
+    world.log.keeps_old_format = False
+    assert produce(world, client, batch(0)) == (0, 1)

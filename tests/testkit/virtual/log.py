@@ -55,6 +55,8 @@ class PartitionLog:
     is packed anew and loses its key."""
     message_format: int = 1
     """0: a message.format.version before 0.10. Everything is stored in that format, and wrappers lose their keys."""
+    keeps_old_format: bool = False
+    """The topic has a message.format.version of its own: format v1, whatever its broker stores."""
     message_bytes_max: int = MESSAGE_BYTES_MAX
     start_offset: int = 0
     end_offset: int = 0
@@ -99,7 +101,7 @@ class PartitionLog:
         any sequence (KIP-360)."""
         if len(batch.data) > self.message_bytes_max:
             raise Refusal(TOO_LARGE, f"a batch of {len(batch.data)} bytes")
-        if stores < MAGIC or self.message_format == 0:
+        if stores < MAGIC or self.message_format == 0 or self.keeps_old_format:
             raise Refusal(OTHER_FORMAT, "this format has no producer ids")
         assert batch.producer_id >= 0, "all producers of these worlds have ids"
         names = batch.producer_epoch, batch.base_sequence, batch.record_count
@@ -125,7 +127,7 @@ class PartitionLog:
 
     def _as_stored(self, message: Message, first: int, now: float, stores: int) -> list[Stored]:
         """What the topic's settings, and the format of the broker, make of it. In format v2 a wrapper's key is lost."""
-        if stores >= MAGIC and message.inner:
+        if stores >= MAGIC and message.inner and not self.keeps_old_format:
             message = repacked(message, message.inner, message.codec)
         if self.message_format == 0:
             message = as_format_0(message, first)
