@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate simulate-upgrades both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -118,6 +118,9 @@ both-ways: uv  ## random CASES=100000 with the fast path and without [JOBS=2] [F
 
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
+
+simulate-upgrades: uv  ## random worlds whose brokers are upgraded under the proxies (R21): make simulate-upgrades SEEDS=500 [JOBS=2] [FIRST=1]
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.hand_over $(or $(FIRST),1) $(or $(SEEDS),500) --jobs $(or $(JOBS),2)
 
 kv-store: uv  ## examples/kv_store.py for SECONDS=600 while its leaders and the proxies are killed; its history checked; a line in benchmarks/results/kv_store.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kv_store $(if $(SECONDS),--seconds $(SECONDS))

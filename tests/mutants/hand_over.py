@@ -7,6 +7,8 @@ from mutants.mutant import mutant
 _FLOW = "unit/producer/test_hand_over.py::"
 _SERVED = "unit/broker/test_who_gives_idempotence.py::"
 _HAND_OVER = "proxy.producer.hand_over"
+_UPGRADES = "simulation/test_hand_over_worlds.py::"
+_WORLDS = "simulation.hand_over"
 
 HAND_OVER = (
     mutant(
@@ -18,12 +20,16 @@ HAND_OVER = (
             "and all(one is not None and one.takes_over",
             "and any(one is not None and one.takes_over",
         ),
+        deaths=("R21: request",),
+        worlds=_WORLDS,
     ),
     mutant(
         "handed_over_and_sent_in_the_old_way",
         "R21: what is reserved when producers are handed over does not leave in the old way",
         _FLOW + "test_what_was_reserved_when_producers_are_handed_over_is_released_and_goes_as_it_came",
         ("proxy.producer.forward", "        if self._life.hands_over:\n", "        if False:\n"),
+        deaths=("R21: request",),
+        worlds=_WORLDS,
     ),
     mutant(
         "handed_over_with_an_open_intent",
@@ -34,18 +40,24 @@ HAND_OVER = (
             "            if doubt is not None:\n",
             "            if doubt is not None and not stream.life.hands_over:\n",
         ),
+        deaths=("I1", "the user of", "liveness"),
+        worlds=_WORLDS,
     ),
     mutant(
         "stored_and_passed_on",
         "R21: what the entry has is answered, not passed on",
         _FLOW + "test_what_is_stored_in_the_old_way_is_answered_and_not_sent_again",
         (_HAND_OVER, "    if await _is_of_the_old_way(stream, batch):\n", "    if False:\n"),
+        deaths=("I1", "45", "liveness"),
+        worlds=_WORLDS,
     ),
     mutant(
         "unknown_takes_any",
         "R21: to a leader that does not know the producer only the batch that is due goes",
         _FLOW + "test_of_a_producer_that_the_leader_does_not_know_only_what_is_due_is_sent",
         (_HAND_OVER, "    if comes_later or not isinstance(", "    if False and not isinstance("),
+        deaths=("I2",),
+        worlds=_WORLDS,
     ),
     mutant(
         "handed_over_unwritten",
@@ -56,6 +68,8 @@ HAND_OVER = (
             "    return await stream.write(handed_over(",
             "    return True or await stream.write(handed_over(",
         ),
+        deaths=("I1", "45", "the user of"),
+        worlds=_WORLDS,
     ),
     mutant(
         "appended_though_handed_over",
@@ -66,6 +80,8 @@ HAND_OVER = (
             "        is_due = is_due and not (held.entry is not None and held.entry.is_handed_over)\n",
             "",
         ),
+        deaths=("I1", "I2"),
+        worlds=_WORLDS,
     ),
     mutant(
         "fast_though_handed_over",
@@ -82,6 +98,8 @@ HAND_OVER = (
             "        elif held.entry is not None and held.entry.is_handed_over:\n",
             "        elif False:\n",
         ),
+        deaths=("45", "I1", "proxy-"),
+        worlds=_WORLDS,
     ),
     mutant(
         "leader_believed_unread",
@@ -95,5 +113,53 @@ HAND_OVER = (
         "R21: bytes pass when the state of every producer that was idle since has expired, too",
         "unit/broker/test_hand_over_mark.py::test_bytes_pass_when_neither_a_retry_nor_an_idle_producer_of_before_can_come",
         ("proxy.broker.hand_over_mark", "    return max(expiry_seconds,", "    return min(expiry_seconds,"),
+    ),
+    mutant(
+        "appended_with_an_error_told",
+        "R21: what is appended and may vanish is not told as stored",
+        _FLOW + "test_what_was_appended_and_may_vanish_is_not_told_as_stored",
+        (
+            _HAND_OVER,
+            "    if isinstance(outcome, Appended) and outcome.error_code == 0:\n",
+            "    if isinstance(outcome, Appended):\n",
+        ),
+        deaths=("I3",),
+        worlds=_WORLDS,
+    ),
+    mutant(
+        "held_broker_served",
+        "R21: a broker that has its own format before the others is sent nothing",
+        _UPGRADES + "test_a_raised_broker_gets_nothing_before_the_last_one_is_raised",
+        (
+            "proxy.broker.broker",
+            "        self.takes_batches = not self.is_held\n",
+            "        self.takes_batches = True\n",
+        ),
+        deaths=("R21: request",),
+        worlds=_WORLDS,
+    ),
+    mutant(
+        "read_in_the_new_format",
+        "R21: what was sent in the old way is looked for in the old format, among batches of the new one",
+        _UPGRADES + "test_a_doubt_that_is_open_at_the_hand_over_is_resolved_among_batches_of_the_new_format",
+        (
+            "proxy.broker.broker",
+            "        if question.api_key != ApiKey.FETCH or judgement is None or not judgement.takes_over:\n",
+            "        if True:\n",
+        ),
+        deaths=("the user of",),
+        worlds=_WORLDS,
+    ),
+    mutant(
+        "hand_over_not_marked",
+        "R21: that producers were handed over is stored for proxies that start later",
+        _UPGRADES + "test_a_proxy_that_starts_later_knows_that_producers_were_handed_over",
+        (
+            "proxy.broker.hand_over_mark",
+            "        self._store.claim(handed_over_key",
+            "        (lambda *_all: done())(handed_over_key",
+        ),
+        deaths=("liveness",),
+        worlds=_WORLDS,
     ),
 )

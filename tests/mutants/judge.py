@@ -132,8 +132,8 @@ def _watch_flows() -> list[Exception]:
 
 
 def by_seeds(mutant: Mutant, seeds: int) -> dict[str, object]:
-    from simulation.chaos import run_seed  # the shipped package comes with it: the oracle has no patched line
-
+    # The shipped package comes with it: the oracle has no patched line.
+    run_seed = importlib.import_module(mutant.worlds).run_seed
     with patched_package(f"mutant_{mutant.name}", mutant.patches) as package:
         for seed in range(1, seeds + 1):
             for problem in run_seed(seed, package=package).problems:

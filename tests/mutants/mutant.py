@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from testkit.virtual.mutant import Patch
 
+CHAOS = "simulation.chaos"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -25,6 +27,8 @@ class Mutant:
     deaths: tuple[str, ...] = ()
     is_quick: bool = True
     """Its test takes less than five seconds to fail: it may be the one of its rule that every test run tries."""
+    worlds: str = CHAOS
+    """The module whose random worlds can tell."""
 
     @property
     def number(self) -> int:
@@ -39,6 +43,7 @@ def mutant(
     *patches: tuple[str, str, str],
     deaths: tuple[str, ...] = (),
     is_quick: bool = True,
+    worlds: str = CHAOS,
 ) -> Mutant:
     """Put one together. Each patch: module without the package's name, the line that is there, what stands instead."""
-    return Mutant(name, rule, tuple(Patch(*patch) for patch in patches), test, deaths, is_quick)
+    return Mutant(name, rule, tuple(Patch(*patch) for patch in patches), test, deaths, is_quick, worlds)

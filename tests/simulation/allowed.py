@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 
-from simulation.log_records import InLog
+from simulation.log_records import InLog, identities_of
 
-from idemproxy.codecs.marker import parse_marker
 from testkit.virtual.broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual.cluster import Partition
 from testkit.virtual.log import MESSAGE_BYTES_MAX
@@ -71,7 +70,7 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
     log = partition.log
-    is_unmarked = any(parse_marker(one.message.key) is None for one in (*log.history, *log.truncated, *log.lost))
+    is_unmarked = not all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
     return bool(partition.met) or log.compression is not None or log.message_format == 0 or is_unmarked
 
 

@@ -17,7 +17,7 @@ from random import Random
 
 from simulation.allowed import Allowed, may_be_untold
 from simulation.oracle import Oracle
-from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, draw_shape
+from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, Shape, draw_shape
 from simulation.thefts import DENIED, judge_double, judge_thief, judge_zombie
 from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
@@ -57,10 +57,12 @@ class Outcome:
     calm_seconds: float
     """How long it took from the last fault until every user knew how each batch had ended."""
     answer_seconds_max: float
+    program: str
+    """Replays it."""
 
     def explain(self) -> str:
         """For the one who reads a failure: how to see it again, what is wrong, what happened."""
-        again = f"PYTHONPATH=tests python -m simulation.chaos {self.seed}"
+        again = f"PYTHONPATH=tests python -m {self.program} {self.seed}"
         if self.batches_asked != BATCHES:
             again += f" --batches {self.batches_asked}"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems, f"faults: {self.faults}"])
@@ -83,11 +85,13 @@ class Patience:
 class Chaos:
     """The plan of one seed, and its run."""
 
+    program = "simulation.chaos"
+
     def __init__(self, seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> None:
         self.seed = seed
         self.batches_asked = batches
         self.random = Random(seed)
-        self.shape = draw_shape(seed, batches=batches, package=package)
+        self.shape = self._draw(draw_shape(seed, batches=batches, package=package))
         self.settings = self.shape.settings
         self.world = World(seed, self.settings)
         for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
@@ -103,14 +107,27 @@ class Chaos:
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0
 
+    def _draw(self, shape: Shape) -> Shape:
+        """What becomes of a plan."""
+        return shape
+
     def run(self) -> Outcome:
         """Run to the end and check."""
-        world = self.world
-        world.start()
+        self.world.start()
+        problems = self._play()
+        return self._judge(problems)
+
+    def _play(self) -> list[str]:
+        """Let everything happen; returns who does not get through."""
         problems = self._act(self.shape.batches, 1.0)
         if self.shape.idle_seconds:
             self._idle()
             problems += self._act(max(1, self.shape.batches // 3), SECOND_ACT_SHARE)
+        return problems
+
+    def _judge(self, problems: list[str]) -> Outcome:
+        """Look at all that is left, and at what everybody was told."""
+        world = self.world
         if world.is_done:
             self._one_more_batch_each()
             problems += self.oracle.unfinished(LAST_SECONDS_MAX, state_was_lost=self._was_state_lost)
@@ -136,6 +153,7 @@ class Chaos:
             {one.name: count for one, count in self.oracle.allowed.items()},
             self.calm_seconds,
             self.oracle.answer_seconds_max,
+            self.program,
         )
 
     def _where_they_stopped(self, *, may_be_open: bool) -> list[str]:
@@ -225,13 +243,13 @@ class Chaos:
         faults |= {kind: count for kind, count in world.cluster.faults_done.items() if kind != "none"}
         return faults | {kind.name: n for kind, n in world.redis.faults_done.items() if n and kind.name != "NONE"}
 
-    def _plan_batches(self, batches: int) -> None:
+    def _plan_batches(self, batches: int, seconds: float = CHAOS_SECONDS) -> None:
         """Singly at any time, or in bursts that queue."""
         random = self.random
         at = 0.0
         for number in range(batches):
             if number == 0 or random.random() >= self.shape.burst_share:
-                at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, CHAOS_SECONDS)
+                at = 0.0 if number < 5 and random.random() < 0.5 else random.uniform(0, seconds)
             client = random.choice(self.world.clients)
             self._send_in(at, client, random.randint(1, self.shape.records_max))
             if self.settings.owned_share and random.random() < SPELL_SHARE:

@@ -1,4 +1,5 @@
-"""Records as they lie in a virtual log, each with the name that its wrapper's marker gives it. Only reading."""
+"""Records as they lie in a virtual log, each with the name that its wrapper's marker, or its batch, gives it. Only
+reading."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from idemproxy.codecs.marker import Identity, parse_marker
-from testkit.virtual.log import Stored
+from idemproxy.codecs.message_set import iterate_shallow
+from testkit.virtual.batches import identity_in, is_batch
+from testkit.virtual.log import Message, Stored
 from testkit.virtual.producer import SEQUENCE_LIMIT, Batch
 
 
@@ -33,15 +36,31 @@ def nobodys(_record: bytes) -> Sequence[Identity]:
     return ()
 
 
+def identities_of(message: Message) -> tuple[Identity, ...]:
+    """Which batches a stored message names: by its marker, or as a batch of format v2. None: it names none."""
+    if message.producer_id >= 0:
+        return (Identity(message.producer_id, message.producer_epoch, message.base_sequence, message.record_count),)
+    return parse_marker(message.key) or ()
+
+
+def producers_in(message_set: bytes) -> set[int]:
+    """Return whose batches are in what is produced to a partition."""
+    if is_batch(message_set):
+        return {identity_in(message_set)[0]}
+    named = [parse_marker(message.key) or () for message in iterate_shallow(message_set)]
+    return {identity.producer_id for identities in named for identity in identities}
+
+
 def records_of(
     messages: Sequence[Stored], sent_as: Callable[[bytes], Sequence[Identity]] = nobodys
 ) -> tuple[list[InLog], list[str]]:
-    """Return every record of marked wrappers with its number, and what else there is as complaints. ``sent_as``: under
-    which names a record was sent that may be stored alone and without a marker, the newest one last."""
+    """Return every record of marked wrappers, or of batches, with its number, and what else there is as complaints.
+    ``sent_as``: under which names a record was sent that may be stored alone and without a marker, the newest one
+    last."""
     records: list[InLog] = []
     complaints: list[str] = []
     for stored in messages:
-        identities: tuple[Identity, ...] = parse_marker(stored.message.key) or ()
+        identities = identities_of(stored.message)
         inner = stored.message.records
         is_sure = True
         if not identities and len(inner) == 1:

@@ -30,7 +30,7 @@ MOMENT_TROUBLES = {
     "cleaning in a doubt": 1.5,
     "giving up in a doubt": 2.0,
     "late request": 2.0,
-    "lost part": 1.5,
+    (IN_PARTS := "lost part"): 1.5,
 }
 """Kind -> how many are set up at most in the time of chaos."""
 CLEAN_THE_LOG = "cleaning in a doubt"
@@ -100,7 +100,7 @@ class Moments:
             kind: lambda kind=kind, moment=moment, act=act: self._arm(kind, moment, act)  # type: ignore[misc]
             for kind, (moment, act) in at.items()
         }
-        self.acts |= {"late request": self._late_request, "lost part": self._lost_part}
+        self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part}
 
     def end(self) -> None:
         """Nothing that was set up happens any more."""

@@ -355,3 +355,18 @@ def busy_run(seed: int) -> tuple[int, int, float]:
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert busy_run(5) == busy_run(5)
     assert busy_run(5)[0] != busy_run(6)[0]
+
+
+def test_who_asked_for_it_is_told_when_the_last_queued_byte_has_left() -> None:
+    network, _, _, near, far = pair(1, NetworkSettings(window_bytes=600))
+    told: list[int] = []
+    wire = wire_of(near)
+    wire.after_writing(lambda: told.append(wire.unsent))
+    wire_of(far).pause()
+    wire.send(bytes(1000))
+    network.run(1)
+    assert (told, wire.unsent > 0) == ([], True), "the window is full"
+    wire_of(far).resume()
+    network.run(1)
+    assert told == [0]
+    assert len(far.data) == 1000

@@ -1,4 +1,4 @@
-"""One connection to a virtual broker: requests one at a time (muting), the APIs of 0.10.2, seeded faults of produces.
+"""One connection to a virtual broker: requests one at a time (muting), the APIs of its release, faults of produces.
 
 Owns the order of requests, and what becomes of one whose connection has died: a request that has arrived is executed.
 The cluster's truth is in ``virtual_cluster``.
@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
 from testkit.virtual import kafka_bytes as kafka
+from testkit.virtual.batches import is_batch
 from testkit.virtual.broker_faults import CODES_AFTER_APPEND, BrokerFault, ProduceSeen
 from testkit.virtual.connection import Connection
+from testkit.virtual.releases import (
+    NEW_FORMAT,
+    describe_configs_answer,
+    describe_producers_answer,
+    parse_describe_producers,
+)
 from testkit.virtual.wire import VirtualWire
 
 if TYPE_CHECKING:
@@ -21,7 +28,12 @@ if TYPE_CHECKING:
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
 WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
-VERSIONS = {api: (low, high) for api, low, high in kafka.API_RANGES_0_10_2}
+PROXY = "idemproxy"
+"""The client id under which proxies produce. Another one is a client's own, whose bytes a proxy passes on."""
+FIRST_OWN_PRODUCER_ID = 1000
+FIRST_FETCH_OF_BATCHES = 4
+BATCHES_FROM = 3
+"""The first version of Produce that carries format v2, and nothing else."""
 LOOK_SECONDS = 0.05
 DEBUGGING_REPLICA = -2
 CONSUMER = -1
@@ -70,7 +82,7 @@ class BrokerConnection:
     def _look_at_order(self, frame: bytes) -> None:
         """R3. On a connection that a client has for himself nothing else is out while a batch is."""
         out = self._unanswered
-        if out is not None and frame[:2] == PRODUCE_KEY_BYTES:
+        if out is not None and not self._is_clients_own(out) and frame[:2] == PRODUCE_KEY_BYTES:
             self._pipelined()
             return
         has_batch_out = out is not None and any(row[2] for row in out.body.partitions)
@@ -99,7 +111,8 @@ class BrokerConnection:
 
     def _serve(self, request: kafka.Request) -> None:
         key, version = request.api_key, request.api_version
-        low, high = VERSIONS.get(key, (0, -1))
+        low, high = self._broker.release.ranges.get(key, (0, -1))
+        high = min(high, kafka.READ_MAX.get(key, high))
         if not low <= version <= high:
             if key == kafka.API_VERSIONS:
                 self._answer(request, b"\x00\x23" + kafka.array([]))
@@ -117,12 +130,39 @@ class BrokerConnection:
         elif key == kafka.METADATA:
             self._metadata(request)
         elif key == kafka.API_VERSIONS:
-            self._answer(request, kafka.api_versions_answer())
+            self._answer(request, kafka.api_versions_answer(self._broker.release.ranges))
         elif key == kafka.SASL_HANDSHAKE and self._cluster.users is not None:
             self._awaits_token = True
             self._answer(request, b"\x00\x00" + kafka.array([kafka.string("PLAIN")]))
+        elif self._broker.release.has_producer_ids:
+            self._answer_upgraded(request)
         else:
             raise kafka.BadRequest(f"api {key} is no part of this world")
+
+    def _answer_upgraded(self, request: kafka.Request) -> None:
+        """What brokers with producer ids are asked besides."""
+        key, body, cluster = request.api_key, request.body, self._cluster
+        if key == kafka.DESCRIBE_CONFIGS:
+            release, number = self._broker.release, self._broker.number
+            self._answer(request, describe_configs_answer(body, request.api_version, number, release))
+        elif key == kafka.DESCRIBE_PRODUCERS:
+            asked = parse_describe_producers(body)
+            rows = [(topic, number, *self._known_producers(topic, number)) for topic, number in asked]
+            self._answer(request, b"\x00" + describe_producers_answer(rows))
+        elif key == kafka.INIT_PRODUCER_ID:
+            cluster.ids_issued += 1
+            self._answer(request, kafka.init_producer_id_answer(FIRST_OWN_PRODUCER_ID + cluster.ids_issued))
+        else:
+            raise kafka.BadRequest(f"api {key} is no part of this world")
+
+    def _known_producers(self, topic: str, number: int) -> tuple[int, list[tuple[int, int, int]]]:
+        partition = self._cluster.find(topic, number)
+        if partition is None:
+            return UNKNOWN_TOPIC, []
+        if partition.leader != self._broker.number:
+            return NOT_LEADER, []
+        known = partition.log.producers.items()
+        return 0, [(id_, one.epoch, one.batches[-1].last_sequence) for id_, one in known]
 
     def _introduce(self, token: bytes) -> None:
         """SASL PLAIN with a bare token: a wrong one ends the connection, as before 1.0."""
@@ -158,12 +198,14 @@ class BrokerConnection:
     # ------------------------------------------------------------------ produce
     def _produce(self, request: kafka.Request) -> None:
         cluster, network = self._cluster, self._cluster.network
-        body = kafka.parse_produce(request.body)
+        body = kafka.parse_produce(request.body, request.api_version)
         cluster.produce_count += 1
         where = self._broker.number, self._life, self._number, self._peer
-        seen = ProduceSeen(cluster.produce_count, *where, body, self._principal)
+        seen = ProduceSeen(cluster.produce_count, *where, body, self._principal, request.client_id or "")
+        self._look_at_formats(request.api_version, body)
         body = self._last_of_each(body)
-        if body.acks != 0 and any(frame[:2] == PRODUCE_KEY_BYTES for frame in self._frames):
+        has_more = any(frame[:2] == PRODUCE_KEY_BYTES for frame in self._frames)
+        if body.acks != 0 and has_more and not self._is_clients_own(seen):
             self._pipelined()
         self._unanswered = seen
         for watch in cluster.on_produce:
@@ -174,6 +216,16 @@ class BrokerConnection:
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
         network.note(f"broker-{self._broker.number}", f"produce {seen.number} {fault.value}")
         self._produce_with(fault, request, body)
+
+    def _look_at_formats(self, version: int, body: kafka.ProduceBody) -> None:
+        """Version 3 and later carry batches of format v2, earlier ones messages."""
+        for topic, number, data in body.partitions:
+            if data and is_batch(data) != (version >= BATCHES_FROM):
+                self._cluster.violations.append(f"Produce {version} with another format for {topic}-{number}")
+
+    def _is_clients_own(self, seen: ProduceSeen) -> bool:
+        """Is it what a client sends itself, and a proxy passes on? Only where brokers give idempotence."""
+        return seen.client_id != PROXY and self._broker.release.message_format == NEW_FORMAT
 
     def _pipelined(self) -> None:
         what = f"a produce behind an unanswered one on connection {self._number} of {self._peer} (R3)"
@@ -361,7 +413,10 @@ class BrokerConnection:
                 continue
             whole = request.api_version >= 3 and not any(row[4] for row in rows)
             assert body.replica_id < 0, "a replica id of a broker disturbs replication"
-            data = log.read(offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark)
+            old = request.api_version < FIRST_FETCH_OF_BATCHES
+            data = log.read(
+                offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark, converts_down=old
+            )
             room -= len(data)
             rows.append((topic, number, 0, log.high_watermark, data))
         is_empty = rows and not any(row[2] or row[4] for row in rows)

@@ -80,6 +80,7 @@ class ProduceSeen(NamedTuple):
     body: ProduceBody
     principal: str = ""
     """Who sent it, where brokers ask."""
+    client_id: str = ""
 
 
 FaultChoice = Callable[[ProduceSeen], BrokerFault]

@@ -1,4 +1,4 @@
-"""A cluster of 0.10.2 brokers on the virtual network: partitions, leaders, lagging replication, crashes, elections.
+"""A cluster of brokers on the virtual network: partitions, leaders, lagging replication, crashes, elections, upgrades.
 
 Owns what is true of the cluster as a whole and how an append is carried out and waited for (acks=-1). The bytes and the
 faults of single requests are in ``virtual_broker``. Elections are clean, and nothing below the high watermark is lost,
@@ -17,6 +17,7 @@ from testkit.virtual.broker_faults import BrokerFaultRates, FaultChoice, Produce
 from testkit.virtual.kafka_bytes import ProduceBody
 from testkit.virtual.log import PartitionLog, Refusal
 from testkit.virtual.network import Network, VirtualReactor
+from testkit.virtual.releases import OLD, Release
 
 NOT_LEADER, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = 6, 3, 5, 7
 
@@ -63,9 +64,13 @@ class Partition:
 class Broker:
     """One broker over all its lives."""
 
-    def __init__(self, cluster: VirtualCluster, number: int, address: tuple[str, int]) -> None:
+    def __init__(self, cluster: VirtualCluster, number: int, address: tuple[str, int], release: Release) -> None:
         self.cluster = cluster
         self.number = number
+        self.release = release
+        """What it is in this life."""
+        self.next_release = release
+        """What it will be when it is started next."""
         self.address = address
         self.lives = 0
         self.host: VirtualReactor
@@ -79,6 +84,7 @@ class Broker:
     def start(self) -> None:
         """Begin a life."""
         self.lives += 1
+        self.release = self.next_release
         self.host = self.cluster.network.host(f"broker-{self.number}" + (f".{self.lives}" if self.lives > 1 else ""))
         self.cluster.network.listen(self.host, self.address, lambda: BrokerConnection(self.cluster, self))
 
@@ -94,6 +100,7 @@ class VirtualCluster:
         broker_count: int = 2,
         settings: ClusterSettings | None = None,
         rates: BrokerFaultRates | None = None,
+        release: Release = OLD,
     ) -> None:
         self.network = network
         self.settings = settings or ClusterSettings()
@@ -101,18 +108,24 @@ class VirtualCluster:
         self.cluster_id = "virtual-cluster"
         self.choose_fault: FaultChoice = seeded_choice(self)
         self.faults_done: dict[str, int] = {}
+        self.silent_deaths_share = 0.1
+        """Of broker crashes of which nobody hears who is connected (the machine's power)."""
         self.throttle: tuple[float, float] = 0.0, 0.0
         """Until when quotas are enforced, and how long each answer to a produce is held then."""
         self.users: dict[str, bool] | None = None
         """Who may write, by name, where the brokers ask who is there (SASL PLAIN); None: they do not ask."""
         self.produce_count = 0
+        self.ids_issued = 0
+        """Producer ids that brokers have handed out themselves."""
         self.violations: list[str] = []
         self.on_produce: list[Callable[[ProduceSeen], None]] = []
         """Told of every produce request that arrives whole, before anything is done with it."""
         self.on_produce_over: list[Callable[[ProduceSeen], None]] = []
         """Told when a request has been answered or its connection has ended."""
+        self.on_brokers: list[Callable[[], None]] = []
+        """Told when a broker has ended, or begun another life."""
         self.brokers = {
-            number: Broker(self, number, (f"kafka-{number}", 9092)) for number in range(1, broker_count + 1)
+            number: Broker(self, number, (f"kafka-{number}", 9092), release) for number in range(1, broker_count + 1)
         }
         numbers = list(self.brokers)
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -213,14 +226,16 @@ class VirtualCluster:
             return Part(topic, number, 0, 0, -1, True)
         log = partition.log
         try:
-            base_offset = log.append(message_set, self.network.now)
+            base_offset = log.append(message_set, self.network.now, stores=broker.release.message_format)
         except Refusal as refusal:
             return Part(topic, number, 0, refusal.code, -1, True)
         self._replicate(partition)
         if acks != -1:
             return Part(topic, number, 0, 0, base_offset, True)
         # The code that it gets if replication does not come in time: as in Kafka, it keeps its base offset then.
-        return Part(topic, number, log.end_offset, TIMED_OUT, base_offset, False)
+        appended = log.was_at(base_offset)
+        assert appended is not None
+        return Part(topic, number, appended[0].last_offset + 1, TIMED_OUT, base_offset, False)
 
     def stall(self, body: ProduceBody, seconds: float) -> None:
         """Replication of these partitions stands still for so long."""
@@ -314,12 +329,28 @@ class VirtualCluster:
 
         self.network.schedule(seconds, make)
 
-    def crash_broker(self, number: int, *, down_seconds: float | None = None) -> None:
+    def upgrade_broker(
+        self, number: int, release: Release, *, is_clean: bool, down_seconds: float | None = None
+    ) -> None:
+        """Restart a broker as another release. ``is_clean``: it gives its partitions away first, with all that they
+        have, and ends its connections; else it is killed."""
+        broker = self.brokers[number]
+        broker.next_release = release
+        self.network.note("cluster", f"broker {number} is to be {release.name}, format {release.message_format}")
+        others = [other for other in self.numbers_up if other != number]
+        if is_clean and broker.is_up and others:
+            for (topic, partition), one in self.partitions.items():
+                if one.leader == number:
+                    self.move_leader(topic, partition, self.network.random.choice(others), keep=True)
+        self.crash_broker(number, down_seconds=down_seconds, is_clean=is_clean)
+
+    def crash_broker(self, number: int, *, down_seconds: float | None = None, is_clean: bool = False) -> None:
         """Kill a broker; its partitions get another leader after the election, or the same one when it is back."""
         network, settings, broker = self.network, self.settings, self.brokers[number]
         if not broker.is_up:
             return
-        broker.host.crash(half_open=network.chance(0.1))
+        broker.host.crash(half_open=not is_clean and network.chance(self.silent_deaths_share))
+        self._tell_of_brokers()
         led = [key for key, partition in self.partitions.items() if partition.leader == number]
         for key in led:
             partition = self.partitions[key]
@@ -331,9 +362,14 @@ class VirtualCluster:
 
         def back() -> None:
             broker.start()
+            self._tell_of_brokers()
             self._elect([key for key, partition in self.partitions.items() if partition.leader is None], number)
 
         network.schedule(down, back)
+
+    def _tell_of_brokers(self) -> None:
+        for tell in self.on_brokers:
+            tell()
 
     def _elect(self, keys: Sequence[tuple[str, int]], same: int | None = None) -> None:
         for topic, number in keys:

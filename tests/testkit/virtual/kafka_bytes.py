@@ -1,4 +1,4 @@
-"""The requests and answers of a 0.10.2 broker as bytes, broker's side: Produce 0-2, Fetch 0-3, ListOffsets, Metadata.
+"""The requests and answers of brokers as bytes, broker's side: Produce 0-8, Fetch 0-4, ListOffsets 0-1, Metadata 0-4.
 
 Written from the protocol's tables and independent of the proxy's codecs, so that an error there cannot hide here. Owns
 layouts; decides nothing. A request that cannot be parsed raises BadRequest, on which a broker closes the connection.
@@ -7,12 +7,15 @@ layouts; decides nothing. A request that cannot be parsed raises BadRequest, on 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 17, 18, 22
+DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS = 32, 61
+READ_MAX = {PRODUCE: 8, FETCH: 4, LIST_OFFSETS: 1, METADATA: 4, DESCRIBE_CONFIGS: 1, INIT_PRODUCER_ID: 1}
+"""The highest versions that are read here, whatever a broker advertises."""
 
 API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
     (0, 0, 2), (1, 0, 3), (2, 0, 1), (3, 0, 2), (4, 0, 0), (5, 0, 0), (6, 0, 3), (7, 1, 1), (8, 0, 2), (9, 0, 2),
@@ -101,6 +104,16 @@ class Reader:
             raise BadRequest(f"an array of {count} elements")
         return count
 
+    def uvarint(self) -> int:
+        """An unsigned number of variable length."""
+        found = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return found
+            shift += 7
+
     def end(self) -> None:
         """Nothing may be left."""
         if self.position != len(self.data):
@@ -110,7 +123,9 @@ class Reader:
 def has_records(frame: bytes) -> bool:
     """Is it a produce request with something in it?"""
     request = parse_request(frame)
-    return request.api_key == PRODUCE and any(row[2] for row in parse_produce(request.body).partitions)
+    if request.api_key != PRODUCE:
+        return False
+    return any(row[2] for row in parse_produce(request.body, request.api_version).partitions)
 
 
 def string(text: str | None) -> bytes:
@@ -165,7 +180,10 @@ def parse_request(frame: bytes) -> Request:
     """Return header and body of a frame without its size."""
     reader = Reader(frame)
     key, version, correlation_id = reader.numbers(_REQUEST_HEADER)
-    return Request(key, version, correlation_id, reader.string(), reader)
+    client_id = reader.string()
+    if key == DESCRIBE_PRODUCERS and reader.take(1) != b"\x00":
+        raise BadRequest("a tagged field in the header")
+    return Request(key, version, correlation_id, client_id, reader)
 
 
 def _by_topic(reader: Reader, element: Callable[[str], T]) -> list[T]:
@@ -177,16 +195,20 @@ def _by_topic(reader: Reader, element: Callable[[str], T]) -> list[T]:
     return found
 
 
-def parse_produce(reader: Reader) -> ProduceBody:
-    """Versions 0 to 2: one layout."""
+def parse_produce(reader: Reader, version: int = 2) -> ProduceBody:
+    """Versions 0 to 2: one layout; 3 to 8: one with a transactional id."""
+    if version >= 3 and reader.string() is not None:
+        raise BadRequest("nobody has transactions here")
     acks, timeout_ms = reader.numbers(_PRODUCE_HEADER)
     return ProduceBody(acks, timeout_ms, _by_topic(reader, lambda topic: (topic, reader.int32(), reader.blob())))
 
 
 def parse_fetch(reader: Reader, version: int) -> FetchBody:
-    """Versions 0 to 3."""
+    """Versions 0 to 4."""
     replica_id, wait_ms, bytes_min = reader.numbers(_FETCH_HEADER)
     bytes_max = reader.int32() if version >= 3 else 2**31 - 1
+    if version >= 4:
+        reader.int8()  # the isolation level
 
     def partition(topic: str) -> tuple[str, int, int, int]:
         number, offset, partition_bytes_max = reader.numbers(_FETCH_PARTITION)
@@ -212,6 +234,8 @@ def parse_metadata(reader: Reader, version: int) -> list[str] | None:
     """Topic names; None: all topics."""
     count = reader.int32()
     names = [reader.text() for _ in range(max(0, count))]
+    if version >= 4:
+        reader.int8()  # may topics be created? None are here
     reader.end()
     if version == 0:
         return names or None
@@ -227,8 +251,15 @@ def _grouped(rows: Sequence[tuple[str, bytes]]) -> bytes:
 
 def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]], throttle_ms: int = 0) -> bytes:
     """``answers``: (topic, partition, error code, base offset)."""
+    tail = b"".join(
+        (
+            struct.pack(">q", -1) if version >= 2 else b"",  # the time of the append
+            struct.pack(">q", 0) if version >= 5 else b"",  # where the log starts
+            array([]) + string(None) if version >= 8 else b"",  # records that are at fault, and a sentence
+        )
+    )
     rows = [
-        (topic, struct.pack(">ihq", partition, error, base_offset) + (struct.pack(">q", -1) if version >= 2 else b""))
+        (topic, struct.pack(">ihq", partition, error, base_offset) + tail)
         for topic, partition, error, base_offset in answers
     ]
     return _grouped(rows) + (struct.pack(">i", throttle_ms) if version >= 1 else b"")
@@ -236,9 +267,10 @@ def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]], t
 
 def fetch_answer(version: int, answers: Sequence[tuple[str, int, int, int, bytes]]) -> bytes:
     """``answers``: (topic, partition, error code, high watermark, message set)."""
+    stable = [b"" if version < 4 else struct.pack(">qi", one[3], -1) for one in answers]
     rows = [
-        (topic, struct.pack(">ihqi", partition, error, high_watermark, len(data)) + data)
-        for topic, partition, error, high_watermark, data in answers
+        (topic, struct.pack(">ihq", partition, error, high_watermark) + last + struct.pack(">i", len(data)) + data)
+        for (topic, partition, error, high_watermark, data), last in zip(answers, stable, strict=True)
     ]
     return (struct.pack(">i", 0) if version >= 1 else b"") + _grouped(rows)
 
@@ -267,7 +299,7 @@ def metadata_answer(
         struct.pack(">i", number) + string(host) + struct.pack(">i", port) + (string(None) if version >= 1 else b"")
         for number, host, port in brokers
     ]
-    answer = array(rows)
+    answer = (struct.pack(">i", 0) if version >= 3 else b"") + array(rows)
     if version >= 2:
         answer += string(cluster_id)
     if version >= 1:
@@ -285,9 +317,17 @@ def metadata_answer(
     return answer + array(encoded)
 
 
-def api_versions_answer() -> bytes:
+RANGES_0_10_2: Mapping[int, tuple[int, int]] = {api: (low, high) for api, low, high in API_RANGES_0_10_2}
+
+
+def api_versions_answer(ranges: Mapping[int, tuple[int, int]] = RANGES_0_10_2) -> bytes:
     """Version 0, without an error."""
-    return struct.pack(">h", 0) + array([struct.pack(">hhh", *row) for row in API_RANGES_0_10_2])
+    return struct.pack(">h", 0) + array([struct.pack(">hhh", key, *both) for key, both in sorted(ranges.items())])
+
+
+def init_producer_id_answer(producer_id: int) -> bytes:
+    """Versions 0 and 1, epoch 0."""
+    return struct.pack(">ihqh", 0, 0, producer_id, 0)
 
 
 def frame(correlation_id: int, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The log of one partition as a 0.10 leader keeps it: offsets, a high watermark, truncation, retention, compaction.
+"""The log of one partition as its leader keeps it: offsets, a high watermark, truncation, retention, compaction.
 
 Owns validation of produced message sets, the assignment of offsets (in place, so wrapper keys stay) and what becomes of
 stored messages. It knows no connection and no time. What no proxy may ever send (two wrappers in one set, wrappers that
@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from testkit.virtual.batches import MAGIC, converted_down, is_batch, parse_batch
+from testkit.virtual.kafka_reference import Failed, ReferenceProducer
 from testkit.virtual.messages import Message, Refusal, as_format_0, at_offset, parse_messages, repacked
 
 TOO_LARGE = 10
+OTHER_FORMAT = 43
 MESSAGE_BYTES_MAX = 1_000_012
 """message.max.bytes of a broker that nobody has configured."""
 UNCOMPRESSED = 0
@@ -52,6 +55,8 @@ class PartitionLog:
     is packed anew and loses its key."""
     message_format: int = 1
     """0: a message.format.version before 0.10. Everything is stored in that format, and wrappers lose their keys."""
+    keeps_old_format: bool = False
+    """The topic has a message.format.version of its own: format v1, whatever its broker stores."""
     message_bytes_max: int = MESSAGE_BYTES_MAX
     start_offset: int = 0
     end_offset: int = 0
@@ -68,9 +73,15 @@ class PartitionLog:
     lost: list[Stored] = field(default_factory=list)
     """Cut off below ``committed``: by an unclean election, or with the whole topic."""
     violations: list[str] = field(default_factory=list)
+    producers: dict[int, ReferenceProducer] = field(default_factory=dict)
+    """What a leader that gives idempotence knows of producers, by their ids: from the batches of format v2 that are in
+    its log, also while they were appended by another one."""
 
-    def append(self, message_set: bytes, now: float) -> int:
-        """Append and return the base offset. Raises Refusal when nothing was appended."""
+    def append(self, message_set: bytes, now: float, *, stores: int = 1) -> int:
+        """Append and return the base offset, of what is there already its old one. Raises Refusal when nothing was
+        appended. ``stores``: the format in which the broker stores, 2 for its own since 0.11."""
+        if is_batch(message_set):
+            return self._append_batch(parse_batch(message_set), now, stores)
         messages = parse_messages(message_set)
         assert messages, "empty sets are answered by the broker, not by the log"
         for message in messages:
@@ -82,11 +93,42 @@ class PartitionLog:
             first = self.end_offset
             self.end_offset += message.record_count
             self.history.append(Stored(first, message, now))
-            self.messages += self._as_stored(message, first, now)
+            self.messages += self._as_stored(message, first, now, stores)
         return base_offset
 
-    def _as_stored(self, message: Message, first: int, now: float) -> list[Stored]:
-        """What the topic's settings make of it."""
+    def _append_batch(self, batch: Message, now: float, stores: int) -> int:
+        """As brokers do since 2.5: the producer's last five batches are known, and one that is not known begins with
+        any sequence (KIP-360)."""
+        if len(batch.data) > self.message_bytes_max:
+            raise Refusal(TOO_LARGE, f"a batch of {len(batch.data)} bytes")
+        if stores < MAGIC or self.message_format == 0 or self.keeps_old_format:
+            raise Refusal(OTHER_FORMAT, "this format has no producer ids")
+        assert batch.producer_id >= 0, "all producers of these worlds have ids"
+        names = batch.producer_epoch, batch.base_sequence, batch.record_count
+        producer = self.producers.setdefault(batch.producer_id, ReferenceProducer())
+        judged = producer.append(*names, self.end_offset)
+        if isinstance(judged, Failed):
+            raise Refusal(judged.error_code, f"{names} of producer {batch.producer_id}")
+        if not judged.is_duplicate:
+            stored = Stored(self.end_offset, at_offset(batch, self.end_offset), now)
+            self.history.append(stored)
+            self.messages.append(stored)
+            self.end_offset += batch.record_count
+        return judged.base_offset
+
+    def _know_producers(self) -> None:
+        """As a replica does that begins to lead: what it knows is in its log."""
+        self.producers.clear()
+        for stored in self.history:
+            one = stored.message
+            if one.producer_id >= 0:
+                producer = self.producers.setdefault(one.producer_id, ReferenceProducer())
+                producer.append(one.producer_epoch, one.base_sequence, one.record_count, stored.first_offset)
+
+    def _as_stored(self, message: Message, first: int, now: float, stores: int) -> list[Stored]:
+        """What the topic's settings, and the format of the broker, make of it. In format v2 a wrapper's key is lost."""
+        if stores >= MAGIC and message.inner and not self.keeps_old_format:
+            message = repacked(message, message.inner, message.codec)
         if self.message_format == 0:
             message = as_format_0(message, first)
         if self.compression == UNCOMPRESSED and message.inner:
@@ -114,12 +156,14 @@ class PartitionLog:
         self.end_offset = max([self.start_offset, *ends])
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self.committed = min(self.committed, self.end_offset)
+        self._know_producers()
 
     def begin_anew(self) -> None:
         """The topic was deleted, and made again."""
         self.lost += self.history
         self.messages, self.history = [], []
         self.start_offset = self.end_offset = self.high_watermark = self.committed = 0
+        self._know_producers()
 
     def retain(self, offset: int) -> None:
         """Delete the messages that lie wholly below the offset, as far as they are replicated."""
@@ -155,11 +199,12 @@ class PartitionLog:
         return max(self.start_offset, self.history[index].first_offset if index < len(self.history) else 0)
 
     # ------------------------------------------------------------------ reading
-    def read(self, offset: int, bytes_max: int, *, whole_first: bool, up_to: int) -> bytes:
+    def read(self, offset: int, bytes_max: int, *, whole_first: bool, up_to: int, converts_down: bool = False) -> bytes:
         """Messages from the one that holds ``offset``, at most so many bytes; the last one may be partial.
 
         ``whole_first``: the first message is given whole even if it is larger (version 3). ``up_to``: the offset
-        before which reading ends, the high watermark for everybody but brokers.
+        before which reading ends, the high watermark for everybody but brokers. ``converts_down``: batches of format
+        v2 are given in format v1.
         """
         chunks: list[bytes] = []
         size = 0
@@ -168,6 +213,8 @@ class PartitionLog:
             if stored.last_offset >= up_to:
                 break
             data = stored.message.data
+            if converts_down and stored.message.magic == MAGIC:
+                data = converted_down(stored.message, stored.first_offset)
             room = bytes_max - size
             if len(data) > room and not (whole_first and not chunks):
                 chunks.append(data[: max(0, room)])

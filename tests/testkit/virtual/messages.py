@@ -31,7 +31,10 @@ class Refusal(Exception):
 
 
 class Message(NamedTuple):
-    """One shallow message, with its inner ones when it is a wrapper. ``data`` begins with offset and size."""
+    """One shallow message, with its inner ones when it is a wrapper. ``data`` begins with offset and size.
+
+    Of a batch of format v2 (``batches.py``) the records are the inner ones, also where it is not compressed; it alone
+    names its producer (-1: it has none)."""
 
     offset: int
     magic: int
@@ -41,6 +44,9 @@ class Message(NamedTuple):
     value: bytes | None
     data: bytes
     inner: tuple[Message, ...] = ()
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
 
     @property
     def record_count(self) -> int:

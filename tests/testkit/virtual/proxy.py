@@ -165,11 +165,16 @@ class VirtualProxy:
             on_lease_lost=lease_lost,
             report=self._report,
         )
-        engine.start(self.store)
-        self.store.start()
+        self._begin(host, engine)
         self._keep_marks(host, engine)
 
-    def _new_engine(self) -> Any:
+    def _begin(self, host: VirtualReactor, engine: Any) -> None:
+        """Look for brokers and take part in what proxies share."""
+        engine.start(self.store)
+        self.store.start()
+
+    def _new_engine(self, **chosen: Any) -> Any:
+        """``chosen``: what else it is made with."""
         host = self.host
         engine = self._engine_module.Engine(
             self._as_a_principal(host) if self._authenticating_brokers else host,
@@ -181,6 +186,7 @@ class VirtualProxy:
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
             has_fast_path=self._fast.random() < self._fast_share,
+            **chosen,
         )
         engine.context.options.merges_producers = self._merge_producers
         engine.context.owns = self._owned.random() < self._owned_share
@@ -247,7 +253,7 @@ class VirtualProxy:
     def _listen_when_ready(self, host: VirtualReactor) -> None:
         if host is not self.host or not host.alive or self.is_listening:
             return
-        if self.engine.topology.is_known and self.engine.context.life.era > 0:
+        if self._is_ready:
             self.is_listening = True
             engine = self.engine
 
@@ -263,6 +269,11 @@ class VirtualProxy:
             for address, broker_id in zip(self.addresses, self._authenticating_brokers, strict=True):
                 make = partial(engine.accept, broker_id, _place_of, make=partial(authentication, host))
                 self.network.listen(host, address, make)
+
+    @property
+    def _is_ready(self) -> bool:
+        """May clients come?"""
+        return bool(self.engine.topology.is_known and self.engine.context.life.era > 0)
 
     @property
     def addresses(self) -> list[Address]:

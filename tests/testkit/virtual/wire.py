@@ -43,6 +43,7 @@ class VirtualWire:
         self._end_reason: str | None = None
         self._may_send: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
+        self._written: Callable[[], None] | None = None
         self._expected_bytes = 0
         self._out_way: Direction
         self._in_way: Direction
@@ -84,8 +85,8 @@ class VirtualWire:
         self._look = look
 
     def after_writing(self, look: Callable[[], None]) -> None:
-        """Not needed by the endpoints that are simulated."""
-        raise AssertionError("this wire tells nobody")
+        """From now on call this whenever the last queued byte has left."""
+        self._written = look
 
     def expect(self, missing_bytes: int) -> None:
         """The next read may take so many bytes."""
@@ -166,6 +167,8 @@ class VirtualWire:
                 self._out_way.carry(taken)
                 if is_fenced and not self._fence_allows():
                     return
+                if not self._out and self._written is not None:
+                    self._written()
         if not self._out and self._is_closing:
             self._out_way.end("connection closed by peer", truncate=False)
             self._leave()
@@ -244,7 +247,7 @@ class VirtualWire:
     def _leave(self) -> None:
         self.is_open = False
         self._endpoint = None
-        self._may_send = self._look = None
+        self._may_send = self._look = self._written = None
         self._out.clear()
         self._unsent = 0
         self._in.clear()

@@ -164,6 +164,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "takeovers",
         "flushes",
         "simulate",
+        "simulate-upgrades",
         "mutants",
         "spark-sink",
         "mirror",
