@@ -79,6 +79,8 @@ class EndedItselfError(Exception):
 class Server:
     """One ``idemproxy run``."""
 
+    _waits_for_judgements = False
+
     def __init__(
         self,
         settings: Settings,
@@ -274,8 +276,12 @@ class Server:
         elif self._mark.since_ms is not None:
             self.engine.topology.hand_over()
         elif self._mode.is_native and (self._gave_ids or self._mark.has_state):
-            if all_take_over([broker.judgement for broker in self.engine.topology.brokers]):
+            judgements = [broker.judgement for broker in self.engine.topology.brokers]
+            if all_take_over(judgements):
                 self.engine.topology.hand_over()
+            elif None in judgements:
+                self._wait_for_judgements()
+                return
             else:
                 self._end(
                     f"all brokers have producer ids now, and producers got theirs from a proxy before (data directory "
@@ -285,6 +291,14 @@ class Server:
         elif self._mode.is_native:
             self._begin_natively()
         self._look_whether_ready()
+
+    def _wait_for_judgements(self) -> None:
+        """A broker has gone again before it told what it is: nothing is served until it has."""
+        if not self._waits_for_judgements:
+            self._waits_for_judgements = True
+            away = "a broker that has gone has to tell which release it is before anything is served: start it"
+            self._report(OperatorMessage("warning", away))
+        self._reactor.later(limits.PROBE_SECONDS, self._look_whether_handed_over)
 
     def _passes_in_seconds(self) -> float:
         assert self._mark is not None

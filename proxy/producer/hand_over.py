@@ -41,7 +41,8 @@ async def pass_on(stream: Stream) -> None:
         await Leader(stream.topic, stream.partition, refresh=True)
         await Wait(limits.LEADER_AWAY_SECONDS)
         return
-    if stream.known_by == leader or await _is_expected(stream, batch, leader):
+    is_due = stream.known_by == leader or await _is_expected(stream, batch, leader)
+    if is_due and batch in stream.queue:  # else it was answered while Redis was away
         await _send(stream, batch, leader)
 
 

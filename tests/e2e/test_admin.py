@@ -252,7 +252,10 @@ def test_a_check_of_another_name_is_refused_with_those_that_there_are(shared: tu
     _, admin = shared
     found = admin.get("/readyz?exclude=redis&exclude=kafka")
     assert found.status == 400
-    assert found.text == "exclude='kafka': there is no such check; known are draining, redis, brokers, listeners\n"
+    assert (
+        found.text
+        == "exclude='kafka': there is no such check; known are draining, redis, brokers, listeners, journal\n"
+    )
     assert admin.get("/readyz?exclude=").status == 400
     assert admin.get("/readyz?exclude=redis&exclude=brokers").status == 200
 

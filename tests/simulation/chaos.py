@@ -97,7 +97,7 @@ class Chaos:
         for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
             client.settings = replace(client.settings, delivery=delivery)
         expiry = self.settings.expiry_seconds
-        ids_get_old = self.settings.wall_clock_rate > 1 or expiry is not None
+        ids_get_old = self._ids_get_old = self.settings.wall_clock_rate > 1 or expiry is not None
         self.oracle = Oracle(
             *(self.world.cluster, self.world.clients),
             ids_get_old=ids_get_old,
@@ -161,7 +161,7 @@ class Chaos:
             return []
         return judge_where_they_stopped(
             self.world,
-            state_was_lost=self._was_state_lost,
+            may_be_unknown=self._was_state_lost or self._ids_get_old,
             records_were_lost=bool(self.oracle.allowed[Allowed.LOST_BY_BROKERS]) or may_be_open,
             may_be_open=may_be_open,
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
-import re
 import sys
 import time
 from collections import Counter
@@ -76,9 +75,6 @@ LOSS_SHARE = 0.2
 """Of worlds in which Redis may lose its last writes. What is lost of a hand-over is not found in the log: a retry of
 what the brokers have is then told 87 (docs/NEXT.md). Nor is when it was: so these do not go on until bytes pass."""
 STATE_LOST = "Redis has lost writes"
-KNOWN_FAULT = re.compile(r"ValueError\(.* is not in deque.*in stream\.py")
-"""An internal error that is known (docs/NEXT.md): Redis is away for so long while a hand-over is written that its batch
-is answered meanwhile. All waiting batches of that producer are told a retriable code then, and all else has to hold."""
 NATIVE_TROUBLES = ("broker crash", "leader move", "cut", "client disconnect", "proxy crash", "slow reader")
 
 
@@ -94,8 +90,6 @@ class HandOver(Chaos):
         self.raised_at: float | None = None
         """When all brokers that were up stored their own format for the first time."""
         self.too_early: list[str] = []
-        self.known: list[str] = []
-        """Complaints of the one fault that is known."""
         self.is_set_back = False
         """Is a broker set back to the old format?"""
         self.passed_on = 0
@@ -292,8 +286,7 @@ class HandOver(Chaos):
             for partition in self.world.cluster.partitions.values():
                 partition.met.add(STATE_LOST)
         outcome = super()._judge(problems)
-        self.known = [one for one in outcome.problems if KNOWN_FAULT.search(one)]
-        outcome.problems = [one for one in outcome.problems if one not in self.known] + self.too_early
+        outcome.problems += self.too_early
         return outcome
 
 
@@ -304,17 +297,15 @@ def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -
 
 @dataclass(slots=True)
 class Tally:
-    """Of some seeds. ``known``: worlds that met the fault that is known. ``failures``: what to read of each."""
+    """Of some seeds. ``failures``: what to read of each."""
 
     batches: int = 0
-    known: int = 0
     allowed: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Take another one into this."""
         self.batches += other.batches
-        self.known += other.known
         self.allowed += other.allowed
         self.failures += other.failures
 
@@ -326,7 +317,7 @@ def run_one(seed: int, batches: int, *, tells_all: bool = False) -> Tally:
     failures = [outcome.explain()] if outcome.problems else []
     if failures and tells_all:
         failures.append(outcome.world.story())
-    return Tally(outcome.batches, bool(played.known), Counter(outcome.allowed), failures)
+    return Tally(outcome.batches, Counter(outcome.allowed), failures)
 
 
 def main(arguments: list[str]) -> int:
@@ -347,7 +338,7 @@ def main(arguments: list[str]) -> int:
                 print(text, flush=True)
     seconds, failed = time.monotonic() - started, min(len(total.failures), options.count)
     print(f"{options.count} seeds, {total.batches} batches, {failed} seeds failed, {seconds:.1f} s")
-    print(f"exceptions: {dict(+total.allowed)}; {total.known} worlds met the known fault")
+    print(f"exceptions: {dict(+total.allowed)}")
     return 1 if failed else 0
 
 

@@ -21,10 +21,10 @@ SECONDS_MAX = 30.0
 
 
 def judge_where_they_stopped(
-    world: World, *, state_was_lost: bool, records_were_lost: bool, may_be_open: bool = False
+    world: World, *, may_be_unknown: bool, records_were_lost: bool, may_be_open: bool = False
 ) -> list[str]:
-    """Ask every proxy for every partition, and return what is wrong with the answers. ``state_was_lost``: Redis may
-    know nothing of a producer any more. ``records_were_lost``: by the brokers, after they had acknowledged them.
+    """Ask every proxy for every partition, and return what is wrong with the answers. ``may_be_unknown``: Redis may
+    know nothing of a producer any more: it has lost writes, or what is known of an id that was replaced has expired. ``records_were_lost``: by the brokers, after they had acknowledged them.
     ``may_be_open``: so much has just been broken that a proxy may have no answer yet."""
     places: list[TopicPartition] = [(TOPIC, number) for number in range(world.settings.partitions)]
     problems = []
@@ -43,7 +43,7 @@ def judge_where_they_stopped(
             problems += (
                 f"{proxy.name} tells of producer {producer_id} on {place}: {told.get(producer_id)}, and {what}"
                 for producer_id, what in _contradictions(
-                    world, place, told, asked_at, state_was_lost=state_was_lost, records_were_lost=records_were_lost
+                    world, place, told, asked_at, may_be_unknown=may_be_unknown, records_were_lost=records_were_lost
                 )
             )
     return problems
@@ -69,7 +69,7 @@ def _contradictions(
     told: dict[int, tuple[int, int]],
     asked_at: float,
     *,
-    state_was_lost: bool,
+    may_be_unknown: bool,
     records_were_lost: bool,
 ) -> Iterable[tuple[int, str]]:
     stored = {record.value for one in world.cluster.log(*place).history for record in one.message.records}
@@ -90,7 +90,7 @@ def _contradictions(
                         continue
                     known = told.get(identity.producer_id)
                     last = identity.base_sequence + identity.record_count - 1
-                    if known is None and state_was_lost:
+                    if known is None and may_be_unknown:
                         continue
                     if known is None or known < (identity.producer_epoch, last):
                         yield identity.producer_id, f"epoch {identity.producer_epoch}, {last} was acknowledged"

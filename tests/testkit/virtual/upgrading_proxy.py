@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from idemproxy.proxy.limits import PROBE_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual.client import EPOCH_MS
 from testkit.virtual.network import Network, VirtualReactor
@@ -107,8 +108,12 @@ class UpgradingProxy(VirtualProxy):
             topology.hand_over()
         elif self.mode == NATIVE and (self._has_given_ids or mark.has_state):
             takes_over = self._import("proxy.broker.served").all_take_over
-            if not takes_over([broker.judgement for broker in topology.brokers]):
-                self.ended_itself += 1  # a broker has gone since the mode was chosen; whoever started it does so again
+            judgements = [broker.judgement for broker in topology.brokers]
+            if not takes_over(judgements) and None in judgements:
+                host.later(PROBE_SECONDS, partial(self._look_whether_handed_over, host))
+                return
+            if not takes_over(judgements):
+                self.ended_itself += 1
                 self.drain()
                 return
             topology.hand_over()

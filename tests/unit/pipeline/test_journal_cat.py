@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -299,7 +300,9 @@ def test_what_is_written_from_now_on_follows_across_new_files_until_ctrl_c(tmp_p
     one.answers(batch=Identity(7, 0, 0, 1))
     command = [sys.executable, "-m", "idemproxy", "journal", "cat", os.fspath(tmp_path / "j"), "--json", "--follow"]
     chosen = ["--event", "answered"]
-    with subprocess.Popen([*command, *chosen], stdout=subprocess.PIPE, text=True) as following:
+    # A shell that started these tests in the background has made its children deaf to Ctrl-C.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen([*command, *chosen], stdout=subprocess.PIPE, text=True, preexec_fn=hears) as following:
         try:
             assert following.stdout is not None
             for sequence in range(1, 12):

@@ -8,7 +8,7 @@ from mutants.scenes import dies_after
 
 from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
 from idemproxy.proxy.events import OperatorMessage
-from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
 from idemproxy.state.commit import fresh, handed_over
 from testkit.stage.sequencer import GENERATION, PRODUCER_ID, Client, Stage, batch_of
@@ -301,6 +301,25 @@ def test_a_topic_with_an_old_format_of_its_own_waits_and_is_named() -> None:
     assert request.code == HELD_BACK
     said = [str(event) for event in stage.events if isinstance(event, OperatorMessage)]
     assert any("message.format.version" in text for text in said)
+
+
+def test_redis_is_away_while_it_is_written_that_a_producer_is_handed_over() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    leader = ModernLeader(stage)
+
+    def goes_away(_effect: object) -> None:
+        del stage.before[Swap]
+        stage.store_away = True
+        stage.later(20.0, lambda: setattr(stage, "store_away", False))
+
+    stage.before[Swap] = goes_away
+    request = stage.send(client, 1)
+    stage.run(60)
+    assert (request.code, leader.taken) == (TIMED_OUT, [])
+    assert stage.failures() == []
+    again = stage.send(client, 1)
+    stage.run(5)
+    assert (again.code, leader.taken) == (0, [1])
 
 
 def test_a_leader_that_does_not_tell_what_it_knows_is_sent_nothing() -> None:
