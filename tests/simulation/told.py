@@ -24,8 +24,9 @@ def judge_where_they_stopped(
     world: World, *, may_be_unknown: bool, records_were_lost: bool, may_be_open: bool = False
 ) -> list[str]:
     """Ask every proxy for every partition, and return what is wrong with the answers. ``may_be_unknown``: Redis may
-    know nothing of a producer any more: it has lost writes, or what is known of an id that was replaced has expired. ``records_were_lost``: by the brokers, after they had acknowledged them.
-    ``may_be_open``: so much has just been broken that a proxy may have no answer yet."""
+    know nothing of a producer any more: it has lost writes, or what is known of an id that was replaced has expired.
+    ``records_were_lost``: by the brokers, after they had acknowledged them. ``may_be_open``: so much has just been
+    broken that a proxy may have no answer yet."""
     places: list[TopicPartition] = [(TOPIC, number) for number in range(world.settings.partitions)]
     problems = []
     for proxy in world.proxies:
