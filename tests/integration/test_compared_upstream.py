@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import ProxyProcess
 from testkit.real.raw_client import RawClient, batch
@@ -63,7 +63,7 @@ def seconds_to_the_first_client(directory: Path, bootstrap: list[Place]) -> floa
     began = time.monotonic()
     settings = {
         "upstream": {"bootstrap": [f"{host}:{port}" for host, port in bootstrap]},
-        "listeners": [{"bind": f"{HOST}:{port}"} for port in free_ports(1)],
+        "listeners": [{"bind": f"{HOST}:{neighbouring_ports(2)}"}],
     }
     with ConfiguredProxy(directory, settings):
         return time.monotonic() - began
