@@ -112,6 +112,13 @@ def test_a_topic_that_the_broker_creates_by_itself_can_be_used_as_soon_as_there(
     assert min(later) < LATER_SECONDS_MAX, later
 
 
+def has_log(direct: RawClient, topic: str, partition: int) -> bool:
+    """Does the leader have the partition, and not only its name?"""
+    asked = {"name": topic, "partitions": [{"partition_index": partition, "timestamp": -1}]}
+    (told,) = direct.ask(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[asked]).topics
+    return bool(told.partitions[0].error_code == 0)
+
+
 def leads(direct: RawClient, topic: str, partition: int) -> bool:
     """Does the broker know that it leads the partition?"""
     try:
@@ -126,7 +133,8 @@ def test_a_partition_that_is_added_can_be_produced_to_at_once(
     producer_id = client.new_producer_id()
     assert len(described(client, "known").partitions) == 1
     creating_broker.add_partitions("known", 2)
-    seconds_until(lambda: leads(direct, "known", 1))  # the broker itself may need a moment
+    # The broker itself may need a moment: to tell of it, and to have it, which comes later on a busy machine.
+    seconds_until(lambda: leads(direct, "known", 1) and has_log(direct, "known", 1))
     assert client.produce_one("known", 1, batch([b"first"], producer_id=producer_id)).error_code == 0
     assert client.values("known", 1) == [b"first"]
     assert client.produce_one("known", 2, batch([b"x"], producer_id=producer_id)).error_code == UNKNOWN
