@@ -424,6 +424,8 @@ class Sequencer:
         if entry is not None and entry.is_handed_over:
             return None  # nothing was written to it since, so nothing of it was lost (R21)
         if entry is not None and entry.generation == stream.life.generation:
+            if not entry.is_rebuilt:  # as with nearly every batch
+                return Takeover(stream, suspect=False) if entry.has_open_intent else None
             return await self._doubt_about(entry)
         suspect = await stream.held.is_suspect()
         if isinstance(suspect, StoreAway):
