@@ -3,14 +3,13 @@ request waits for; they report what they find, and change nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from ...codecs.marker import Identity
-from ...codecs.message_set import ShallowMessage
 from .. import limits
 from ..events import DuplicateFound, Report
 from ..flow.effects import Effect, Wait
+from .log_chunk import LogChunk, pieces_in
 from .log_offsets import Position
 from .log_search import LogSearch
 
@@ -20,8 +19,6 @@ Name = tuple[int, int, int]
 
 class DuplicateSearch(LogSearch):
     """Counts the copies of some batches, of any producers, from the lowest of their bounds on."""
-
-    wants_messages = True
 
     def __init__(self, topic: str, partition: int, bound: Position) -> None:
         super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
@@ -35,14 +32,15 @@ class DuplicateSearch(LogSearch):
             self.bound = bound
         self.offsets.update({name: set() for name in names})
 
-    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """Note where a message with a marker has one of them."""
-        offset = message.offset + 1 - sum(identity.record_count for identity in identities)
-        for identity in identities:
-            name = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
-            if name in self.offsets:
-                self.offsets[name].add(offset)
-            offset += identity.record_count
+    async def _take(self, chunk: LogChunk, log_end: int) -> None:
+        """Note, too, where the chunk has one of them, whichever producer's it is."""
+        start = self.reached
+        await super()._take(chunk, log_end)
+        for marked in chunk.marked:
+            for producer_id, piece in pieces_in(marked) if marked.message.offset >= start else ():
+                name = (producer_id, piece.producer_epoch, piece.base_sequence)
+                if name in self.offsets:
+                    self.offsets[name].add(piece.base_offset)
 
 
 class DuplicateAudit:

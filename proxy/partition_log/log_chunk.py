@@ -6,8 +6,10 @@ concluded in ``log_search.py``."""
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ...codecs import message_set
@@ -180,9 +182,18 @@ class LogChunk:
         """Return what the chunk has of a producer, in order, each piece with the message that holds it."""
         return self._pieces.get(producer_id, [])
 
+    def pieces_from(self, producer_id: int, start: int) -> Iterator[tuple[Stored, ShallowMessage]]:
+        """Yield the same from the message on that contains this offset, or comes after it."""
+        pieces = self.pieces_of(producer_id)
+        return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
+
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a marker that have this content."""
         return self._contents.offsets_of(content)
+
+
+def _offset_of_message(one: tuple[Stored, ShallowMessage]) -> int:
+    return one[1].offset
 
 
 def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:

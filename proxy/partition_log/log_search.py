@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ...codecs import message_set
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
-from ...codecs.marker import Identity, anchor_of
-from ...codecs.message_set import ShallowMessage
+from ...codecs.marker import anchor_of
 from ...state.commit import Gathered, Stored
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_OFFSET
@@ -74,8 +73,6 @@ class LogSearch:
     ``enough``: are the pieces found so far all that is wanted? Then the rest of the log does not matter. ``contents``:
     digests of records that may be the wanted ones if they are stored without a marker. ``settle_on``: the brokers that
     may still execute something."""
-
-    wants_messages = False
 
     def __init__(
         self,
@@ -285,10 +282,9 @@ class LogSearch:
         if chunk.unmarked_to > start:
             self._unmarked_to = chunk.unmarked_to
         last, known_to = None, NO_OFFSET
-        for piece, message in chunk.pieces_of(self._producer_id):
-            if message.offset >= start:
-                self._keep(piece)
-                last, known_to = message, message.offset
+        for piece, message in chunk.pieces_from(self._producer_id, start):
+            self._keep(piece)
+            last, known_to = message, message.offset
         if last is not None:
             self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
         if known_to != NO_OFFSET and self.is_rebuild:
@@ -296,9 +292,6 @@ class LogSearch:
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < log_end:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
-        for marked in chunk.marked if self.wants_messages else ():
-            if marked.message.offset >= start:
-                await self.found(marked.message, marked.identities)
         self._compare(chunk, start, log_end)
 
     def _keep(self, piece: Stored) -> None:
@@ -325,6 +318,3 @@ class LogSearch:
                 else:
                     self._unmarked[content] = offset
                     break
-
-    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """Called for each message with a marker, where ``wants_messages``."""

@@ -5,14 +5,15 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
+from itertools import groupby
 
 from ...codecs.convert import digesting_batch
 from ...codecs.errors import WireError
-from ...codecs.marker import Identity
+from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
@@ -20,13 +21,13 @@ from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
 from ...state.sequence import distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
-from ..flow.effects import Now, Wait, in_steps
-from ..partition_log.log_chunk import carries, contents_in, has_contents, pieces_of
+from ..flow.effects import Ask, Leader, Now, Wait, in_steps
+from ..partition_log.log_chunk import LogChunk, ReadLog, carries, contents_in, has_contents, pieces_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Batch
-from .stream import Stream
+from .stream import FoundTo, Stream
 
 
 class _Found(Enum):
@@ -152,10 +153,13 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     if start_at == NO_OFFSET:
         stream.dismiss(batch, answers.in_doubt("where this epoch begins in the log is not known"), "overlap_unread")
         return
-    contents = await contents_of(batch)
+    contents = (await contents_of(batch))[:record_count]
     wanted = replace(identity, record_count=record_count)
     started = await Now()
-    result, stored_contents = await _search_records(stream, wanted, start_at, contents[:record_count])
+    result: Searched | Later | Undecidable | None = await _look_behind_last(stream, wanted, contents)
+    stored_contents = contents
+    if result is None:
+        result, stored_contents = await _search_records(stream, wanted, start_at, contents)
     stream.step("resolve", (batch,), started, "overlap")
     if isinstance(result, Later):
         stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
@@ -163,17 +167,41 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
         stream.dismiss(batch, answers.not_in_log(), "out_of_order")
-    elif stored_contents != contents[:record_count]:  # or a client that restarts its sequences would lose records
+    elif stored_contents != contents:  # or a client that restarts its sequences would lose records
         stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
     elif record_count < identity.record_count:
         batch.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
     else:
+        stream.found_to = FoundTo.behind(covered(result.pieces, wanted)[-1])
         if known:
             base_offset = covered(result.pieces, wanted)[0].base_offset
             stream.dismiss(batch, answers.appended(base_offset, NO_TIME), "duplicate")
         else:
             stream.dismiss(batch, answers.duplicate_below_window(), "duplicate_below_window")
         stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+
+
+async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:
+    """A client that resends much sends in order: is the batch right behind the one that was found last? One reading of
+    the log then answers for all batches in it. None: only a search can tell."""
+    last = stream.found_to
+    if last is None or last.next_sequence != wanted.base_sequence:
+        return None
+    leader = await Leader(stream.topic, stream.partition, refresh=True)
+    if leader is None:
+        return None
+    chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, last.offset))
+    if not isinstance(chunk, LogChunk) or chunk.error_code:
+        return None
+    pieces: list[Stored] = []
+    stored_contents: list[bytes] = []
+    for message, own in parts_in(chunk, stream.producer_id, last.offset, wanted):
+        pieces += own
+        stored_contents += await in_steps(partial(contents_in, message, own), stream.topic)
+        if is_covered(pieces, wanted):
+            is_it = stored_contents == contents
+            return Searched(tuple(pieces), message.offset + 1, anchor_of(message)) if is_it else None
+    return None
 
 
 async def _search_records(
@@ -217,8 +245,6 @@ class WindowSearch(LogSearch):
     ``stored_contents``: the digests of the records that are stored under its identity, in order.
     """
 
-    wants_messages = True
-
     def __init__(
         self,
         stream: Stream,
@@ -246,17 +272,33 @@ class WindowSearch(LogSearch):
         self.stored_contents = []
         return await super()._begin(leader, log_end)
 
-    async def found(self, message: ShallowMessage, identities: Sequence[Identity]) -> None:
-        """Note the contents, if it has something of the batch."""
-        batch = self._batch
-        wanted = [
-            piece
-            for piece in pieces_of(message, self._producer_id)
-            if piece.producer_epoch == batch.producer_epoch
-            and distance(batch.base_sequence, piece.base_sequence) < batch.record_count
-        ]
-        if wanted:
-            self.stored_contents += await in_steps(partial(contents_in, message, wanted), self._topic)
+    def _keep(self, piece: Stored) -> None:
+        """Only what is the batch's: a resent epoch may have millions of others."""
+        if is_part_of(piece, self._batch):
+            super()._keep(piece)
+
+    async def _take(self, chunk: LogChunk, log_end: int) -> None:
+        """Note the contents, too, of what the chunk has of the batch."""
+        start = self.reached
+        await super()._take(chunk, log_end)
+        for message, own in parts_in(chunk, self._producer_id, start, self._batch):
+            self.stored_contents += await in_steps(partial(contents_in, message, own), self._topic)
+
+
+def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
+    """Has it, by its numbers, records of the batch?"""
+    ahead = distance(batch.base_sequence, piece.base_sequence)
+    return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
+
+
+def parts_in(
+    chunk: LogChunk, producer_id: int, start: int, batch: BatchIdentity
+) -> Iterator[tuple[ShallowMessage, list[Stored]]]:
+    """Yield what a chunk has of a batch from an offset on, in log order: each message, and its pieces in it."""
+    own = (one for one in chunk.pieces_from(producer_id, start) if is_part_of(one[0], batch))
+    for _, found in groupby(own, key=lambda one: one[1].offset):
+        parts = list(found)
+        yield parts[0][1], [piece for piece, _ in parts]
 
 
 async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...state.commit import Stored
 from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
-from ...state.sequence import SEQUENCE_MODULUS
+from ...state.sequence import SEQUENCE_MODULUS, advance
 from ...state.store import NO_VERSION, StoreAway
+from ...values import value
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
@@ -39,6 +41,19 @@ if TYPE_CHECKING:
 NO_INTENT = -math.inf
 CARRIED = "carried by the next reserve"
 """How a commit was written, for its span."""
+
+
+@value(frozen=True, slots=True)
+class FoundTo:
+    """Behind a batch that was found in the log: what comes next by its numbers may lie from this offset on."""
+
+    next_sequence: int
+    offset: int
+
+    @classmethod
+    def behind(cls, piece: Stored) -> FoundTo:
+        """Return the place behind a piece."""
+        return cls(advance(piece.base_sequence, piece.record_count), piece.base_offset + piece.record_count)
 
 
 class Stream:
@@ -75,6 +90,8 @@ class Stream:
         """Until then an intent that may be open is watched, also when no request waits here (rules R6, R17)."""
         self.looked_for: LookedFor | None = None
         """What the last rebuild has looked for (rule R10)."""
+        self.found_to: FoundTo | None = None
+        """Where the next old batch is looked for first (rule R9)."""
         self.is_resting = False
         """The flow that works here has nothing to do but to write what is held, if nothing comes."""
         self.is_flush_due = False

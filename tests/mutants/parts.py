@@ -224,7 +224,7 @@ PARTS = (
         _BARE_LOST + "test_one_with_such_a_record_between_others_is_no_gap",
         (
             "proxy.producer.duplicates",
-            "(stream, wanted, start_at, contents[:record_count])",
+            "(stream, wanted, start_at, contents)",
             "(stream, wanted, start_at, contents[:1])",
         ),
         deaths=("45",),

@@ -7,6 +7,7 @@ from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, uncl
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.events import DuplicateFound
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
@@ -73,6 +74,43 @@ def test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_t
     retry = stage.send(Client(), 1, b"another content")
     stage.run(5)
     assert retry.code == OUT_OF_ORDER
+
+
+def test_old_batches_that_come_again_in_order_are_each_looked_for_behind_the_one_before() -> None:
+    """A thousand of them cost one search, and one reading of each piece of the log."""
+    stage, client = Stage(), Client()
+    for sequence in range(20):
+        stage.send(client, sequence)
+        stage.run(1)
+        foreign(stage, b"another one's")
+    again = Client()
+    stage.send(again, 0)
+    stage.run(5)
+    stage.asked.clear()
+    retries = [stage.send(again, sequence) for sequence in range(1, 15)]
+    stage.run(5)
+    assert [retry.code for retry in retries] == [DUPLICATE] * 14
+    assert all(isinstance(question, FetchRecords) for _, question in stage.asked)
+    assert [question.offset for _, question in stage.asked] == list(range(1, 29, 2))
+
+
+def test_other_records_under_the_next_old_numbers_are_not_taken_for_those_that_lie_there() -> None:
+    stage = a_stage_with_seven_batches()
+    retries = [stage.send(Client(), 0), stage.send(Client(), 1, b"another content")]
+    stage.run(5)
+    assert [retry.code for retry in retries] == [DUPLICATE, OUT_OF_ORDER]
+
+
+def test_an_old_batch_that_is_not_behind_the_one_before_is_searched_for() -> None:
+    """The log was cut between the two, and the second one is in it no more."""
+    stage = a_stage_with_seven_batches()
+    first = stage.send(Client(), 0)
+    stage.run(5)
+    stage.log.truncate(1, unclean=True)
+    foreign(stage, *[b"another one's"] * 6)
+    second = stage.send(Client(), 1)
+    stage.run(5)
+    assert [first.code, second.code] == [DUPLICATE, OUT_OF_ORDER]
 
 
 def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
