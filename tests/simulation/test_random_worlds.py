@@ -19,7 +19,7 @@ from testkit.virtual.redis_connection import RedisFault
 
 FIRST_SEED = 1
 SEEDS = 1000
-SOME_SEEDS = 250
+SOME_SEEDS = 100
 JOBS = 2
 RARELY_NEEDED = {
     Allowed.ASKS_IN_VAIN,
