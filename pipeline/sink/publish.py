@@ -5,17 +5,29 @@ number, and never goes on after an answer that leaves a doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from ...client import OutOfOrder, ProduceError, Producer, ProducerId, Receipt, RequestRefused
+from ...client import (
+    Client,
+    ClientError,
+    OutOfOrder,
+    ProduceError,
+    Producer,
+    ProducerId,
+    Receipt,
+    RequestRefused,
+    Stopped,
+)
 from ...codecs.error_codes import ErrorCode
 from .manifest import Manifest, Place, PlannedBatch, in_turns
 from .options import SinkOptions
 from .problems import SinkProblem
 from .storage import Storage
 
+_log: Final = logging.getLogger(__name__)
 _HINTS: Final[Mapping[int | None, str]] = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: (
         " Brokers before 0.11 store no record headers: leave out the column headers, or let the proxy drop them."
@@ -61,7 +73,7 @@ def publish(manifest: Manifest, storage: Storage, options: SinkOptions, *, was_b
         waiting: Mapping[Place, tuple[PlannedBatch, ...]] = manifest.planned
         if was_begun:
             waiting = {
-                place: batches[_where_it_stopped(producer, place, batches, storage) :]
+                place: batches[_stored(client, producer, manifest.writer.producer_id, place, batches, storage) :]
                 for place, batches in manifest.planned.items()
             }
         receipts: list[Future[Receipt]] = []
@@ -93,10 +105,43 @@ def first_missing(count: int, is_stored: Callable[[int], bool]) -> int | None:
     return next((index + 1 for index in range(count - 1, 0, -1) if is_stored(index)), None)
 
 
-def _where_it_stopped(producer: Producer, place: Place, batches: tuple[PlannedBatch, ...], storage: Storage) -> int:
+def told_to_be_stored(stopped: Stopped | None, producer_id: ProducerId, batches: Sequence[PlannedBatch]) -> int | None:
+    """Return how many of a partition's batches are in the log by what the server tells of producers. None: it does not
+    tell that, or nothing that fits: no border between two of them, or another epoch."""
+    if stopped is None or stopped.producer_id != producer_id:
+        return None
+    borders = [batches[0].base_sequence, *(batch.next_sequence for batch in batches)]
+    return borders.index(stopped.next_sequence) if stopped.next_sequence in borders else None
+
+
+def _stored(
+    client: Client,
+    producer: Producer,
+    producer_id: ProducerId,
+    place: Place,
+    batches: tuple[PlannedBatch, ...],
+    storage: Storage,
+) -> int:
     """Return how many of a partition's batches are in the log, and let the producer go on behind them.
 
-    A server that has named producers can be asked (DescribeProducers); this finds it out from any."""
+    A proxy tells it of producers with a name and of those that were at work at it, brokers from 2.8 on of all that they
+    know (DescribeProducers, KIP-664). Else it is searched for. A driver that publishes the same meanwhile is ahead of
+    what was told: what it has sent is a duplicate then."""
+    try:
+        stopped = client.where_producers_stopped(*place).get(producer_id.number)
+    except ClientError as error:
+        _log.info("%s-%d: where the producer stopped is searched for, the server does not tell: %s", *place, error)
+        stopped = None
+    stored = told_to_be_stored(stopped, producer_id, batches)
+    if stored is None:
+        stored = _searched(producer, place, batches, storage)
+    following = batches[stored].base_sequence if stored < len(batches) else batches[-1].next_sequence
+    producer.start_at(*place, following)
+    return stored
+
+
+def _searched(producer: Producer, place: Place, batches: tuple[PlannedBatch, ...], storage: Storage) -> int:
+    """Find it out by sending some of them. Raises SinkProblem: no one of them is due."""
 
     def is_stored(index: int) -> bool:
         producer.start_at(*place, batches[index].base_sequence)
@@ -113,7 +158,6 @@ def _where_it_stopped(producer: Producer, place: Place, batches: tuple[PlannedBa
             "behind it, so records of an earlier batch are missing in the log, or the server has lost what it knew; "
             "nothing of this partition was sent"
         )
-    producer.start_at(*place, batches[stored - 1].next_sequence)
     return stored
 
 
