@@ -12,7 +12,14 @@ from ..codecs.error_codes import ErrorCode
 from ..values import value
 from . import limits
 from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
-from .errors import AuthenticationFailed, ClientError, ConnectionFailed, OffsetOutOfRange, RequestRefused, UnsupportedServer
+from .errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectionFailed,
+    OffsetOutOfRange,
+    RequestRefused,
+    UnsupportedServer,
+)
 from .reading import records_from
 from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
 
@@ -260,9 +267,7 @@ async def where_it_stopped(servers: Servers, number: int, places: Iterable[Place
         address = cluster.brokers[leader]
         fields = {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
         try:
-            answer = await Ask(
-                address, DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSIONS, "DescribeProducers", fields
-            )
+            answer = await Ask(address, DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSIONS, "DescribeProducers", fields)
         except AuthenticationFailed:
             raise
         except (ConnectionFailed, UnsupportedServer):

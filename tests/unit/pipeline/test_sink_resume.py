@@ -1,4 +1,4 @@
-"""Where a publication goes on, by what a server tells of the producer: never past what the manifest could have led to."""
+"""Where a publication goes on, by what a server tells: never where the manifest could not have led to."""
 
 from __future__ import annotations
 
