@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...settings.addresses import parse_host_and_port
 from ..parsing import Parser, explained
 from ..shared_arguments import add_store, partition_number, producer_id
 
@@ -21,6 +22,7 @@ def add_commands(commands: Commands) -> None:
     """Add both commands to the command line's."""
     inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
     _add_common(inspect)
+    _add_admin(inspect, "admin_before")
     what = inspect.add_subparsers(dest="what", metavar="WHAT", title="what to show (default: an overview)")
     for name, text, is_long in (
         ("producers", "every producer on every partition, one a line", True),
@@ -32,9 +34,11 @@ def add_commands(commands: Commands) -> None:
         below = what.add_parser(name, help=text)
         if is_long:
             _add_order(below)
+            _add_admin(below, "admin")
         _add_common(below)
     producer = what.add_parser("producer", help="one producer: window, intent, bounds on each partition")
     _add_producer(producer)
+    _add_admin(producer, "admin")
     _add_common(producer)
     topic = what.add_parser("topic", help="the producers of one topic")
     topic.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
@@ -42,6 +46,7 @@ def add_commands(commands: Commands) -> None:
         "--partition", type=partition_number, metavar="N", help=explained("Only this partition", "--partition 3")
     )
     _add_order(topic)
+    _add_admin(topic, "admin")
     _add_common(topic)
 
     forget = commands.add_parser("forget", help="drop what is stored of a producer, or of a name")
@@ -164,6 +169,23 @@ def _add_order(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
+    """Add where client ids are asked for. ``dest``: what is given before the word that says what to show, and what is
+    given behind it, are two lists: argparse would drop the first one."""
+    parser.add_argument_group("client ids").add_argument(
+        "--admin",
+        metavar="HOST:PORT",
+        dest=dest,
+        action="append",
+        type=_host_and_port,
+        help=explained(
+            "The admin port of a running proxy, which knows the client ids of its producers; may be given again",
+            "--admin proxy-1.example:9644",
+            "admin.bind of the configuration",
+        ),
+    )
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
@@ -181,6 +203,13 @@ def _offset(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 2**63 - 1):
         raise argparse.ArgumentTypeError(f"{text!r} is no offset")
     return int(text)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    try:
+        return parse_host_and_port(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def _count(text: str) -> int:
