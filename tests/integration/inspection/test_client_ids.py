@@ -132,9 +132,7 @@ def test_of_several_proxies_each_tells_its_own_producers(
         told = {row["producer_id"]: row["client_id"] for row in objects_of("--admin", admin, *where, "--admin", second)}
         assert (told[str(here)], told[str(there)]) == ("here", "there")
         said = lines_of(*where, "--admin", second)[-1]
-        assert (
-            said == f"client ids: {second} told 1 of {len(told)} (a proxy knows those whose batches it has in memory)"
-        )
+        assert said == f"client ids: {second} told 1 of {len(told)} (the others are not in its memory)"
         pages = [lines_of(*where, "--limit", 1, "--page", page, "--admin", second) for page in range(1, len(told) + 1)]
         shown = {int(page[1].split()[2]): page[1] for page in pages}
         assert shown[there].endswith("  there")
