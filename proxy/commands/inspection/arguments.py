@@ -36,7 +36,7 @@ def add_commands(commands: Commands) -> None:
             _add_order(below)
             _add_admin(below, "admin")
         _add_common(below)
-    producer = what.add_parser("producer", help="one producer: window, intent, bounds on each partition")
+    producer = what.add_parser("producer", help="one producer: epoch, last five batches and intent on each partition")
     _add_producer(producer)
     _add_admin(producer, "admin")
     _add_common(producer)
@@ -59,11 +59,11 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help=explained("Also what a living proxy may be writing now: risks a duplicate"),
     )
-    _add_common(producer)
+    _add_redis(producer)
     named = what.add_parser("name", help="a producer's name: its instances are fenced, and anybody may have it next")
     named.add_argument("name", metavar="NAME", help=explained("The name, as inspect names shows it", "orders-1"))
     named.add_argument("--yes", action="store_true", help=explained("Do not ask"))
-    _add_common(named)
+    _add_redis(named)
 
     _add_tombstone(commands.add_parser("tombstone", help="leave a second copy that is in a log out of fetches"))
 
@@ -106,7 +106,7 @@ def _add_tombstone(tombstone: Parser) -> None:
         )
         one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"), **number)
         one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"), **number)
-        _add_common(one)
+        _add_redis(one)
     _add_restore(what.add_parser("restore", help="write into Redis what the compacted topic has and Redis lacks"))
 
 
@@ -127,7 +127,7 @@ def _add_restore(restore: Parser) -> None:
         help=explained("The topic to read", "--from-topic idemproxy-tombstones", "tombstones.topic"),
     )
     restore.add_argument("--dry-run", action="store_true", help=explained("Only tell what would be written"))
-    _add_common(restore)
+    _add_redis(restore)
 
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:
@@ -186,15 +186,19 @@ def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_redis(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
-    absent = argparse.SUPPRESS
-    add_store(parser.add_argument_group("which Redis"), absent)
+    add_store(parser.add_argument_group("which Redis"), argparse.SUPPRESS)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """Of what shows something: the same, and how it is shown."""
+    _add_redis(parser)
     parser.add_argument(
         "--json",
         action="store_true",
-        default=absent,
+        default=argparse.SUPPRESS,
         help=explained("For machines: one JSON object a line, an overview is one"),
     )
 
