@@ -510,6 +510,16 @@ WORKER_STEADY_SECONDS: Final = 60.0
 WORKER_ASKED_SECONDS_MAX: Final = 2.0
 """For what the admin port wants to know of one worker: one that stands still does not keep the others' numbers."""
 
+# Client ids that inspect asks for
+CLIENT_IDS_ASKED_MAX: Final = 500
+"""Producer ids in one question to an admin port: 20 bytes each, in a request line of at most 16 KiB."""
+ADMIN_ASKED_SECONDS_MAX: Final = 5.0
+"""For one admin port, from the look-up of its name to the last byte: more than it takes where a worker stands still."""
+ADMIN_ANSWER_BYTES_MAX: Final = MIB
+"""Five hundred client ids of 64 characters, written as escapes, take less than half of it."""
+ADMIN_PORTS_ASKED_MAX: Final = 100
+"""Asked side by side, with a thread each."""
+
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"

@@ -48,6 +48,8 @@ from .produce import PlainPart
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _IS_OVER = object()
+_NAMELESS = "client"
+"""A client that has told no client id."""
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -90,7 +92,7 @@ class Session:
         self.is_closed = False
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
-        self.name = "client"
+        self.name = _NAMELESS
         self._host = host
         self._broker_id = broker_id
         self._place_of = place_of
@@ -537,7 +539,7 @@ class Session:
 
     def _refuse(self, slot: _Slot, frame: Frame, reason: str) -> None:
         header = slot.header
-        self._host.report(ClientRefused(self.name, reason))
+        self._host.report(ClientRefused(self.name, self._with_address(reason)))
         body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
         if body is None:
             self.abort(reason)
@@ -585,8 +587,12 @@ class Session:
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:
-        self._host.report(ClientRefused(self.name, reason))
+        self._host.report(ClientRefused(self.name, self._with_address(reason)))
         self.abort(reason)
+
+    def _with_address(self, reason: str) -> str:
+        """Return a reason that says where a client is that has told no client id."""
+        return f"{reason} ({self.address})" if self.name == _NAMELESS else reason
 
     def _end(self, leaves_upstream: bool = False) -> None:
         self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
