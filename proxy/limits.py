@@ -364,6 +364,8 @@ TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
 """Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
+TOMBSTONE_LOGS_MAX: Final = 8
+"""Logs that one partition has had, whose tombstones contradict each other: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000
 """Partitions of one client from whose position on all that comes next is left out; one that is forgotten costs it one
 more fetch."""

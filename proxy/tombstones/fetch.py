@@ -7,7 +7,6 @@ it is, too, where all that is left lies before its offset: a wrapper's first rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct, pack_into
 
 from ...codecs.error_codes import ErrorCode
@@ -74,7 +73,7 @@ class FetchWithoutTombstones:
                     reader.int64("log_start_offset")
                 bytes_max = reader.int32("partition_max_bytes")
                 place, ranges = (topic, partition), self._known.ranges_of(topic, partition)
-                if ranges is None or offset > ranges.last_offset:
+                if all(offset > one.last_offset for one in ranges):
                     self._skips.forget(place)
                     continue
                 self._fetched[place] = offset
@@ -122,25 +121,26 @@ class FetchWithoutTombstones:
                 if records is None:
                     continue
                 left = self._left_of(place, records)
-                chunks += (body[copied:at], INT32.pack(sum(map(len, left))), *left)
+                chunks += (body[copied:at], INT32.pack(len(left)), left)
                 copied = reader.position
         reader.finish()
         return memoryview(b"".join((*chunks, body[copied:]))) if copied else body
 
-    def _left_of(self, place: Place, records: memoryview) -> Sequence[Buffer]:
+    def _left_of(self, place: Place, records: memoryview) -> memoryview:
         """What the client gets of a partition; where that is nothing new, its next fetch begins behind it."""
         ranges, offset = self._known.ranges_of(*place), self._fetched[place]
-        if ranges is None:
-            return (records,)
-        left, skipped_to = without_ranges(records, ranges, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
-        if len(left) == 1 and left[0] is records:
-            return left
+        left = records
+        for one in ranges:
+            pieces = without_ranges(left, one, limits.TOMBSTONE_UNPACKED_BYTES_MAX).records
+            if not (len(pieces) == 1 and pieces[0] is left):
+                left = memoryview(b"".join(pieces))
+        if left is records:
+            return records
         self._known.applied += 1
-        if left and max(map(_end_of, left)) <= offset:
-            left, skipped_to = (), _end_of(records)
-        if skipped_to >= 0:
-            self._skips.note(place, offset, skipped_to, ranges)
-        return left
+        if _end_of(left) > offset:
+            return left
+        self._skips.note(place, offset, _end_of(records), ranges)
+        return left[:0]
 
 
 def _end_of(records: Buffer) -> int:

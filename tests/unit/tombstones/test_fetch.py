@@ -131,7 +131,7 @@ def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version
 def test_without_active_tombstones_there_are_none() -> None:
     known = KnownTombstones(lambda: 0.0)
     known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
-    assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, None, 0)
+    assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, (), 0)
 
 
 def test_answers_of_which_something_was_left_out_are_counted() -> None:
@@ -218,3 +218,53 @@ def answer_of(version: int, records: bytes) -> bytes:
 def records_of(version: int, body: bytes) -> bytes:
     answer = messages.decode_response(ApiKey.FETCH, version, body)
     return bytes(answer.responses[0].partitions[0].records)
+
+
+# ---------------------------------------------------------------------- logs that a partition has had
+def noted(place: OffsetRange, message: bytes, first: int) -> dict[OffsetRange, Tombstone]:
+    (shallow,) = iterate_shallow(message)
+    return {place: Tombstone(State.ACTIVE, 1, messages=((shallow.offset, shallow.crc, first),))}
+
+
+def inside(scene: Scene, fetch: FetchWithoutTombstones, stored: bytes) -> list[int]:
+    """Offsets of the records that a client gets of one message."""
+    body = b"".join(fetch.response(memoryview(answer_of(scene.version, stored))))
+    return [
+        one.offset
+        for message in iterate_shallow(records_of(scene.version, body))
+        for one in (inner_messages(message, 1000) if message.is_wrapper else [message])
+    ]
+
+
+def test_a_range_of_an_earlier_log_does_not_count_in_a_wrapper_of_a_later_one() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    old, new = OffsetRange("t", 0, 1, 2), OffsetRange("t", 0, 4, 6)
+    scene.known.take({**noted(old, LOG[1], 1), **noted(new, stored, 0)})
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 1, 2, 3]
+    assert inside(scene, scene.asked(0)[0], LOG[0] + LOG[1] + LOG[2]) == [0, 2]
+
+
+def test_two_ranges_in_one_wrapper_count_both() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    scene.known.take({**noted(OffsetRange("t", 0, 1, 2), stored, 0), **noted(OffsetRange("t", 0, 4, 6), stored, 0)})
+    assert len(scene.known.ranges_of("t", 0)) == 1
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 2, 3]
+
+
+def test_the_last_message_of_an_earlier_log_does_not_hide_the_later_one_at_its_offset() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 5, 6)
+    scene.known.take({**noted(later, stored, 0), **noted(earlier, LOG[5], 5)})
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 3, 4, 5]
+    assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [4]
+
+
+def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
+    scene = Scene(4)
+    logs = limits.TOMBSTONE_LOGS_MAX
+    tombstones: dict[OffsetRange, Tombstone] = {}
+    for number in range(logs + 1):
+        message = encode_message(b"k", b"log %d" % number, magic=1, offset=9, timestamp=7)
+        tombstones |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
+    scene.known.take(tombstones)
+    assert len(scene.known.ranges_of("t", 0)) == logs
