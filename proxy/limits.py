@@ -358,13 +358,17 @@ DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
 TOMBSTONE_LOOK_SECONDS: Final = 2.0
 """How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
+TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
+"""How often the list is asked for until it was read for the first time: no client is served before."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
 """Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
+TOMBSTONE_LOGS_MAX: Final = 8
+"""Logs that one partition has had, whose tombstones contradict each other: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000
-"""Consumers' positions from which all that comes next is left out; one that is forgotten costs its consumer one more
-fetch."""
+"""Partitions of one client from whose position on all that comes next is left out; one that is forgotten costs it one
+more fetch."""
 TOMBSTONE_SKIP_SECONDS: Final = 60.0
 """For so long the log is not looked into again for the same position."""
 TOMBSTONE_TOPIC_TURN_LOOKS: Final = 3

@@ -37,6 +37,7 @@ from ..events import ClientRefused, SlowClient
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..tombstones.fetch import FetchWithoutTombstones
+from ..tombstones.known import Skips
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
 from .fast_produce import FastProduce, FastRequest
@@ -108,6 +109,7 @@ class Session:
         self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Upstream | None = None
+        self._skips: Skips | None = None
         self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
@@ -430,7 +432,9 @@ class Session:
             self._refuse(slot, frame, bridge.reason)
             return
         if key == ApiKey.FETCH and self._host.tombstones.is_any:
-            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones)
+            if self._skips is None:
+                self._skips = Skips(self._host.tombstones.now)
+            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones, self._skips)
         request = bridge.request(memoryview(frame)[slot.header.body_offset :])
         if isinstance(request, Refused):
             self._host.report(ClientRefused(self.name, request.reason))
