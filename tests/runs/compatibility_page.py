@@ -1,5 +1,5 @@
-"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl and kafka_tools.jsonl; nothing in it is by hand. And
-the list of tools that fail in docs/DIFFERENCES.md, of which only the reasons are.
+"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl, kafka_tools.jsonl and suites.jsonl; nothing in it is
+by hand. And the list of tools that fail in docs/DIFFERENCES.md, of which only the reasons are.
 
 ``PYTHONPATH=tests python -m runs.compatibility_page`` writes it; so do the runs. A test holds the page to the files.
 """
@@ -17,6 +17,7 @@ from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
 from .results import RESULTS
+from .suites_page import suites_section
 
 PAGE = RESULTS.parents[1] / "docs" / "COMPATIBILITY.md"
 DIFFERENCES = PAGE.with_name("DIFFERENCES.md")
@@ -28,8 +29,8 @@ _MARKS = "<!-- tools that fail: made of the results -->", "<!-- end of the tools
 _HEAD = """\
 # What works through the proxy
 
-Made of the results of runs (`make matrix`, `make tools`), never written by hand. How answers differ from those of a
-broker is in [DIFFERENCES](DIFFERENCES.md).
+Made of the results of runs (`make matrix`, `make tools`, `make suites`), never written by hand. How answers differ from
+those of a broker is in [DIFFERENCES](DIFFERENCES.md).
 """
 _MATRIX = """\
 ## Clients and brokers
@@ -80,14 +81,15 @@ WHY: Mapping[str, str] = {
 """Why a subcommand does not work, and what to do instead, by the begin of what is typed."""
 
 
-def page(matrix: Sequence[Line], tools: Sequence[Line]) -> str:
+def page(matrix: Sequence[Line], tools: Sequence[Line], suites: Sequence[Line] = ()) -> str:
     """Return the page."""
-    return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), ""])
+    parts = [_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), "", *suites_section(suites), ""]
+    return "\n".join(parts)
 
 
 def write() -> None:
     """Write the page as the results are now, and the list."""
-    PAGE.write_text(page(lines("matrix"), lines("kafka_tools")))
+    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("suites")))
     DIFFERENCES.write_text(with_failing_tools(DIFFERENCES.read_text(), lines("kafka_tools")))
 
 
