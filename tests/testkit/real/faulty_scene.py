@@ -81,6 +81,8 @@ class ClientResult:
             found.append(f"the user saw {self.outcome}")
         if ids_are_ours and (self.init_producer_id_requests != 1 or len(self.producer_ids) != 1):
             found.append(f"{self.init_producer_id_requests} InitProducerId, producer ids {self.producer_ids}")
+        if not self.producer_ids:
+            found.append("no producer id crossed the wire: it went on without idempotence")
         if not self.faults[FaultKind.LOST_ANSWER] or not self.faults[FaultKind.CUT]:
             found.append(f"nothing is proven: {self.faults}")
         return found + (self.group.complaints(self.stored) if self.group is not None else [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -13,7 +12,7 @@ from .program import Read, arguments
 async def run() -> None:
     """Read so many records, or until the time is up."""
     given = arguments()
-    read = Read(given["records_file"])
+    read = Read(given)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
@@ -35,16 +34,17 @@ async def run() -> None:
         ):
             more[name] = {place.partition: offset for place, offset in offsets.items()}
         await consumer.seek_to_beginning(*places)
-    deadline = time.monotonic() + given["seconds_max"]
-    while read.records < given["records"] and time.monotonic() < deadline:
+    while read.goes_on:
         for records in (await consumer.getmany(timeout_ms=200)).values():
             for record in records:
                 read.record(record.partition, record.offset, record.value)
+        if given["group"] and read.commit_is_due:
+            await consumer.commit()
     if given["group"]:
         await consumer.commit()
         more["committed"] = {place.partition: await consumer.committed(place) for place in places}
     await consumer.stop()
-    read.finish(given["records"], **more)
+    read.finish(**more)
 
 
 if __name__ == "__main__":

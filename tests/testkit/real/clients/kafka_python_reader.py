@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from .kafka_python import load, python_settings
 from .program import Read, arguments
 
@@ -12,7 +10,7 @@ def main() -> None:
     """Read so many records, or until the time is up."""
     kafka, given = load(), arguments()
     settings = python_settings(given["settings"])
-    read = Read(given["records_file"])
+    read = Read(given)
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
@@ -32,16 +30,17 @@ def main() -> None:
         ):
             more[name] = {place.partition: offset for place, offset in offsets.items()}
         consumer.seek_to_beginning(*places)
-    deadline = time.monotonic() + given["seconds_max"]
-    while read.records < given["records"] and time.monotonic() < deadline:
+    while read.goes_on:
         for records in consumer.poll(timeout_ms=200).values():
             for record in records:
                 read.record(record.partition, record.offset, record.value)
+        if given["group"] and read.commit_is_due:
+            consumer.commit()
     if given["group"]:
         consumer.commit()
         more["committed"] = {place.partition: consumer.committed(place) for place in places}
     consumer.close()
-    read.finish(given["records"], **more)
+    read.finish(**more)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 
 public final class ModernReader {
-    // Arguments: bootstrap topic group (empty: none) records seconds records_file, then client properties as name=value.
+    // Arguments: bootstrap topic group (empty: none) records seconds records_file, then as name=value: client properties,
+    // program.until_file, program.commit_every_seconds.
     public static void main(String[] arguments) throws Exception {
         long wanted = Long.parseLong(arguments[3]);
         long deadline = System.nanoTime() + Long.parseLong(arguments[4]) * 1_000_000_000L;
@@ -33,10 +34,15 @@ public final class ModernReader {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        Properties program = new Properties();
         for (int at = 6; at < arguments.length; at++) {
             String[] pair = arguments[at].split("=", 2);
-            settings.put(pair[0], pair[1]);
+            (pair[0].startsWith("program.") ? program : settings).put(pair[0], pair[1]);
         }
+        String until = program.getProperty("program.until_file");
+        long commitEvery = (long) (Double.parseDouble(program.getProperty("program.commit_every_seconds", "1e9")) * 1e9);
+        long committed = System.nanoTime();
+        HashSet<String> values = new HashSet<>();
         long read = 0;
         String places;
         try (BufferedWriter out = Files.newBufferedWriter(Paths.get(arguments[5]), StandardCharsets.UTF_8);
@@ -52,10 +58,15 @@ public final class ModernReader {
                     + ", \"end\": " + shown(consumer.endOffsets(all));
                 consumer.seekToBeginning(all);
             }
-            while (read < wanted && System.nanoTime() < deadline) {
+            while ((until == null ? read < wanted : !isEnough(values.size(), until)) && System.nanoTime() < deadline) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
                     read++;
+                    values.add(record.value());
                     out.write(record.partition() + " " + record.offset() + " " + record.value() + "\n");
+                }
+                if (grouped && System.nanoTime() - committed > commitEvery) {
+                    committed = System.nanoTime();
+                    consumer.commitSync();
                 }
             }
             if (grouped) {
@@ -67,7 +78,16 @@ public final class ModernReader {
             }
         }
         System.out.println("{\"records\": " + read + ", " + places + ", \"final\": true}");
-        System.exit(read >= wanted ? 0 : 1);
+        System.exit((until == null ? read >= wanted : isEnough(values.size(), until)) ? 0 : 1);
+    }
+
+    // The file has the number of different values that there are to read, as soon as it is known.
+    private static boolean isEnough(int values, String until) throws Exception {
+        if (!Files.exists(Paths.get(until))) {
+            return false;
+        }
+        String text = new String(Files.readAllBytes(Paths.get(until)), StandardCharsets.UTF_8).trim();
+        return !text.isEmpty() && values >= Long.parseLong(text);
     }
 
     private static String shown(Map<TopicPartition, Long> offsets) {
