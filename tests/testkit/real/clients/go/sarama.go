@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,8 @@ var saramaCodecs = map[string]sarama.CompressionCodec{
 	"none": sarama.CompressionNone, "gzip": sarama.CompressionGZIP, "snappy": sarama.CompressionSnappy,
 	"lz4": sarama.CompressionLZ4, "zstd": sarama.CompressionZSTD,
 }
+
+const saramaRetriesMax = 10_000 // it makes room for each of them
 
 func saramaConfig() *sarama.Config {
 	config := sarama.NewConfig()
@@ -37,7 +38,7 @@ func saramaProducer(given arguments) {
 	config.Producer.Timeout = time.Duration(chosen.RequestSeconds) * time.Second
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Compression = saramaCodecs[given.Compression]
-	config.Producer.Retry.Max = math.MaxInt32
+	config.Producer.Retry.Max = saramaRetriesMax
 	config.Producer.Retry.Backoff = 100 * time.Millisecond
 	config.Producer.Flush.MaxMessages = chosen.RecordsAtOnce
 	config.Producer.Flush.Frequency = 5 * time.Millisecond
