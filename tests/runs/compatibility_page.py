@@ -158,8 +158,9 @@ def _of_which_versions() -> str:
     packages = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
     found = {one["name"]: one["version"] for one in packages if one["name"] in ALL_IDEMPOTENT_CLIENTS}
     clients = _ROOT / "tests" / "testkit" / "real" / "clients"
-    for name, version in json.loads((clients / "node" / "package.json").read_text())["dependencies"].items():
-        found[name.removeprefix("@").removesuffix("/kafka")] = version
+    for folder in ("node", "node_compiled"):
+        for name, version in json.loads((clients / folder / "package.json").read_text())["dependencies"].items():
+            found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version
     for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
         found[name] = version
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]

@@ -27,7 +27,7 @@ JAVA_1, JAVA_2 = "java-1.1.1", "java-2.8.2"
 OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0", "2.0.2"))
 """The wheel's version is that of the librdkafka in it."""
 FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
-KAFKAJS, PLATFORMATIC = NODE_CLIENTS = ("kafkajs", "platformatic")
+KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
 ALL_IDEMPOTENT_CLIENTS = (
     *(LIBRDKAFKA, *OLD_LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA),
     *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS),
@@ -38,8 +38,8 @@ _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
     **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
     KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
-    FRANZ: {"in_flight": 1},
-    **{client: {} for client in (AIOKAFKA, SARAMA, *NODE_CLIENTS)},  # they never have more for a partition
+    **{client: {"in_flight": 1} for client in (FRANZ, CONFLUENT_JS)},
+    **{client: {} for client in (AIOKAFKA, SARAMA, KAFKAJS, PLATFORMATIC)},  # they never have more for a partition
 }
 """Settings by client. Kafka 0.11 recognises only the last batch of a producer, later ones the last five."""
 
@@ -67,7 +67,7 @@ _READS_LIKE_OLD_JAVA = (OLD_JAVA, JAVA_1)
 """The calls of the modern reader came with 2.4."""
 _BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
-_RECORDS_AT_ONCE = {FRANZ: 30, SARAMA: 30, KAFKAJS: 10, PLATFORMATIC: 10}
+_RECORDS_AT_ONCE = {FRANZ: 30, SARAMA: 30, KAFKAJS: 10, PLATFORMATIC: 10, CONFLUENT_JS: 40}
 """The same for those that count records: under way at a time, in a request, in a send."""
 _LOOKS_AGAIN_MS = 5000
 _LOOKS_AGAIN = {
@@ -182,6 +182,8 @@ def _start(
 def _command(client: str, role: str) -> list[str]:
     if client in GO_CLIENTS:
         return foreign_clients.go_command(client, role)
+    if client == CONFLUENT_JS:
+        return foreign_clients.compiled_node_command(client, role)
     if client in NODE_CLIENTS:
         return foreign_clients.node_command(client, role)
     return [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}"]
