@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from .program import Read, arguments
+
+
+async def commit(consumer: AIOKafkaConsumer, read: Read) -> bool:
+    """Was that committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        await consumer.commit()
+    except KafkaError as error:
+        read.commit_failed(error)
+        return False
+    return True
 
 
 async def run() -> None:
@@ -39,9 +50,10 @@ async def run() -> None:
             for record in records:
                 read.record(record.partition, record.offset, record.value)
         if given["group"] and read.commit_is_due:
-            await consumer.commit()
+            await commit(consumer, read)
     if given["group"]:
-        await consumer.commit()
+        while not await commit(consumer, read):
+            await consumer.getmany(timeout_ms=500)
         more["committed"] = {place.partition: await consumer.committed(place) for place in places}
     await consumer.stop()
     read.finish(**more)

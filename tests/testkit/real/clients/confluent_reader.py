@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from .program import Read, arguments
 
 _ASK_SECONDS_MAX = 10
+
+
+def commit(consumer: Consumer, read: Read) -> bool:
+    """Was that all committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._NO_OFFSET:
+            return True  # nothing is left
+        read.commit_failed(error)
+        return False
+    return True
 
 
 def main() -> None:
@@ -29,9 +43,10 @@ def main() -> None:
                 raise SystemExit(f"an error reached the user: {message.error()}")
             read.record(message.partition(), message.offset(), message.value())
         if given["group"] and read.commit_is_due:
-            consumer.commit(asynchronous=False)
+            commit(consumer, read)
     if given["group"]:
-        consumer.commit(asynchronous=False)
+        while not commit(consumer, read):
+            time.sleep(0.5)
         positions = consumer.committed(places, _ASK_SECONDS_MAX)
         more["committed"] = {one.partition: one.offset for one in positions}
     consumer.close()

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 from .kafka_python import load, python_settings
 from .program import Read, arguments
+
+
+def commit(kafka: ModuleType, consumer: Any, read: Read) -> bool:
+    """Was that committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        consumer.commit()
+    except kafka.errors.KafkaError as error:
+        read.commit_failed(error)
+        return False
+    return True
 
 
 def main() -> None:
@@ -35,9 +48,10 @@ def main() -> None:
             for record in records:
                 read.record(record.partition, record.offset, record.value)
         if given["group"] and read.commit_is_due:
-            consumer.commit()
+            commit(kafka, consumer, read)
     if given["group"]:
-        consumer.commit()
+        while not commit(kafka, consumer, read):
+            consumer.poll(timeout_ms=500)
         more["committed"] = {place.partition: consumer.committed(place) for place in places}
     consumer.close()
     read.finish(**more)

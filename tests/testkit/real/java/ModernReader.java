@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -16,6 +17,7 @@ import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
 public final class ModernReader {
@@ -41,7 +43,8 @@ public final class ModernReader {
         }
         String until = program.getProperty("program.until_file");
         long commitEvery = (long) (Double.parseDouble(program.getProperty("program.commit_every_seconds", "1e9")) * 1e9);
-        long committed = System.nanoTime();
+        long committedAt = System.nanoTime();
+        List<String> failures = new ArrayList<>();
         HashSet<String> values = new HashSet<>();
         long read = 0;
         String places;
@@ -64,21 +67,40 @@ public final class ModernReader {
                     values.add(record.value());
                     out.write(record.partition() + " " + record.offset() + " " + record.value() + "\n");
                 }
-                if (grouped && System.nanoTime() - committed > commitEvery) {
-                    committed = System.nanoTime();
-                    consumer.commitSync();
+                if (grouped && System.nanoTime() - committedAt > commitEvery) {
+                    committedAt = System.nanoTime();
+                    commit(consumer, until, failures);
                 }
             }
             if (grouped) {
-                consumer.commitSync();
+                while (!commit(consumer, until, failures)) {
+                    consumer.poll(Duration.ofMillis(500));
+                }
                 Map<TopicPartition, Long> committed = new HashMap<>();
                 consumer.committed(new HashSet<>(all)).forEach((place, position) ->
                     committed.put(place, position == null ? -1 : position.offset()));
                 places = "\"committed\": " + shown(committed);
             }
         }
-        System.out.println("{\"records\": " + read + ", " + places + ", \"final\": true}");
+        String failed = until == null ? "" : failures.stream()
+            .map(one -> "\"" + one.replaceAll("[^ -~]|[\"\\\\]", " ") + "\"")
+            .collect(Collectors.joining(", ", ", \"commits_failed\": [", "]"));
+        System.out.println("{\"records\": " + read + ", " + places + failed + ", \"final\": true}");
         System.exit((until == null ? read >= wanted : isEnough(values.size(), until)) ? 0 : 1);
+    }
+
+    // Was that committed? A commit that a rebalance or a coordinator that moves has spoilt is counted: the next has it, too.
+    private static boolean commit(KafkaConsumer<?, ?> consumer, String until, List<String> failures) {
+        try {
+            consumer.commitSync();
+        } catch (KafkaException error) {
+            if (until == null) {
+                throw error;
+            }
+            failures.add(error.toString());
+            return false;
+        }
+        return true;
     }
 
     // The file has the number of different values that there are to read, as soon as it is known.

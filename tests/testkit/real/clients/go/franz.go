@@ -79,10 +79,12 @@ func franzReader(given arguments) {
 		kgo.ConsumerGroup(given.Group), kgo.ConsumeTopics(given.Topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.MetadataMaxAge(5*time.Second))
-	commit := func() {
-		if err := client.CommitUncommittedOffsets(context.Background()); err != nil {
-			failed(fmt.Errorf("an error reached the user: %w", err))
+	commit := func() bool {
+		err := client.CommitUncommittedOffsets(context.Background())
+		if err != nil {
+			reading.commitFailed(err)
 		}
+		return err == nil
 	}
 	for reading.goesOn() {
 		waits, stop := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -90,7 +92,7 @@ func franzReader(given arguments) {
 		stop()
 		for _, one := range fetches.Errors() {
 			if !errors.Is(one.Err, context.DeadlineExceeded) {
-				failed(fmt.Errorf("an error reached the user: %w", one.Err))
+				failed(fmt.Errorf("an error of a fetch reached the user: %w", one.Err))
 			}
 		}
 		fetches.EachRecord(func(record *kgo.Record) { reading.record(record.Partition, record.Offset, record.Value) })
@@ -98,7 +100,9 @@ func franzReader(given arguments) {
 			commit()
 		}
 	}
-	commit()
+	for !commit() {
+		time.Sleep(500 * time.Millisecond)
+	}
 	committed := franzCommitted(client, given)
 	client.Close()
 	reading.finish(committed)

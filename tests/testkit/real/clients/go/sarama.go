@@ -49,18 +49,18 @@ func saramaProducer(given arguments) {
 	if err != nil {
 		failed(err)
 	}
-	var answers sync.WaitGroup
-	answers.Add(2)
+	// One that is closed gives up what it would send again, so all answers are waited for first.
+	var unanswered sync.WaitGroup
 	go func() {
-		defer answers.Done()
 		for message := range producer.Successes() {
 			told.acknowledged(message.Value.(sarama.ByteEncoder), message.Offset)
+			unanswered.Done()
 		}
 	}()
 	go func() {
-		defer answers.Done()
 		for err := range producer.Errors() {
 			told.failed(err.Err)
+			unanswered.Done()
 		}
 	}()
 	told.eachRecord(func(partition int32, value []byte) {
@@ -68,10 +68,11 @@ func saramaProducer(given arguments) {
 		for _, name := range given.Headers {
 			message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(name), Value: []byte{1}})
 		}
+		unanswered.Add(1)
 		producer.Input() <- message
 	})
+	unanswered.Wait()
 	producer.AsyncClose()
-	answers.Wait()
 	told.finish()
 }
 

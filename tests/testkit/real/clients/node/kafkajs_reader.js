@@ -27,11 +27,11 @@ await consumer.run({
       positions.set(batch.partition, Number(offset) + 1)
     }
     await heartbeat()
-    if (read.commitIsDue) await commit()
+    if (read.commitIsDue) await read.commit(commit)
   }
 })
 await read.ended()
-await commit()
+await read.commit(commit, { isLast: true })
 const admin = kafka.admin()
 await admin.connect()
 const [answer] = await admin.fetchOffsets({ groupId, topics: [topic] })

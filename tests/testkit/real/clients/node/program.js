@@ -82,6 +82,7 @@ export class Read {
   #file = createWriteStream(given.records_file)
   #end = performance.now() + given.seconds_max * 1000
   #committed = performance.now()
+  #commitsFailed = []
 
   constructor () {
     if (!given.group) throw new Error('this program reads in groups only')
@@ -114,7 +115,22 @@ export class Read {
     while (this.goesOn) await sleep(50)
   }
 
+  // Commits, and counts what failed: the next one commits that, too. The last is tried until it is done.
+  async commit (commit, { isLast = false } = {}) {
+    while (true) {
+      try {
+        return await commit()
+      } catch (error) {
+        if (!given.until_file || performance.now() > this.#end) reachedTheUser(error)
+        this.#commitsFailed.push(said(error))
+        if (!isLast) return
+        await sleep(500)
+      }
+    }
+  }
+
   finish (committed) {
-    this.#file.end(() => finish({ records: this.records, committed }, this.#isEnough))
+    const outcome = { records: this.records, committed, commits_failed: this.#commitsFailed }
+    this.#file.end(() => finish(outcome, this.#isEnough))
   }
 }

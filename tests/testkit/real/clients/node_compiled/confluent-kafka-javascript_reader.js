@@ -1,7 +1,7 @@
 // Reads a topic by @confluentinc/kafka-javascript (librdkafka) as a member of a group that commits.
 
 import confluent from '@confluentinc/kafka-javascript'
-import { given, Read, reachedTheUser } from './program.js'
+import { given, Read } from './program.js'
 
 const { group, topic } = given
 const read = new Read()
@@ -22,11 +22,11 @@ await consumer.run({
   eachMessage: async ({ partition, message: { offset, value } }) => {
     read.record(partition, Number(offset), value)
     positions.set(partition, Number(offset) + 1)
-    if (read.commitIsDue) await commit().catch(reachedTheUser)
+    if (read.commitIsDue) await read.commit(commit)
   }
 })
 await read.ended()
-await commit()
+await read.commit(commit, { isLast: true })
 const places = Array.from({ length: given.partitions }, (_, partition) => ({ topic, partition }))
 const committed = Object.fromEntries(
   (await consumer.committed(places, 10_000)).map(({ partition, offset }) => [partition, Number(offset)])
