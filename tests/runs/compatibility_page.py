@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
 from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
 from .results import RESULTS
 from .suites_page import suites_section
 
+_ROOT = RESULTS.parents[1]
 PAGE = RESULTS.parents[1] / "docs" / "COMPATIBILITY.md"
 DIFFERENCES = PAGE.with_name("DIFFERENCES.md")
 Line = Mapping[str, Any]
@@ -40,8 +42,9 @@ sides of the proxy answers are lost, connections are cut, requests are cut in ha
 produce on each side. Then the segment files are compared with what the client was told: **duplicates / losses /
 reorders**. Then the same client reads its records through the proxy as a member of a group, and commits. A cell has a
 mark only if all of this was as it should be: each record stored and read once, in order, at the offset that the client
-was told, and no error reached the user. In front of brokers with producer ids the proxy [leaves idempotence to
-them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one request in flight.
+was told, with a producer id, and no error reached the user. In front of brokers with producer ids the proxy [leaves
+idempotence to them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one
+request in flight.
 """
 _TOOLS = """\
 ## Kafka's own command line tools
@@ -131,9 +134,14 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     newest = {(line["client"], line["broker"]): line for line in matrix}
     yield from table(
         ["client", *(f"{broker.name} ({'native' if broker.is_native else 'proxy'})" for broker in BROKERS)],
-        [[client, *(_cell(newest.get((client, broker.name))) for broker in BROKERS)] for client in IDEMPOTENT_CLIENTS],
+        [
+            [client, *(_cell(newest.get((client, broker.name))) for broker in BROKERS)]
+            for client in ALL_IDEMPOTENT_CLIENTS
+        ],
     )
-    shown = list(newest.values())
+    shown = [line for line in newest.values() if "not_run" not in line]
+    yield ""
+    yield from textwrap.wrap(_of_which_versions(), _WIDTH)
     yield ""
     yield from textwrap.wrap(f"{len(shown)} cells, {_when(shown)};", _WIDTH)
     yield (
@@ -145,6 +153,20 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
             again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
             yield ""
             yield f"- {line['client']} at {line['broker']}{again}: {_cut(' '.join(line['complaints'][0].split()))}"
+
+
+def _of_which_versions() -> str:
+    """Of the clients whose name has none, from the files that pin them."""
+    packages = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
+    found = {one["name"]: one["version"] for one in packages if one["name"] in ALL_IDEMPOTENT_CLIENTS}
+    clients = _ROOT / "tests" / "testkit" / "real" / "clients"
+    for folder in ("node", "node_compiled"):
+        for name, version in json.loads((clients / folder / "package.json").read_text())["dependencies"].items():
+            found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version
+    for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
+        found[name] = version
+    named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
+    return f"Versions of those that are named without one: {', '.join(named)}."
 
 
 def _when(shown: Sequence[Line]) -> str:
@@ -159,13 +181,17 @@ def _each(name: str, shown: Sequence[Line]) -> str:
 def _cell(line: Line | None) -> str:
     if line is None:
         return "not run"
+    if "not_run" in line:
+        return f"not run: {_cut(line['not_run'])}"
+    if "cut_short" in line:
+        return "ended too early"
     counts = f"{line['duplicates']} / {line['losses']} / {line['reorders']}"
     return counts if line["complaints"] else f"✓ {counts}"
 
 
 def _faults(line: Line) -> int:
-    counts: list[int] = [*line["faults_client_side"].values(), *line["faults_broker_side"].values()]
-    return sum(counts)
+    sides = (line.get("faults_client_side", {}), line.get("faults_broker_side", {}))
+    return sum(sum(side.values()) for side in sides)
 
 
 def _subcommands(tools: Sequence[Line]) -> Iterator[str]:

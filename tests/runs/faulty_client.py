@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from idemproxy.demo.fault_relay import FaultPlan
+from idemproxy.demo.jars import JarsUnavailable
 from testkit.real.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
+from testkit.real.foreign_clients import ClientUnavailable
+from testkit.real.pinned_packages import PackagesUnavailable
 
 PARTITIONS = 3
+UNAVAILABLE = (PackagesUnavailable, ClientUnavailable, JarsUnavailable)
+"""A client can not be had here: what is raised."""
 RUN_SECONDS_MAX = 600
 
 
@@ -81,6 +86,7 @@ class FaultyClient:
             "losses": result.verdict.lost,
             "reorders": result.verdict.reordered,
             "wrong_offsets": result.verdict.misplaced,
+            "init_producer_id_requests": result.init_producer_id_requests,
             "errors": len(result.outcome["errors"]),
             "consumer_agrees": result.consumed == result.stored,
             "produce_requests": result.produce_requests,

@@ -3,7 +3,8 @@
 ``python -m runs.matrix`` is ``make matrix``: a line of JSON in benchmarks/results/matrix.jsonl for each cell as soon as
 it is run, and exit status 1 unless all of them came out without a duplicate, a loss, a reorder or an error. A run that
 was interrupted goes on where it was: a cell that is in the file without a complaint, with as many records and for the
-product as it is, is not run again. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
+product as it is, is not run again, and those that never were come first. A client that can not be had here has a line
+that says why (``not_run``), and fails nothing. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
+from testkit.real.java_clients import JavaClientError
 
 from . import compatibility_page
-from .faulty_client import FaultyClient, said
+from .faulty_client import UNAVAILABLE, FaultyClient, said
 from .matrix_brokers import BROKERS, BrokerKind
 from .native import has_one_batch_in_mind, not_native
 from .results import PRODUCT, RESULTS, append_result
@@ -33,28 +35,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [broker.name for broker in BROKERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--brokers", nargs="+", default=names, choices=names, metavar="BROKER")
-    parser.add_argument("--clients", nargs="+", default=IDEMPOTENT_CLIENTS, choices=IDEMPOTENT_CLIENTS)
+    parser.add_argument("--clients", nargs="+", default=ALL_IDEMPOTENT_CLIENTS, choices=ALL_IDEMPOTENT_CLIENTS)
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--seed", type=int, default=1, help="of the injected faults")
     parser.add_argument("--again", action="store_true", help="run also what is in the results file")
     options = parser.parse_args(arguments)
-    done = set() if options.again else _done(options.records, options.seed)
+    known = compatibility_page.lines(RESULT)
+    done = set() if options.again else _done(known, options.records, options.seed)
+    tried = {(line["broker"], line["client"]) for line in known}
+    chosen = [broker for broker in BROKERS if broker.name in options.brokers]
+    cells = [(broker, client) for broker in chosen for client in options.clients if (broker.name, client) not in done]
     status = 0
-    for broker in BROKERS:
-        for client in options.clients if broker.name in options.brokers else ():
-            if (broker.name, client) in done:
-                continue
-            complaints = _run(broker, client, options.records, options.seed)
-            compatibility_page.write()
-            if complaints:
-                status = 1
-                print(f"{client} at {broker.name}:", *complaints, sep="\n", file=sys.stderr)
+    for broker, client in sorted(cells, key=lambda cell: (cell[0].name, cell[1]) in tried):
+        complaints = _run(broker, client, options.records, options.seed)
+        compatibility_page.write()
+        if complaints:
+            status = 1
+            print(f"{client} at {broker.name}:", *complaints, sep="\n", file=sys.stderr)
     return status
 
 
 def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
     one_in_flight = has_one_batch_in_mind(broker.version)
-    ran = FaultyClient(
+    cell = FaultyClient(
         client,
         records,
         EVERY_NTH_PRODUCE,
@@ -64,7 +67,18 @@ def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
         ids_are_ours=not broker.is_native,
         one_in_flight=one_in_flight,
         in_group=True,
-    ).run()
+    )
+    try:
+        ran = cell.run()
+    except UNAVAILABLE as error:
+        why = " ".join(str(error).split())
+        append_result(RESULT, {"client": client, "broker": broker.name, "not_run": why, "complaints": []})
+        print(f"{client} at {broker.name} not run: {why}", flush=True)
+        return []
+    except (AssertionError, JavaClientError) as error:  # a program that ended without its last line, or never
+        complaints = [f"{type(error).__name__}: {error}"]
+        append_result(RESULT, {**_cut_short(client, broker, records, seed), "complaints": complaints})
+        return complaints
     complaints = ran.complaints + (not_native(ran.log) if broker.is_native else [])
     how = {"broker": broker.name, "serves": "native" if broker.is_native else "proxy", "one_in_flight": one_in_flight}
     figures = {**ran.figures, **how}
@@ -73,13 +87,18 @@ def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
     return complaints
 
 
-def _done(records: int, seed: int) -> set[tuple[str, str]]:
+def _cut_short(client: str, broker: BrokerKind, records: int, seed: int) -> dict[str, object]:
+    """A line of a cell that has no figures."""
+    return {"client": client, "broker": broker.name, "records": records, "seed": seed, "cut_short": True}
+
+
+def _done(known: Sequence[Mapping[str, Any]], records: int, seed: int) -> set[tuple[str, str]]:
     """The cells that need not be run again."""
-    whole = (line for line in compatibility_page.lines(RESULT) if not line["complaints"])
     return {
         (line["broker"], line["client"])
-        for line in whole
-        if line["records"] >= records and line["seed"] == seed and _is_of_this_product(line)
+        for line in known
+        if not line["complaints"] and "not_run" not in line and line["records"] >= records and line["seed"] == seed
+        if _is_of_this_product(line)
     }
 
 

@@ -15,19 +15,31 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 
-from . import java_clients, pinned_packages
+from . import foreign_clients, java_clients, pinned_packages
 from .java_clients import JavaProgram as ClientProgram
 from .kafka_cluster import librdkafka_settings
 
 JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
 IDEMPOTENT_CLIENTS = (LIBRDKAFKA, KAFKA_PYTHON, JAVA_3, JAVA_4, AIOKAFKA)
+"""What the tests run."""
+JAVA_1, JAVA_2 = "java-1.1.1", "java-2.8.2"
+OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0", "2.0.2"))
+"""The wheel's version is that of the librdkafka in it."""
+FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
+KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
+ALL_IDEMPOTENT_CLIENTS = (
+    *(LIBRDKAFKA, *OLD_LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA),
+    *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS),
+)
+"""What the long runs over clients and brokers can start, beside those."""
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
-    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, JAVA_3, JAVA_4)},
+    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
     KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
-    AIOKAFKA: {},  # it never has more for a partition
+    **{client: {"in_flight": 1} for client in (FRANZ, CONFLUENT_JS)},
+    **{client: {} for client in (AIOKAFKA, SARAMA, KAFKAJS, PLATFORMATIC)},  # they never have more for a partition
 }
 """Settings by client. Kafka 0.11 recognises only the last batch of a producer, later ones the last five."""
 
@@ -44,10 +56,26 @@ _MODULES = {
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
     OLD_AIOKAFKA: "aiokafka",
+    **dict.fromkeys(OLD_LIBRDKAFKA, "confluent"),
 }
-_PACKAGES = {OLD_PYTHON: pinned_packages.OLD_KAFKA_PYTHON, OLD_AIOKAFKA: pinned_packages.OLD_AIOKAFKA}
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    OLD_PYTHON: pinned_packages.OLD_KAFKA_PYTHON,
+    OLD_AIOKAFKA: pinned_packages.OLD_AIOKAFKA,
+    **{client: ("==".join(client.rsplit("-", 1)),) for client in OLD_LIBRDKAFKA},
+}
+_READS_LIKE_OLD_JAVA = (OLD_JAVA, JAVA_1)
+"""The calls of the modern reader came with 2.4."""
 _BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
+_RECORDS_AT_ONCE = {FRANZ: 30, SARAMA: 30, KAFKAJS: 10, PLATFORMATIC: 10, CONFLUENT_JS: 40}
+"""The same for those that count records: under way at a time, in a request, in a send."""
+_LOOKS_AGAIN_MS = 5000
+_LOOKS_AGAIN = {
+    LIBRDKAFKA: "topic.metadata.refresh.interval.ms",
+    **dict.fromkeys((KAFKA_PYTHON, AIOKAFKA), "metadata_max_age_ms"),
+    **dict.fromkeys((JAVA_2, JAVA_3, JAVA_4), "metadata.max.age.ms"),
+}
+"""For new partitions, minutes apart if nothing is said. In the programs of Go and Node it is said."""
 _PATIENT_MS = 30_000
 """For an answer, without idempotence: who sends again what a busy machine has only delayed has it stored twice."""
 
@@ -114,22 +142,29 @@ def start_reader(
     group: str | None = None,
     name: str | None = None,
     seconds_max: int = 120,
+    follow: Mapping[str, object] | None = None,
 ) -> ClientProgram:
     """Read ``records`` records from the beginning, all partitions assigned by hand, or as a member of a group.
+    ``follow``: the number is told later, as that of different values, by ``until_file``, whose text it is; commits are
+    made every ``commit_every_seconds``, and new partitions are looked for every few seconds.
 
     Its last line: records; without a group: beginning and end (ListOffsets), with one: committed, all by partition.
     """
     name = name or f"{client}-reader"
+    settings = {_LOOKS_AGAIN[client]: _LOOKS_AGAIN_MS} if follow and client in _LOOKS_AGAIN else {}
     if client.startswith("java-"):
         common: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "records": records, "name": name}
         common |= {"version": client.removeprefix("java-"), "seconds_max": seconds_max}
-        if client == OLD_JAVA:
+        if client in _READS_LIKE_OLD_JAVA:
             assert group is not None, "the old program reads in groups only"
+            assert not follow, "the old program is told at its start how much to read"
             return java_clients.start_group_reader(children, directory, group=group, **common)
+        common["settings"] = {**settings, **{f"program.{key}": str(value) for key, value in (follow or {}).items()}}
         return java_clients.start_modern_reader(children, directory, group=group, **common)
     told = directory / f"{name}.records"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
-    given |= {"bootstrap": bootstrap, "settings": {}, "records_file": os.fspath(told), "seconds_max": seconds_max}
+    given |= {"bootstrap": bootstrap, "records_file": os.fspath(told), "seconds_max": seconds_max, **(follow or {})}
+    given["settings"] = settings
     return ClientProgram(_start(children, directory, client, name, "reader", given), told)
 
 
@@ -139,21 +174,38 @@ def _start(
     path = [_TESTS]
     if client in _PACKAGES:
         path.append(pinned_packages.folder_with(*_PACKAGES[client]))
-    command = [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}", json.dumps(given)]
+    command = [*_command(client, role), json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)
+
+
+def _command(client: str, role: str) -> list[str]:
+    if client in GO_CLIENTS:
+        return foreign_clients.go_command(client, role)
+    if client == CONFLUENT_JS:
+        return foreign_clients.compiled_node_command(client, role)
+    if client in NODE_CLIENTS:
+        return foreign_clients.node_command(client, role)
+    return [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}"]
 
 
 def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> dict[str, object]:
     """Everything is tried again until the delivery time is over; small batches; order kept without idempotence too."""
     if client.startswith("java-"):
         own: dict[str, object] = {"batch.size": _BATCH_BYTES}
-        if not idempotent:
+        if not idempotent or client == JAVA_1:  # which gives up batches that have waited for so long to be sent
             own["request.timeout.ms"] = _PATIENT_MS
         if client != OLD_JAVA:
             own |= {"enable.idempotence": str(idempotent).lower(), "delivery.timeout.ms": delivery_seconds * 1000}
         return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
-    if client == LIBRDKAFKA:
+    if client in _RECORDS_AT_ONCE:
+        return {
+            "idempotent": idempotent,
+            "delivery_seconds": delivery_seconds,
+            "request_seconds": (5000 if idempotent else _PATIENT_MS) // 1000,
+            "records_at_once": _RECORDS_AT_ONCE[client],
+        }
+    if client == LIBRDKAFKA or client in OLD_LIBRDKAFKA:
         own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
         del own["bootstrap.servers"]
         alone = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": _PATIENT_MS}

@@ -20,6 +20,7 @@ from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
 
 from .client_runs import LIBRDKAFKA, ONE_IN_FLIGHT, start_producer, start_reader
+from .java_clients import JavaClientError
 from .kafka_cluster import fresh_topic, stored, told, verdict
 from .kraft_cluster import KRAFT_FROM, KraftCluster
 from .proxy_process import ProxyProcess
@@ -34,9 +35,13 @@ class GroupRead:
 
     read: list[tuple[int, int, str]]
     committed: Mapping[str, int]
+    error: str = ""
+    """What it ended with, if not with its last line."""
 
     def complaints(self, stored: list[tuple[int, int, str]]) -> list[str]:
         """Return what is not as it should be: each record once, in order, and the position behind them committed."""
+        if self.error:
+            return [f"reading in a group: {self.error}"]
         ends = {str(partition): offset + 1 for partition, offset, _ in sorted(stored)}
         found = [] if self.committed == ends else [f"its group committed {self.committed}, the log ends at {ends}"]
         if sorted(self.read, key=lambda one: one[0]) != sorted(stored):
@@ -81,6 +86,8 @@ class ClientResult:
             found.append(f"the user saw {self.outcome}")
         if ids_are_ours and (self.init_producer_id_requests != 1 or len(self.producer_ids) != 1):
             found.append(f"{self.init_producer_id_requests} InitProducerId, producer ids {self.producer_ids}")
+        if not self.producer_ids:
+            found.append("no producer id crossed the wire: it went on without idempotence")
         if not self.faults[FaultKind.LOST_ANSWER] or not self.faults[FaultKind.CUT]:
             found.append(f"nothing is proven: {self.faults}")
         return found + (self.group.complaints(self.stored) if self.group is not None else [])
@@ -218,7 +225,10 @@ class FaultyScene:
             group=f"readers-of-{topic}",
             name=f"{client}-in-group",
         )
-        outcome = reader.wait(GROUP_SECONDS_MAX)
+        try:
+            outcome = reader.wait(GROUP_SECONDS_MAX)
+        except JavaClientError as error:
+            return GroupRead([], {}, str(error))
         return GroupRead([(one.partition, one.offset, one.value) for one in reader.consumed()], outcome["committed"])
 
     def _stored(self, topic: str, partitions: int) -> list[tuple[int, int, str]]:

@@ -182,13 +182,16 @@ def start_modern_reader(
     group: str | None = None,
     name: str = "reader",
     seconds_max: int = 120,
+    settings: Mapping[str, object] | None = None,
 ) -> JavaProgram:
     """Read ``records`` records as a member of a group, or all partitions assigned by hand. For 2.4 and later.
+    ``settings``: of the consumer, and ``program.*``: until_file, commit_every_seconds.
 
     Its last line: records, and by partition: committed, or beginning and end.
     """
     told = directory / f"{name}.records"
     arguments = [bootstrap, topic, group or "", str(records), str(seconds_max), str(told)]
+    arguments += [f"{key}={value}" for key, value in (settings or {}).items()]
     return JavaProgram(_start(children, directory, name, "ModernReader", version, arguments), told)
 
 

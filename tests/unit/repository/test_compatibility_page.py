@@ -7,7 +7,7 @@ import pytest
 from runs.compatibility_page import DIFFERENCES, PAGE, WHY, lines, page, reason_of, with_failing_tools
 from runs.kafka_tools import VERSIONS
 from runs.matrix_brokers import BROKERS
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
 from testkit.real.kafka_tools import ROWS
 
 
@@ -29,7 +29,7 @@ def test_the_differences_name_the_tools_that_fail_and_why() -> None:
 
 
 def test_the_results_name_no_client_broker_or_subcommand_that_is_not_run_any_more() -> None:
-    assert {line["client"] for line in lines("matrix")} <= set(IDEMPOTENT_CLIENTS)
+    assert {line["client"] for line in lines("matrix")} <= set(ALL_IDEMPOTENT_CLIENTS)
     assert {line["broker"] for line in lines("matrix")} <= {broker.name for broker in BROKERS}
     assert {line["command"] for line in lines("kafka_tools")} == {row.command for row in ROWS}
     assert {line["tools"] for line in lines("kafka_tools")} == set(VERSIONS)
@@ -40,7 +40,8 @@ def test_a_cell_is_marked_only_without_a_complaint_and_a_missing_one_is_said_so(
     common = {"broker": broker, "duplicates": 0, "losses": 0, "reorders": 0, "records": 10, "date": "d", "commit": "c"}
     common |= {"seed": 1, "faults_client_side": {}, "faults_broker_side": {"cut": 2}, "complaints": []}
     before = {**common, "client": java, "duplicates": 7, "complaints": ["it stored\nthem twice"]}
-    text = page([before, {**common, "client": java}, {**before, "client": python}], [])
+    not_had = {"client": "sarama", "broker": broker, "not_run": "Go failed", "complaints": []}
+    text = page([before, {**common, "client": java}, {**before, "client": python}, not_had], [])
     column = [one.name for one in BROKERS].index(broker) + 1
     rows = {
         row.split(" | ")[0].removeprefix("| "): row.split(" | ") for row in text.splitlines() if row.startswith("| ")
@@ -48,6 +49,7 @@ def test_a_cell_is_marked_only_without_a_complaint_and_a_missing_one_is_said_so(
     assert rows[java][column] == "✓ 0 / 0 / 0"
     assert rows[python][column] == "7 / 0 / 0"
     assert rows["aiokafka"][column] == "not run"
+    assert rows["sarama"][column] == "not run: Go failed"
     assert f"- {java} at {broker} (run again since): it stored them twice" in text
     assert f"- {python} at {broker}: it stored them twice" in text
     assert "in all: 4." in text

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from .program import Read, arguments
+
+
+async def commit(consumer: AIOKafkaConsumer, read: Read) -> bool:
+    """Was that committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        await consumer.commit()
+    except KafkaError as error:
+        read.commit_failed(error)
+        return False
+    return True
 
 
 async def run() -> None:
     """Read so many records, or until the time is up."""
     given = arguments()
-    read = Read(given["records_file"])
+    read = Read(given)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
@@ -35,16 +45,18 @@ async def run() -> None:
         ):
             more[name] = {place.partition: offset for place, offset in offsets.items()}
         await consumer.seek_to_beginning(*places)
-    deadline = time.monotonic() + given["seconds_max"]
-    while read.records < given["records"] and time.monotonic() < deadline:
+    while read.goes_on:
         for records in (await consumer.getmany(timeout_ms=200)).values():
             for record in records:
                 read.record(record.partition, record.offset, record.value)
+        if given["group"] and read.commit_is_due:
+            await commit(consumer, read)
     if given["group"]:
-        await consumer.commit()
+        while not await commit(consumer, read):
+            await consumer.getmany(timeout_ms=500)
         more["committed"] = {place.partition: await consumer.committed(place) for place in places}
     await consumer.stop()
-    read.finish(given["records"], **more)
+    read.finish(**more)
 
 
 if __name__ == "__main__":

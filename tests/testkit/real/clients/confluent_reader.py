@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from .program import Read, arguments
 
 _ASK_SECONDS_MAX = 10
 
 
+def commit(consumer: Consumer, read: Read) -> bool:
+    """Was that all committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._NO_OFFSET:
+            return True  # nothing is left
+        read.commit_failed(error)
+        return False
+    return True
+
+
 def main() -> None:
     """Read so many records, or until the time is up."""
     given = arguments()
-    read = Read(given["records_file"])
+    read = Read(given)
     settings = {"bootstrap.servers": given["bootstrap"], "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({**settings, "group.id": given["group"] or "nobody", **given["settings"]})
     places = [TopicPartition(given["topic"], number) for number in range(given["partitions"])]
@@ -25,18 +37,20 @@ def main() -> None:
         borders = [consumer.get_watermark_offsets(place, _ASK_SECONDS_MAX) for place in places]
         more["beginning"], more["end"] = (dict(enumerate(ends)) for ends in zip(*borders, strict=True))
         consumer.assign([TopicPartition(one.topic, one.partition, OFFSET_BEGINNING) for one in places])
-    deadline = time.monotonic() + given["seconds_max"]
-    while read.records < given["records"] and time.monotonic() < deadline:
+    while read.goes_on:
         for message in consumer.consume(500, 0.2):
             if message.error() is not None:
                 raise SystemExit(f"an error reached the user: {message.error()}")
             read.record(message.partition(), message.offset(), message.value())
+        if given["group"] and read.commit_is_due:
+            commit(consumer, read)
     if given["group"]:
-        consumer.commit(asynchronous=False)
+        while not commit(consumer, read):
+            time.sleep(0.5)
         positions = consumer.committed(places, _ASK_SECONDS_MAX)
         more["committed"] = {one.partition: one.offset for one in positions}
     consumer.close()
-    read.finish(given["records"], **more)
+    read.finish(**more)
 
 
 if __name__ == "__main__":

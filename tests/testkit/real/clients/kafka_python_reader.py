@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import time
+from types import ModuleType
+from typing import Any
 
 from .kafka_python import load, python_settings
 from .program import Read, arguments
+
+
+def commit(kafka: ModuleType, consumer: Any, read: Read) -> bool:
+    """Was that committed? What it gives its user of a coordinator that moves is counted."""
+    try:
+        consumer.commit()
+    except kafka.errors.KafkaError as error:
+        read.commit_failed(error)
+        return False
+    return True
 
 
 def main() -> None:
     """Read so many records, or until the time is up."""
     kafka, given = load(), arguments()
     settings = python_settings(given["settings"])
-    read = Read(given["records_file"])
+    read = Read(given)
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=given["bootstrap"],
         group_id=given["group"],
@@ -32,16 +43,18 @@ def main() -> None:
         ):
             more[name] = {place.partition: offset for place, offset in offsets.items()}
         consumer.seek_to_beginning(*places)
-    deadline = time.monotonic() + given["seconds_max"]
-    while read.records < given["records"] and time.monotonic() < deadline:
+    while read.goes_on:
         for records in consumer.poll(timeout_ms=200).values():
             for record in records:
                 read.record(record.partition, record.offset, record.value)
+        if given["group"] and read.commit_is_due:
+            commit(kafka, consumer, read)
     if given["group"]:
-        consumer.commit()
+        while not commit(kafka, consumer, read):
+            consumer.poll(timeout_ms=500)
         more["committed"] = {place.partition: consumer.committed(place) for place in places}
     consumer.close()
-    read.finish(given["records"], **more)
+    read.finish(**more)
 
 
 if __name__ == "__main__":

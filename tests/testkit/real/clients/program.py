@@ -85,19 +85,56 @@ class Told:
 
 
 class Read:
-    """Writes down what a consumer got, as ``partition offset value`` lines."""
+    """Writes down what a consumer got, as ``partition offset value`` lines, and says how long it goes on."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        """``until_file`` in place of ``records``: as soon as it is there, its text is how many different values there
+        are to read. ``commit_every_seconds``: 0 for never before the end."""
         self.records = 0
-        self._path = Path(path)
+        self._path = Path(given["records_file"])
+        self._wanted = given["records"]
+        self._until = Path(given["until_file"]) if given.get("until_file") else None
+        self._deadline = time.monotonic() + given["seconds_max"]
+        self._commit_every_seconds = given.get("commit_every_seconds", 0)
+        self._committed_at, self._committed_records = time.monotonic(), 0
+        self._commits_failed: list[str] = []
+        self._values: set[bytes] = set()
         self._lines: list[bytes] = []
 
     def record(self, partition: int, offset: int, value: bytes | None) -> None:
         """One record, in the order it came."""
         self.records += 1
+        self._values.add(value or b"")
         self._lines.append(b"%d %d %s\n" % (partition, offset, value or b""))
 
-    def finish(self, wanted: int, **more: object) -> None:
+    @property
+    def goes_on(self) -> bool:
+        """Is there more to read, and time?"""
+        return time.monotonic() < self._deadline and not self._is_enough
+
+    @property
+    def commit_is_due(self) -> bool:
+        """Shall the reader commit now? Not if there is nothing new: librdkafka takes that for an error."""
+        waited = time.monotonic() - self._committed_at
+        if due := 0 < self._commit_every_seconds < waited and self.records > self._committed_records:
+            self._committed_at, self._committed_records = time.monotonic(), self.records
+        return due
+
+    def commit_failed(self, error: Exception) -> None:
+        """Count it: the next one commits that, too. Raises the error if the group has nothing to live through."""
+        if self._until is None or time.monotonic() > self._deadline:
+            raise error
+        self._commits_failed.append(repr(error))
+
+    def finish(self, **more: object) -> None:
         """End the program with what was counted."""
         self._path.write_bytes(b"".join(self._lines))
-        finish({"records": self.records, **more}, ok=self.records >= wanted)
+        more |= {"commits_failed": self._commits_failed} if self._until else {}
+        finish({"records": self.records, **more}, ok=self._is_enough)
+
+    @property
+    def _is_enough(self) -> bool:
+        if self._until is None:
+            return bool(self.records >= self._wanted)
+        text = self._until.read_text() if self._until.exists() else ""
+        return bool(text) and len(self._values) >= int(text)

@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -16,10 +17,12 @@ import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
 public final class ModernReader {
-    // Arguments: bootstrap topic group (empty: none) records seconds records_file, then client properties as name=value.
+    // Arguments: bootstrap topic group (empty: none) records seconds records_file, then as name=value: client properties,
+    // program.until_file, program.commit_every_seconds.
     public static void main(String[] arguments) throws Exception {
         long wanted = Long.parseLong(arguments[3]);
         long deadline = System.nanoTime() + Long.parseLong(arguments[4]) * 1_000_000_000L;
@@ -33,10 +36,16 @@ public final class ModernReader {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        Properties program = new Properties();
         for (int at = 6; at < arguments.length; at++) {
             String[] pair = arguments[at].split("=", 2);
-            settings.put(pair[0], pair[1]);
+            (pair[0].startsWith("program.") ? program : settings).put(pair[0], pair[1]);
         }
+        String until = program.getProperty("program.until_file");
+        long commitEvery = (long) (Double.parseDouble(program.getProperty("program.commit_every_seconds", "1e9")) * 1e9);
+        long committedAt = System.nanoTime();
+        List<String> failures = new ArrayList<>();
+        HashSet<String> values = new HashSet<>();
         long read = 0;
         String places;
         try (BufferedWriter out = Files.newBufferedWriter(Paths.get(arguments[5]), StandardCharsets.UTF_8);
@@ -52,22 +61,55 @@ public final class ModernReader {
                     + ", \"end\": " + shown(consumer.endOffsets(all));
                 consumer.seekToBeginning(all);
             }
-            while (read < wanted && System.nanoTime() < deadline) {
+            while ((until == null ? read < wanted : !isEnough(values.size(), until)) && System.nanoTime() < deadline) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
                     read++;
+                    values.add(record.value());
                     out.write(record.partition() + " " + record.offset() + " " + record.value() + "\n");
+                }
+                if (grouped && System.nanoTime() - committedAt > commitEvery) {
+                    committedAt = System.nanoTime();
+                    commit(consumer, until, failures);
                 }
             }
             if (grouped) {
-                consumer.commitSync();
+                while (!commit(consumer, until, failures)) {
+                    consumer.poll(Duration.ofMillis(500));
+                }
                 Map<TopicPartition, Long> committed = new HashMap<>();
                 consumer.committed(new HashSet<>(all)).forEach((place, position) ->
                     committed.put(place, position == null ? -1 : position.offset()));
                 places = "\"committed\": " + shown(committed);
             }
         }
-        System.out.println("{\"records\": " + read + ", " + places + ", \"final\": true}");
-        System.exit(read >= wanted ? 0 : 1);
+        String failed = until == null ? "" : failures.stream()
+            .map(one -> "\"" + one.replaceAll("[^ -~]|[\"\\\\]", " ") + "\"")
+            .collect(Collectors.joining(", ", ", \"commits_failed\": [", "]"));
+        System.out.println("{\"records\": " + read + ", " + places + failed + ", \"final\": true}");
+        System.exit((until == null ? read >= wanted : isEnough(values.size(), until)) ? 0 : 1);
+    }
+
+    // Was that committed? A commit that a rebalance or a coordinator that moves has spoilt is counted: the next has it, too.
+    private static boolean commit(KafkaConsumer<?, ?> consumer, String until, List<String> failures) {
+        try {
+            consumer.commitSync();
+        } catch (KafkaException error) {
+            if (until == null) {
+                throw error;
+            }
+            failures.add(error.toString());
+            return false;
+        }
+        return true;
+    }
+
+    // The file has the number of different values that there are to read, as soon as it is known.
+    private static boolean isEnough(int values, String until) throws Exception {
+        if (!Files.exists(Paths.get(until))) {
+            return false;
+        }
+        String text = new String(Files.readAllBytes(Paths.get(until)), StandardCharsets.UTF_8).trim();
+        return !text.isEmpty() && values >= Long.parseLong(text);
     }
 
     private static String shown(Map<TopicPartition, Long> offsets) {
