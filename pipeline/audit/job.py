@@ -21,7 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ..reading.decode import LOG_APPEND_TIME
+from ..reading.container import LOG_APPEND_TIME
 from ..reading.places import Place
 from . import findings, rows
 from .acknowledged import read_journals

@@ -19,7 +19,8 @@ from ...codecs.compression import codec_of
 from ...codecs.errors import WireError
 from ...codecs.marker import parse_marker
 from ...codecs.record_batch import BatchHeader
-from ..reading.decode import Broken, containers, entries, pieces_of
+from ..reading.container import Broken, entries, pieces_of
+from ..reading.decode import containers
 from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
 
 COLUMNS: Final = (

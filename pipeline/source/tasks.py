@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from ...codecs.errors import WireError
 from ..reading.broker import Access, Address, Cluster, OutOfRange
-from ..reading.decode import Broken, containers
+from ..reading.container import Broken
+from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
 from .batches import BatchRow, batch_rows, table
 from .options import Rows
@@ -94,7 +95,7 @@ class _Reading:
     def _parts_in(self, data: memoryview) -> Iterator[Part]:
         end = self._task.range.end
         try:
-            for container in containers(data):
+            for container in containers(data, joins_wrappers=True):
                 start = self._position
                 if container.last < start:
                     continue
