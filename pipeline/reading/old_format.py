@@ -34,16 +34,16 @@ from .contents import Array, Contents, integers
 
 TOGETHER_BYTES_MAX: Final = 8 << 20
 """Of unpacked wrappers that are taken apart at once: enough for arrays to be worth it, and little memory."""
-_KEY_AT: Final = {0: 18, 1: 26}
+KEY_AT: Final = {0: 18, 1: 26}
 """Where the key's length stands in a message, by magic. From there to its end goes what is compared and hashed."""
-_TIMESTAMP_AT: Final = 18
-_CRC_AT: Final = 12
+TIMESTAMP_AT: Final = 18
+CRC_AT: Final = 12
 _INT64: Final = Struct(">q")
 
 
 def plain_containers(view: memoryview, octets: Array, starts: Array, ends: Array, magic: int) -> Iterator[Container]:
     """Yield plain messages; those that are damaged come as containers of their own."""
-    is_whole = _checksums_fit(view, starts, ends, octets)
+    is_whole = checksums_fit(view, starts, ends)
     borders = np.concatenate(([0], np.flatnonzero(is_whole[1:] != is_whole[:-1]) + 1, [len(starts)]))
     offsets = integers(view, starts, ">i8")
     for begin, behind in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
@@ -58,11 +58,11 @@ def plain_containers(view: memoryview, octets: Array, starts: Array, ends: Array
 
 
 def _messages(view: memoryview, octets: Array, starts: Array, ends: Array, offsets: Array, magic: int) -> Container:
-    key_at = starts + _KEY_AT[magic]
+    key_at = starts + KEY_AT[magic]
     _check_fields(view, key_at, ends, offsets)
     check_order(offsets)
     stamped = magic == 1
-    timestamps = integers(view, starts + _TIMESTAMP_AT, ">i8") if stamped else np.full(len(starts), -1)
+    timestamps = integers(view, starts + TIMESTAMP_AT, ">i8") if stamped else np.full(len(starts), -1)
     attributes = int(octets[starts[0] + MAGIC_AT + 1])
     flags = LOG_APPEND_TIME if stamped and attributes & message_set.LOG_APPEND_TIME_FLAG else 0
     contents = Contents(view, key_at, ends)
@@ -71,12 +71,17 @@ def _messages(view: memoryview, octets: Array, starts: Array, ends: Array, offse
 
 def _check_fields(data: Buffer, key_at: Array, ends: Array, offsets: Array) -> None:
     """Raise Malformed unless key and value end where their message ends."""
-    fits = np.ones(len(ends), bool)
-    value_at, fits = _behind_field(data, key_at, ends, fits)
-    behind, fits = _behind_field(data, value_at, ends, fits)
-    fits &= behind == ends
+    fits = fields_fit(data, key_at, ends)
     if not fits.all():
         raise Malformed(f"message at offset {int(offsets[np.argmin(fits)])}: its fields do not fit into it")
+
+
+def fields_fit(data: Buffer, key_at: Array, ends: Array) -> Array:
+    """Return of each message whether its key and value end where it ends."""
+    value_at, fits = _behind_field(data, key_at, ends, np.ones(len(ends), bool))
+    behind, fits = _behind_field(data, value_at, ends, fits)
+    fits &= behind == ends
+    return fits
 
 
 def _behind_field(data: Buffer, at: Array, ends: Array, fits: Array) -> tuple[Array, Array]:
@@ -87,12 +92,13 @@ def _behind_field(data: Buffer, at: Array, ends: Array, fits: Array) -> tuple[Ar
     return at + 4 + np.maximum(lengths, 0), fits & (lengths >= -1)
 
 
-def _checksums_fit(view: memoryview, starts: Array, ends: Array, octets: Array) -> Array:
+def checksums_fit(view: memoryview, starts: Array, ends: Array) -> Array:
+    """Return of each message whether its checksum is right."""
     crc32 = isal_zlib.crc32
-    behind = _CRC_AT + message_set.CRC_BYTES
+    behind = CRC_AT + message_set.CRC_BYTES
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     found = np.fromiter((crc32(view[begin + behind : end]) for begin, end in spans), np.int64, len(starts))
-    fits: Array = found == integers(view, starts + _CRC_AT, ">u4")
+    fits: Array = found == integers(view, starts + CRC_AT, ">u4")
     return fits
 
 
@@ -187,7 +193,7 @@ def _together(opened: Sequence[_Opened]) -> _Together | None:
         attributes = octets[starts + MAGIC_AT + 1]
         if (octets[starts + MAGIC_AT] != magic).any() or (attributes & message_set.CODEC_MASK).any():
             return None
-        key_at = starts + _KEY_AT[magic]
+        key_at = starts + KEY_AT[magic]
         offsets = integers(data, starts, ">i8")
         _check_fields(data, key_at, ends, offsets)
     except (Broken, WireError):
@@ -203,7 +209,7 @@ def _together(opened: Sequence[_Opened]) -> _Together | None:
     flags = np.zeros(len(opened), np.int64)
     timestamps = np.full(len(starts), -1)
     if magic:
-        timestamps = integers(data, starts + _TIMESTAMP_AT, ">i8")
+        timestamps = integers(data, starts + TIMESTAMP_AT, ">i8")
         is_appended = np.array([message.is_log_append_time for message in messages])
         stamps = np.repeat([message.timestamp for message in messages], counts)
         timestamps = np.where(np.repeat(is_appended, counts), stamps, timestamps)
