@@ -115,11 +115,13 @@ class World:
         }
 
     def rows(self, count: int, value_bytes: int, files: int = PARTITIONS) -> Path:
-        """Return a folder with numbered rows, in so many Parquet files; made once."""
+        """Return a folder with numbered rows, in so many Parquet files; made once. Values are up to a quarter shorter
+        or longer than ``value_bytes``: records of one size are a special case."""
         folder = self.folder / f"rows-{count}-{value_bytes}-{files}"
         if not folder.exists():
             number = f"lpad(CAST(id AS STRING), {_DIGITS}, '0')"
-            value = f"concat({number}, repeat('.', {value_bytes - _DIGITS}))"
+            shortest = value_bytes - value_bytes // 4
+            value = f"concat({number}, repeat('.', CAST({shortest - _DIGITS} + id * 7919 % {value_bytes // 2} AS INT)))"
             columns = (f"CAST({number} AS BINARY) AS key", f"CAST({value} AS BINARY) AS value")
             frame = self.spark.range(0, count, 1, files).selectExpr(*columns)
             frame.write.parquet(str(folder))

@@ -14,6 +14,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ...codecs import message_set
+from ...codecs.compression import Codec
 from ...codecs.errors import ChecksumMismatch, Malformed, WireError
 from ...codecs.marker import parse_marker
 from ...codecs.message_set import ShallowMessage
@@ -39,6 +40,13 @@ KEY_AT: Final = {0: 18, 1: 26}
 TIMESTAMP_AT: Final = 18
 CRC_AT: Final = 12
 _INT64: Final = Struct(">q")
+_GZIP_START: Final = b"\x1f\x8b\x08\0"
+"""Deflate, no optional fields."""
+_STORED_BLOCK: Final = Struct("<BHH")
+"""Whether it is the last one, its size, the same with all bits turned (RFC 1951, 3.2.4)."""
+_STORED_AT: Final = 10 + _STORED_BLOCK.size
+_GZIP_TRAILER: Final = Struct("<II")
+"""CRC-32 and size of the content."""
 
 
 def plain_containers(view: memoryview, octets: Array, starts: Array, ends: Array, magic: int) -> Iterator[Container]:
@@ -118,7 +126,7 @@ def wrapper_containers(entries_of_them: Iterable[memoryview], joins: bool) -> It
         try:
             (message,) = message_set.iterate_shallow(entry)
             message_set.verify_crc(entry, message)
-            inner = at_once(message_set.unpacking(message, UNPACKED_BYTES_MAX))
+            inner = _unpacked(message)
         except WireError as error:
             yield from _of_opened(opened, joins)
             opened, size = [], 0
@@ -216,6 +224,27 @@ def _together(opened: Sequence[_Opened]) -> _Together | None:
         inside = attributes[borders[:-1]] & message_set.LOG_APPEND_TIME_FLAG != 0
         flags = np.where(is_appended | inside, LOG_APPEND_TIME, 0)
     return _Together(messages, borders, offsets, timestamps, flags, Contents(data, key_at, ends))
+
+
+def _unpacked(message: ShallowMessage) -> Buffer:
+    """Return the message set in a wrapper. Raises WireError."""
+    if message.codec == Codec.GZIP and message.value is not None:
+        stored = _stored(message.value)
+        if stored is not None:
+            return stored
+    return at_once(message_set.unpacking(message, UNPACKED_BYTES_MAX))
+
+
+def _stored(value: memoryview) -> memoryview | None:
+    """Return what is in gzip that is one stored block, as the proxy makes it; None: it is anything else."""
+    end = len(value) - _GZIP_TRAILER.size
+    if end < _STORED_AT or bytes(value[: len(_GZIP_START)]) != _GZIP_START:
+        return None
+    last, size, complement = _STORED_BLOCK.unpack_from(value, _STORED_AT - _STORED_BLOCK.size)
+    content = value[_STORED_AT:end]
+    crc, length = _GZIP_TRAILER.unpack_from(value, end)
+    is_whole = last == 1 and len(content) == size == length and size ^ complement == 0xFFFF
+    return content if is_whole and isal_zlib.crc32(content) == crc else None
 
 
 def _wrapper(message: ShallowMessage, inner: Buffer) -> Container:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -29,15 +29,15 @@ _FIELD_BYTES_MIN: Final = KEY_AT[1] + 8 + 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Entries that are a row each. ``offsets``: the last one of each; they increase. ``identities``: what the marker of
-    each says, None where they are plain messages."""
+    """Entries, of which each has a row for each of its batches. ``offsets``: the last one of each; they increase.
+    ``identities``: what the marker of each says, None where they are plain messages."""
 
     offsets: Array
     timestamps: Array
     attributes: Array
     crcs: Array
     sizes: Array
-    identities: list[Identity] | None
+    identities: list[tuple[Identity, ...]] | None
     markers: list[bytes]
 
     def between(self, start: int, end: int) -> Run:
@@ -109,45 +109,51 @@ def _blocks(data: memoryview, starts: Array, ends: Array) -> Iterator[tuple[int,
 
 def _markers(
     data: memoryview, starts: Array, wanted: Array, offsets: Array
-) -> tuple[list[bytes], list[Identity | None]]:
-    """Return of each entry that is wanted its key and the one identity that this names; None if it is not one."""
+) -> tuple[list[bytes], list[tuple[Identity, ...] | None]]:
+    """Return of each entry that is wanted its key and what this names; None if it is no marker of such a wrapper."""
     markers = [b""] * len(starts)
-    identities: list[Identity | None] = [None] * len(starts)
+    identities: list[tuple[Identity, ...] | None] = [None] * len(starts)
     at = np.flatnonzero(wanted)
     key_at = starts[at] + KEY_AT[1]
     lengths = integers(data, key_at, ">i4")
     for index, begin, length in zip(at.tolist(), (key_at + 4).tolist(), lengths.tolist(), strict=True):
         key = bytes(data[begin : begin + max(length, 0)])
         named = parse_marker(key)
-        if named is not None and len(named) == 1 and named[0].record_count <= offsets[index] + 1:
-            markers[index], identities[index] = key, named[0]
+        if named is not None and sum(one.record_count for one in named) <= offsets[index] + 1:
+            markers[index], identities[index] = key, named
     return markers, identities
 
 
 def run_table(topic: str, partition: int, run: Run) -> pa.RecordBatch:
     """Return the rows as Arrow."""
-    count = len(run.offsets)
-    append = run.attributes & message_set.LOG_APPEND_TIME_FLAG != 0
-    types = np.where(run.timestamps < 0, NO_TIME, np.where(append, APPEND_TIME, CREATE_TIME))
     fields: dict[str, Any] = dict.fromkeys(("producerId", "producerEpoch", "baseSequence", "marker"))
-    counts = np.ones(count, np.int64)
+    batches, counts, lasts = np.ones(len(run.offsets), np.int64), np.ones(len(run.offsets), np.int64), run.offsets
     if run.identities is not None:
-        ids, epochs, sequences, counts = np.array(run.identities, np.int64).reshape(-1, 4).T
-        fields = {"producerId": ids, "producerEpoch": epochs, "baseSequence": sequences, "marker": run.markers}
+        batches = np.fromiter(map(len, run.identities), np.int64, len(run.identities))
+        named = np.array(list(chain.from_iterable(run.identities)), np.int64).reshape(-1, 4)
+        ids, epochs, sequences, counts = named.T
+        total = np.cumsum(counts)
+        lasts = np.repeat(run.offsets - total[np.cumsum(batches) - 1], batches) + total
+        markers = chain.from_iterable(map(repeat, run.markers, batches.tolist()))
+        fields = {"producerId": ids, "producerEpoch": epochs, "baseSequence": sequences, "marker": list(markers)}
+    count = len(lasts)
+    attributes, timestamps = np.repeat(run.attributes, batches), np.repeat(run.timestamps, batches)
+    append = attributes & message_set.LOG_APPEND_TIME_FLAG != 0
+    types = np.where(timestamps < 0, NO_TIME, np.where(append, APPEND_TIME, CREATE_TIME))
     fields |= {
         "topic": pa.repeat(topic, count),
         "partition": np.full(count, partition),
-        "baseOffset": run.offsets + 1 - counts,
-        "lastOffset": run.offsets,
+        "baseOffset": lasts + 1 - counts,
+        "lastOffset": lasts,
         "recordCount": counts,
-        "timestamp": times(run.timestamps),
+        "timestamp": times(timestamps),
         "timestampType": types,
         "magic": np.ones(count),
-        "codec": _codec_names(run.attributes & message_set.CODEC_MASK),
-        "crc": run.crcs,
+        "codec": _codec_names(attributes & message_set.CODEC_MASK),
+        "crc": np.repeat(run.crcs, batches),
         "crcIsValid": np.ones(count, bool),
-        "sizeBytes": run.sizes,
-        "entryOffset": run.offsets,
+        "sizeBytes": np.repeat(run.sizes, batches),
+        "entryOffset": np.repeat(run.offsets, batches),
         "isTransactional": np.zeros(count, bool),
         "isControl": np.zeros(count, bool),
     }

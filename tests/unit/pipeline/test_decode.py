@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.compression import Codec, compress, store_gzip
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
@@ -134,6 +134,9 @@ def holding(inner: bytes, entries: list[Entry], offset: int) -> bytes:
 
 FORMS: dict[str, Callable[[list[Entry], int], bytes]] = {
     "marked": lambda entries, offset: wrapper(entries, offset, Identity(7, 0, offset, len(entries))),
+    "stored": lambda entries, offset: encode_message(
+        None, store_gzip(plain(entries)), magic=1, offset=offset + len(entries) - 1, timestamp=0, codec=Codec.GZIP
+    ),
     "unmarked": lambda entries, offset: wrapper(entries, offset, codec=Codec.LZ4),
     "stamped": lambda entries, offset: wrapper(entries, offset, log_append_time_ms=BEGUN_MS + offset),
     "oldest": lambda entries, offset: wrapper(entries, offset, magic=0),
