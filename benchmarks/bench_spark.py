@@ -36,7 +36,8 @@ _READING: Final = "reading the log"
 _DISTANCE: Final = 100_000
 """As the audit has it by default."""
 _TURNS_BEFORE: Final = 2
-"""Of each side that are not counted: the JVM compiles what it runs often."""
+"""Of each side that are not counted: the JVM compiles what it runs often. Of the largest case one: the smaller ones
+come first."""
 
 Run = Callable[[], float]
 """Does one turn, and returns the wall seconds that count."""
@@ -178,7 +179,8 @@ def _reads(of: World, kinds: Sequence[str], source: Path, count: int, value_byte
 def measured(of: World, case: Case, rounds: int) -> dict[str, list[Seconds]]:
     """Run all sides in turns; return what each turn of each took."""
     found: dict[str, list[Seconds]] = {name: [] for name in case.sides}
-    for number in range(-_TURNS_BEFORE, rounds):
+    before_first = 1 if case.rows == max(ROWS) else _TURNS_BEFORE
+    for number in range(-before_first, rounds):
         names = list(case.sides)
         for name in names if number % 2 else reversed(names):
             before = of.cpu()
