@@ -1,9 +1,16 @@
-"""Contents of many records in one piece of memory, and numbers that stand in it, without an object for each. Pure."""
+"""Contents of many records in one piece of memory, and numbers that stand in it, without an object for each. Pure.
+
+The content of a record are the lengths (four bytes, -1 is null) and bytes of its key and its value, and its headers as
+format v2 has them, their number first, if it has any: in every format the same, so that it can be compared and hashed.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, overload
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +19,66 @@ from ...codecs.primitives import Buffer
 
 Array = NDArray[Any]
 
+LENGTH_BYTES: Final = 4
+_INT32: Final = Struct(">i")
 
-class Contents(Sequence[memoryview]):
-    """Of each record the bytes from ``begins`` up to ``ends`` in ``data``, in order; a slice copies no bytes."""
 
-    __slots__ = ("begins", "data", "ends")
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where in ``data`` keys, values and headers of records begin. Sizes are -1 for null."""
+
+    data: Buffer
+    key_at: Array
+    key_sizes: Array
+    value_at: Array
+    value_sizes: Array
+    headers_at: Array
+    headers_end: Array
+
+    def arrays(self) -> tuple[Array, ...]:
+        """All but the data."""
+        return (self.key_at, self.key_sizes, self.value_at, self.value_sizes, self.headers_at, self.headers_end)
+
+
+class Contents(Sequence[Buffer], ABC):
+    """The contents of records, in order; a slice copies no bytes."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Array:
+        """Bytes of each."""
+
+    @abstractmethod
+    def fields(self) -> Fields:
+        """Return where keys, values and headers are."""
+
+    @abstractmethod
+    def _part(self, part: slice) -> Self: ...
+
+    @abstractmethod
+    def _one(self, index: int) -> Buffer: ...
+
+    @overload
+    def __getitem__(self, index: int) -> Buffer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+
+    def __getitem__(self, index: int | slice) -> Buffer | Self:
+        return self._part(index) if isinstance(index, slice) else self._one(index)
+
+
+class StoredContents(Contents):
+    """Of the old formats: they stand in ``data`` as they are, from ``begins`` up to ``ends``."""
+
+    __slots__ = ("_begins", "_data", "_ends")
 
     def __init__(self, data: Buffer, begins: Array, ends: Array) -> None:
-        self.data = data
-        self.begins = begins
-        self.ends = ends
+        self._data = data
+        self._begins = begins
+        self._ends = ends
 
     @classmethod
     def of(cls, contents: Sequence[Buffer]) -> Self:
@@ -30,52 +87,94 @@ class Contents(Sequence[memoryview]):
         return cls(b"".join(contents), np.concatenate(([0], ends[:-1])) if len(ends) else ends, ends)
 
     def __len__(self) -> int:
-        return len(self.begins)
+        return len(self._begins)
 
-    @overload
-    def __getitem__(self, index: int) -> memoryview: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Contents: ...
-
-    def __getitem__(self, index: int | slice) -> memoryview | Contents:
-        if isinstance(index, slice):
-            return Contents(self.data, self.begins[index], self.ends[index])
-        return memoryview(self.data)[int(self.begins[index]) : int(self.ends[index])]
-
-    def __iter__(self) -> Iterator[memoryview]:
-        view = memoryview(self.data)
-        for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
+    def __iter__(self) -> Iterator[Buffer]:
+        view = memoryview(self._data)
+        for begin, end in zip(self._begins.tolist(), self._ends.tolist(), strict=True):
             yield view[begin:end]
 
     @property
     def sizes(self) -> Array:
-        """Bytes of each."""
-        found: Array = self.ends - self.begins
+        found: Array = self._ends - self._begins
         return found
 
+    def fields(self) -> Fields:
+        key_sizes = integers(self._data, self._begins, ">i4")
+        key_at = self._begins + LENGTH_BYTES
+        behind_key = key_at + np.maximum(key_sizes, 0)
+        value_sizes = integers(self._data, behind_key, ">i4")
+        value_at = behind_key + LENGTH_BYTES
+        headers_at = value_at + np.maximum(value_sizes, 0)
+        return Fields(self._data, key_at, key_sizes, value_at, value_sizes, headers_at, self._ends)
 
-NO_CONTENTS = Contents(b"", np.empty(0, np.int64), np.empty(0, np.int64))
+    def _part(self, part: slice) -> Self:
+        return type(self)(self._data, self._begins[part], self._ends[part])
+
+    def _one(self, index: int) -> Buffer:
+        return memoryview(self._data)[int(self._begins[index]) : int(self._ends[index])]
 
 
-def joined(parts: Sequence[Contents]) -> Contents:
-    """Return the contents of all parts. Memory that several have in common is there once."""
-    if len(parts) == 1:
-        return parts[0]
+class SplitContents(Contents):
+    """Of format v2: keys, values and headers stand in ``data``, and other lengths between them."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+
+    def __len__(self) -> int:
+        return len(self._fields.key_at)
+
+    def __iter__(self) -> Iterator[Buffer]:
+        data, pack = bytes(self._fields.data), _INT32.pack
+        for key, size, value, value_size, begin, end in zip(
+            *(one.tolist() for one in self._fields.arrays()), strict=True
+        ):
+            key_bytes = data[key : key + size] if size > 0 else b""
+            value_bytes = data[value : value + value_size] if value_size > 0 else b""
+            yield b"".join((pack(size), key_bytes, pack(value_size), value_bytes, data[begin:end]))
+
+    @property
+    def sizes(self) -> Array:
+        one = self._fields
+        kept = np.maximum(one.key_sizes, 0) + np.maximum(one.value_sizes, 0) + one.headers_end - one.headers_at
+        found: Array = kept + 2 * LENGTH_BYTES
+        return found
+
+    def fields(self) -> Fields:
+        return self._fields
+
+    def _part(self, part: slice) -> Self:
+        return type(self)(Fields(self._fields.data, *(one[part] for one in self._fields.arrays())))
+
+    def _one(self, index: int) -> Buffer:
+        return next(iter(self._part(slice(index, index + 1 or None))))  # behind -1 is the end
+
+
+NO_CONTENTS: Final = StoredContents(b"", np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def joined(parts: Sequence[Contents]) -> Fields:
+    """Return where the fields of all parts are. Memory that several have in common is there once."""
+    found = [part.fields() for part in parts]
+    if len(found) == 1:
+        return found[0]
     bases: dict[int, int] = {}
     pieces: list[Buffer] = []
     size = 0
-    begins, ends = [], []
-    for part in parts:
-        base = bases.get(id(part.data))
-        if base is None:
-            base = bases[id(part.data)] = size
-            pieces.append(part.data)
-            size += len(part.data)
-        begins.append(part.begins + base if base else part.begins)
-        ends.append(part.ends + base if base else part.ends)
+    for one in found:
+        if id(one.data) not in bases:
+            bases[id(one.data)] = size
+            pieces.append(one.data)
+            size += len(one.data)
+    shifts = np.repeat([bases[id(one.data)] for one in found], [len(one.key_at) for one in found])
+    key_at, key_sizes, value_at, value_sizes, headers_at, headers_end = (
+        np.concatenate(columns) for columns in zip(*(one.arrays() for one in found), strict=True)
+    )
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    return Contents(data, np.concatenate(begins), np.concatenate(ends))
+    positions = (key_at + shifts, value_at + shifts, headers_at + shifts, headers_end + shifts)
+    return Fields(data, positions[0], key_sizes, positions[1], value_sizes, *positions[2:])
 
 
 def integers(data: Buffer, at: Array, dtype: str) -> Array:

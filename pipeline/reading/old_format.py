@@ -31,7 +31,7 @@ from .container import (
     pieces_of,
     unreadable,
 )
-from .contents import Array, Contents, integers
+from .contents import Array, Contents, StoredContents, integers
 
 TOGETHER_BYTES_MAX: Final = 8 << 20
 """Of unpacked wrappers that are taken apart at once: enough for arrays to be worth it, and little memory."""
@@ -73,7 +73,7 @@ def _messages(view: memoryview, octets: Array, starts: Array, ends: Array, offse
     timestamps = integers(view, starts + TIMESTAMP_AT, ">i8") if stamped else np.full(len(starts), -1)
     attributes = int(octets[starts[0] + MAGIC_AT + 1])
     flags = LOG_APPEND_TIME if stamped and attributes & message_set.LOG_APPEND_TIME_FLAG else 0
-    contents = Contents(view, key_at, ends)
+    contents = StoredContents(view, key_at, ends)
     return Container(int(offsets[0]), int(offsets[-1]), offsets, timestamps, contents, flags=flags)
 
 
@@ -223,7 +223,7 @@ def _together(opened: Sequence[_Opened]) -> _Together | None:
         timestamps = np.where(np.repeat(is_appended, counts), stamps, timestamps)
         inside = attributes[borders[:-1]] & message_set.LOG_APPEND_TIME_FLAG != 0
         flags = np.where(is_appended | inside, LOG_APPEND_TIME, 0)
-    return _Together(messages, borders, offsets, timestamps, flags, Contents(data, key_at, ends))
+    return _Together(messages, borders, offsets, timestamps, flags, StoredContents(data, key_at, ends))
 
 
 def _unpacked(message: ShallowMessage) -> Buffer:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...codecs.errors import Truncated
 from ...codecs.primitives import Buffer, read_varlong
 from ..reading.container import LOG_APPEND_TIME, Container
-from ..reading.contents import Array, integers, joined
+from ..reading.contents import Array, joined
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -70,18 +70,16 @@ def record_rows(topic: str, partition: int, parts: Iterable[Part], with_headers:
 
 
 def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool) -> pa.RecordBatch:
-    contents = joined([part.container.contents[part.records] for part in parts])
-    count = len(contents)
-    key, value_at = _field(contents.data, contents.begins)
-    value, behind = _field(contents.data, value_at)
+    fields = joined([part.container.contents[part.records] for part in parts])
+    count = len(fields.key_at)
     timestamps = np.concatenate([part.container.timestamps[part.records] for part in parts])
     types = np.repeat(
         [APPEND_TIME if part.container.flags & LOG_APPEND_TIME else CREATE_TIME for part in parts],
         [part.size for part in parts],
     )
     columns = [
-        key,
-        value,
+        _field(fields.data, fields.key_at, fields.key_sizes),
+        _field(fields.data, fields.value_at, fields.value_sizes),
         pa.repeat(topic, count),
         pa.array(np.full(count, partition, np.int32)),
         pa.array(np.concatenate([part.container.offsets[part.records] for part in parts])),
@@ -89,7 +87,7 @@ def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool)
         pa.array(np.where(timestamps < 0, NO_TIME, types).astype(np.int32)),
     ]
     if with_headers:
-        columns.append(_headers(contents.data, behind, contents.ends))
+        columns.append(_headers(fields.data, fields.headers_at, fields.headers_end))
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_WITH_HEADERS if with_headers else _SCHEMA)
 
 
@@ -99,19 +97,17 @@ def times(milliseconds: Array) -> pa.Array:
     return pa.array(micros, mask=milliseconds < 0).view(_TIME)
 
 
-def _field(data: Buffer, at: Array) -> tuple[pa.Array, Array]:
-    """Return the fields whose lengths stand there, as a column, and where they end."""
-    lengths = integers(data, at, ">i4")
-    begins = at + 4
-    ends = begins + np.maximum(lengths, 0)
+def _field(data: Buffer, begins: Array, sizes: Array) -> pa.Array:
+    """Return the fields that stand there as a column; a size of -1 is null."""
+    ends = begins + np.maximum(sizes, 0)
     # As Arrow sees it every second value is one of ours, and those between them are what stands between them.
-    borders = np.empty(2 * len(at), np.int32)
+    borders = np.empty(2 * len(begins), np.int32)
     borders[::2], borders[1::2] = begins, ends
     is_there = np.ones(max(0, len(borders) - 1), bool)
-    is_there[::2] = lengths >= 0
+    is_there[::2] = sizes >= 0
     validity = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     every = pa.Array.from_buffers(pa.binary(), len(is_there), [validity, pa.py_buffer(borders), pa.py_buffer(data)])
-    return every.take(pa.array(np.arange(0, len(is_there), 2, dtype=np.int32))), ends
+    return every.take(pa.array(np.arange(0, len(is_there), 2, dtype=np.int32)))
 
 
 def _headers(data: Buffer, begins: Array, ends: Array) -> pa.Array:

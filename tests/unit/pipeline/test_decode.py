@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec, compress, store_gzip
+from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
-from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
+from idemproxy.codecs.record_batch import BATCH_OVERHEAD_BYTES, CONTROL_FLAG, Record, encode_batch
 from idemproxy.pipeline.reading import new_format, old_format
 from idemproxy.pipeline.reading.container import Broken, Container, Piece
 from idemproxy.pipeline.reading.decode import containers
@@ -197,3 +198,36 @@ def test_what_is_taken_apart_together_is_the_same_as_one_by_one(
     assert together == alone
     log = b"".join(entries_of_log)
     assert records_of(containers(log, joins_wrappers=True)) == records_of(containers(log))
+
+
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+RECORDS = st.lists(st.tuples(CONTENTS, HEADERS), min_size=1, max_size=6)
+
+
+@given(RECORDS, st.none() | st.tuples(st.integers(0), st.binary(min_size=1, max_size=3)), st.integers(-1, 1))
+def test_records_of_a_batch_that_are_read_together_are_the_same_as_one_by_one(
+    records: list[tuple[Entry, tuple[tuple[str, bytes | None], ...]]], damage: tuple[int, bytes] | None, more: int
+) -> None:
+    made = [
+        Record(index, time_ms, key, value, headers) for index, ((key, value, time_ms), headers) in enumerate(records)
+    ]
+    payload = bytearray(encode_batch(made)[BATCH_OVERHEAD_BYTES:])
+    if damage is not None:
+        at = damage[0] % len(payload)
+        payload[at : at + len(damage[1])] = damage[1]
+    count = max(1, len(records) + more * (damage is not None))
+    together = new_format.together(bytes(payload), count)
+    try:
+        wanted = new_format.one_by_one(bytes(payload), count)
+    except WireError:
+        assert together is None
+        return
+    if damage is None:
+        assert together is not None
+    if together is not None:
+        for name in ("deltas", "timestamp_deltas"):
+            assert getattr(together, name).tolist() == getattr(wanted, name).tolist()
+        assert [bytes(one) for one in together.contents] == [bytes(one) for one in wanted.contents]
+        assert together.contents.sizes.tolist() == wanted.contents.sizes.tolist()
+        assert bytes(together.contents[-1]) == bytes(wanted.contents[-1])
+        assert [bytes(one) for one in together.contents[1:]] == [bytes(one) for one in wanted.contents][1:]

@@ -27,7 +27,7 @@ from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch
 from idemproxy.pipeline.reading.container import ENTRY_BYTES_MIN, Broken
-from idemproxy.pipeline.reading.contents import Contents
+from idemproxy.pipeline.reading.contents import StoredContents
 from idemproxy.pipeline.reading.decode import containers
 from idemproxy.pipeline.source import batch_runs, batches, records
 from idemproxy.pipeline.source.batches import BatchRow, rows_of_entry, table
@@ -115,7 +115,7 @@ def test_headers_that_are_damaged_are_told() -> None:
     (container,) = containers(data)
     content = bytes(container.contents[0])
     damaged = content.replace(b"\x0avalue", b"\x0cvalue")  # a byte more than is there
-    part = part_of(replace(container, contents=Contents.of([damaged])), 0, 1)
+    part = part_of(replace(container, contents=StoredContents.of([damaged])), 0, 1)
     assert part is not None
     with pytest.raises(WireError):
         list(record_rows("orders", 0, [part], True))
