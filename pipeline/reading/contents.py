@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from struct import Struct
 from typing import Any, Final, Self, overload
 
@@ -73,12 +74,12 @@ class Contents(Sequence[Buffer], ABC):
 class StoredContents(Contents):
     """Of the old formats: they stand in ``data`` as they are, from ``begins`` up to ``ends``."""
 
-    __slots__ = ("_begins", "_data", "_ends")
+    __slots__ = ("begins", "data", "ends")
 
     def __init__(self, data: Buffer, begins: Array, ends: Array) -> None:
-        self._data = data
-        self._begins = begins
-        self._ends = ends
+        self.data = data
+        self.begins = begins
+        self.ends = ends
 
     @classmethod
     def of(cls, contents: Sequence[Buffer]) -> Self:
@@ -87,32 +88,32 @@ class StoredContents(Contents):
         return cls(b"".join(contents), np.concatenate(([0], ends[:-1])) if len(ends) else ends, ends)
 
     def __len__(self) -> int:
-        return len(self._begins)
+        return len(self.begins)
 
     def __iter__(self) -> Iterator[Buffer]:
-        view = memoryview(self._data)
-        for begin, end in zip(self._begins.tolist(), self._ends.tolist(), strict=True):
+        view = memoryview(self.data)
+        for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True):
             yield view[begin:end]
 
     @property
     def sizes(self) -> Array:
-        found: Array = self._ends - self._begins
+        found: Array = self.ends - self.begins
         return found
 
     def fields(self) -> Fields:
-        key_sizes = integers(self._data, self._begins, ">i4")
-        key_at = self._begins + LENGTH_BYTES
+        key_sizes = integers(self.data, self.begins, ">i4")
+        key_at = self.begins + LENGTH_BYTES
         behind_key = key_at + np.maximum(key_sizes, 0)
-        value_sizes = integers(self._data, behind_key, ">i4")
+        value_sizes = integers(self.data, behind_key, ">i4")
         value_at = behind_key + LENGTH_BYTES
         headers_at = value_at + np.maximum(value_sizes, 0)
-        return Fields(self._data, key_at, key_sizes, value_at, value_sizes, headers_at, self._ends)
+        return Fields(self.data, key_at, key_sizes, value_at, value_sizes, headers_at, self.ends)
 
     def _part(self, part: slice) -> Self:
-        return type(self)(self._data, self._begins[part], self._ends[part])
+        return type(self)(self.data, self.begins[part], self.ends[part])
 
     def _one(self, index: int) -> Buffer:
-        return memoryview(self._data)[int(self._begins[index]) : int(self._ends[index])]
+        return memoryview(self.data)[int(self.begins[index]) : int(self.ends[index])]
 
 
 class SplitContents(Contents):
@@ -157,24 +158,44 @@ NO_CONTENTS: Final = StoredContents(b"", np.empty(0, np.int64), np.empty(0, np.i
 
 def joined(parts: Sequence[Contents]) -> Fields:
     """Return where the fields of all parts are. Memory that several have in common is there once."""
-    found = [part.fields() for part in parts]
+    found: list[Fields] = []
+    for kind, group in groupby(parts, type):
+        together = list(group)
+        if kind is StoredContents:
+            found.append(_stored_together([one for one in together if isinstance(one, StoredContents)]).fields())
+        else:
+            found += [one.fields() for one in together]
     if len(found) == 1:
         return found[0]
-    bases: dict[int, int] = {}
-    pieces: list[Buffer] = []
-    size = 0
-    for one in found:
-        if id(one.data) not in bases:
-            bases[id(one.data)] = size
-            pieces.append(one.data)
-            size += len(one.data)
-    shifts = np.repeat([bases[id(one.data)] for one in found], [len(one.key_at) for one in found])
+    data, bases = _in_one_piece([one.data for one in found])
+    shifts = np.repeat(bases, [len(one.key_at) for one in found])
     key_at, key_sizes, value_at, value_sizes, headers_at, headers_end = (
         np.concatenate(columns) for columns in zip(*(one.arrays() for one in found), strict=True)
     )
-    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     positions = (key_at + shifts, value_at + shifts, headers_at + shifts, headers_end + shifts)
     return Fields(data, positions[0], key_sizes, positions[1], value_sizes, *positions[2:])
+
+
+def _stored_together(parts: Sequence[StoredContents]) -> StoredContents:
+    if len(parts) == 1:
+        return parts[0]
+    data, bases = _in_one_piece([part.data for part in parts])
+    shifts = np.repeat(bases, [len(part) for part in parts])
+    begins, ends = np.concatenate([part.begins for part in parts]), np.concatenate([part.ends for part in parts])
+    return StoredContents(data, begins + shifts, ends + shifts)
+
+
+def _in_one_piece(pieces: Sequence[Buffer]) -> tuple[Buffer, list[int]]:
+    """Return the bytes of all, each piece of memory once, and where in them each begins."""
+    at: dict[int, int] = {}
+    kept: list[Buffer] = []
+    size = 0
+    for piece in pieces:
+        if id(piece) not in at:
+            at[id(piece)] = size
+            kept.append(piece)
+            size += len(piece)
+    return kept[0] if len(kept) == 1 else b"".join(kept), [at[id(piece)] for piece in pieces]
 
 
 def integers(data: Buffer, at: Array, dtype: str) -> Array:
