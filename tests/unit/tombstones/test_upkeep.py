@@ -95,7 +95,7 @@ class Proxy:
         self.shared.stored = effect.value
         return Swapped()
 
-    def _answer(self, effect: Ask) -> Any:
+    def _answer(self, effect: Ask[Any]) -> Any:
         shared = self.shared
         shared.asked_of.append(effect.broker_id)
         act, shared.at_ask = shared.at_ask, None
