@@ -3,6 +3,8 @@ in turn: each of them gets every other record once, in order, and none that was 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +13,10 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as LibrdkafkaPartition
-from kafka import KafkaConsumer, TopicPartition
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.clients import kafka_python_partition
 from testkit.real.inspecting import Place
 from testkit.real.kafka_cluster import fresh_topic, stored_values
 from testkit.real.proxy_process import wait_until
@@ -56,24 +58,20 @@ def by_librdkafka(**settings: object) -> Reading:
     return read_all
 
 
-def by_kafka_python(version: tuple[int, ...]) -> Reading:
+def by_kafka_python(version: str) -> Reading:
     def read_all(bootstrap: str, topic: str, count: int) -> Iterator[bytes]:
-        until, found = time.monotonic() + READ_SECONDS_MAX, 0
-        consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap.split(","),
-            api_version=version,
-            enable_auto_commit=False,
-            max_partition_fetch_bytes=FETCH_BYTES,
-            request_timeout_ms=20_000,
-        )
-        place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, 0)
-        while found < count and time.monotonic() < until:
-            for message in consumer.poll(200, 50).get(place, ()):
-                found += 1
-                yield message.value
-        consumer.close()
+        program = [
+            sys.executable,
+            kafka_python_partition.__file__,
+            bootstrap,
+            topic,
+            str(count),
+            str(FETCH_BYTES),
+            version,
+        ]
+        done = subprocess.run(program, capture_output=True, timeout=2 * READ_SECONDS_MAX, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        yield from done.stdout.splitlines()
 
     return read_all
 
@@ -81,8 +79,8 @@ def by_kafka_python(version: tuple[int, ...]) -> Reading:
 CLIENTS: dict[str, Reading] = {
     "librdkafka, Fetch 4": by_librdkafka(),
     "librdkafka, Fetch 2": by_librdkafka(**{"api.version.request": False, "broker.version.fallback": "0.10.0"}),
-    "kafka-python, Fetch 4": by_kafka_python((0, 11)),
-    "kafka-python, Fetch 2": by_kafka_python((0, 10, 0)),
+    "kafka-python, Fetch 4": by_kafka_python("0.11"),
+    "kafka-python, Fetch 2": by_kafka_python("0.10.0"),
 }
 
 
