@@ -259,6 +259,24 @@ def test_a_range_behind_another_one_does_not_count_in_its_wrapper_if_it_was_not_
     assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [5]
 
 
+def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_earlier_log_too() -> None:
+    scene, stored = Scene(4), wrapper(6, 4)
+    cut = OffsetRange("t", 0, 3, 8)
+    both = noted(cut, wrapper(2, 4), 2)[cut].messages + noted(cut, stored, 6)[cut].messages
+    tombstones = {cut: Tombstone(State.ACTIVE, 1, messages=both)}
+    tombstones |= {**noted(OffsetRange("t", 0, 1, 2), wrapper(0, 4), 0), **noted(OffsetRange("t", 0, 9, 10), stored, 6)}
+    scene.known.take(tombstones)
+    assert inside(scene, scene.asked(0)[0], stored) == [8]
+
+
+def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -> None:
+    scene, stored, longer = Scene(4), wrapper(4, 2), wrapper(4, 4)
+    wide, narrow = OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 5, 6)
+    both = noted(wide, LOG[3], 3)[wide].messages + noted(wide, longer, 4)[wide].messages
+    scene.known.take({wide: Tombstone(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
+    assert inside(scene, scene.asked(0)[0], LOG[3] + stored) == [4]
+
+
 def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
     scene = Scene(4)
     logs = limits.TOMBSTONE_LOGS_MAX
