@@ -365,7 +365,7 @@ TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
 """Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
 TOMBSTONE_LOGS_MAX: Final = 8
-"""Logs that one partition has had, whose tombstones contradict each other: an answer is walked over once for each."""
+"""Logs that one partition has had, with named messages at the same offsets: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000
 """Partitions of one client from whose position on all that comes next is left out; one that is forgotten costs it one
 more fetch."""

@@ -7,7 +7,6 @@ a log or the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 
 from cachetools import TTLCache
 
@@ -61,43 +60,53 @@ class KnownTombstones:
 
 
 class _Log:
-    """Ranges that can have been seen in one log, in the order of their offsets."""
+    """Messages that can have been in one log, in the order of their offsets, and what is left out of each."""
 
     def __init__(self) -> None:
+        self.end = 0
+        """Behind the last message."""
         self._spans: list[tuple[int, int]] = []
         self._messages: dict[int, tuple[int, int]] = {}
+        self._places: dict[OffsetRange, int] = {}
+        """Ranges that the last message was seen to be in, and which spans are theirs."""
 
-    def take(self, place: OffsetRange, tombstone: Tombstone) -> bool:
-        """Take a range, unless it, or another one, has offsets of a message that it was not seen to be in."""
-        if self._spans and place.first < self._spans[-1][1]:
-            return False
-        own = {offset: (crc, first) for offset, crc, first in tombstone.messages}
-        theirs = takewhile(lambda one: one[0] >= place.first, reversed(self._messages.items()))
-        if any(own.get(offset) != noted for offset, noted in theirs if noted[1] < place.end):
-            return False
-        begins = min((first for _, first in own.values()), default=place.first)
-        met = list(takewhile(lambda span: span[1] > begins, reversed(self._spans)))
-        for offset, noted in own.items():
-            is_met = any(start <= offset and noted[1] < end for start, end in met)
-            if self._messages.get(offset, noted) != noted or (is_met and offset not in self._messages):
-                return False
-        self._spans.append((place.first, place.end))
-        self._messages.update(own)
-        return True
+    def take(self, message: tuple[int, int, int], places: Sequence[OffsetRange]) -> None:
+        """``places``: all ranges in which this message was seen to be."""
+        offset, crc, first = message
+        spans, before, self._places = self._spans, self._places, {}
+        for place in places:
+            start, end = max(place.first, first), min(place.end, offset + 1)
+            if place in before:  # one span for a range, as each message is looked for in all of them
+                at = before[place]
+                spans[at] = spans[at][0], end
+            else:
+                at = len(spans)
+                spans.append((start, end))
+            self._places[place] = at
+        self._messages[offset] = crc, first
+        self.end = offset + 1
 
     def ranges(self) -> Ranges:
-        return Ranges(tuple(self._spans), self._messages, max(self._messages, default=-1))
+        """What a message set is compared with."""
+        return Ranges(tuple(self._spans), self._messages, self.end - 1)
 
 
 def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[Ranges, ...]:
-    """Bring ranges together that do not contradict each other. Those of a log that was cut off, or made anew, since are
-    kept apart from later ones: else they would count in a wrapper that only the others were seen to be in."""
-    logs: list[_Log] = []
+    """Keep messages apart that cannot have been in one log, as they have the same offsets: it may have been cut off, or
+    made anew, in between. So a range counts only in the messages that it was seen to be in."""
+    noted: dict[tuple[int, int, int], list[OffsetRange]] = {}
     for place, tombstone in found:
-        if any(log.take(place, tombstone) for log in logs) or len(logs) == limits.TOMBSTONE_LOGS_MAX:
-            continue
-        logs.append(_Log())
-        logs[-1].take(place, tombstone)
+        for message in tombstone.messages:
+            noted.setdefault(message, []).append(place)
+    logs: list[_Log] = []
+    for message in sorted(noted, key=lambda one: (one[2], one[0])):
+        log = next((log for log in logs if log.end <= message[2]), None)
+        if log is None:
+            if len(logs) == limits.TOMBSTONE_LOGS_MAX:
+                continue
+            log = _Log()
+            logs.append(log)
+        log.take(message, noted[message])
     return tuple(log.ranges() for log in logs)
 
 

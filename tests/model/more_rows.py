@@ -58,6 +58,7 @@ RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='
 OVER = dict(upgrades=True)                                        # a model of its own
 
 SHARD = dict(conditional=True)                                    # a model of its own
+COPY = dict(copies=True)                                          # a model of its own
 ROWS = [
  ('g10', "merge, R17 of the wrapper: one part's client is enough", 'I1', 1, dict(RESEND, reconnect=1, client_there='wrapper')),
  ('g11', 'merge, R17 of each part', 'holds', 0, dict(RESEND, reconnect=1, broken=1)),
@@ -529,4 +530,20 @@ ROWS = [
  ('O25', 'in a new life of Redis a shard begins where the log ends, though that has lost records', 'U', 1, dict(SHARD, truncate=1, loss=1, shorter='begins')),
  ('O26', 'same as O19, progress', 'holds', 1, dict(SHARD, truncate=1, lost=1, **L)),
  ('O27', 'same, Redis begins a new life', 'holds', 1, dict(SHARD, truncate=1, loss=1, **L)),
+ ('V1', 'tombstones: a message is the one that was named by its offset alone', 'H', 1, dict(COPY, cut=1, same='offset')),
+ ('V2', 'a range of an earlier log counts in a wrapper of which another one leaves out a part', 'H', 1,
+  dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,), counts='part')),
+ ('V3', 'where all is left out the next fetch begins at the same offset', 'T', 1, dict(COPY, empty='same', **L)),
+ ('V4', 'what is left of a wrapper lies before the offset, and is given', 'T', 1, dict(COPY, log=(2, 1), part=False, **L)),
+ ('V5', 'a skip is for whoever comes to that offset', 'H', 1, dict(COPY, cut=1, skips='proxy')),
+ ('V6', 'fetches pass before the list was read', 'N', 1, dict(COPY, crash=1, serves='once')),
+ ('V7', 'what Redis has lost is not given back', 'T', 1, dict(COPY, flush=1, gives_back=False, **L)),
+ ('V8', 'what was found in the log counts before it is stored, and a removal meanwhile is written over', 'R', 1,
+  dict(COPY, remove=1, found='once')),
+ ('V9', 'R24: the log is cut off, a proxy is killed', 'holds', 1, dict(COPY, cut=1, crash=1, begin=1)),
+ ('V10', 'same, wrappers of another log', 'holds', 1, dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,))),
+ ('V11', 'same, a range is shown again', 'holds', 1, dict(COPY, remove=1, crash=1, flush=1)),
+ ('V12', 'same, two consumers', 'holds', 1, dict(COPY, cut=1, begin=1, consumers=2)),
+ ('V13', 'same, progress', 'holds', 1, dict(COPY, log=(2, 1), crash=1, flush=1, remove=1, **L)),
+ ('V14', 'same, the log is cut off, progress', 'holds', 1, dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,), **L)),
 ]

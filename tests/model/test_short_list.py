@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 RUN = Path(__file__).with_name("run.py")
-PART = ("A", "E", "h")
+PART = ("A", "E", "V", "h")
 HOLDING_MIN, BREAKING_MIN = 5, 8
 """In the part."""
 SHORT_HOLDING_MIN, SHORT_BREAKING_MIN = 25, 60

@@ -19,6 +19,7 @@ from mutants.owned import OWNED
 from mutants.parts import PARTS
 from mutants.pass_through import PASS_THROUGH
 from mutants.shell import SHELL
+from mutants.tombstones import TOMBSTONES
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
@@ -39,6 +40,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *OWNED,
             *HAND_OVER,
             *CONDITIONAL,
+            *TOMBSTONES,
         ),
         key=lambda mutant: mutant.number,
     )

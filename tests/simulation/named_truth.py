@@ -7,11 +7,12 @@ Which ranges are named is sampled from Redis and from all proxies that live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from testkit.virtual.client import EPOCH_MS
 from testkit.virtual.consumer import Stand
 from testkit.virtual.log import PartitionLog
 
@@ -42,9 +43,11 @@ class Naming:
     """One range while it counts. ``since`` and ``until``: of the last time without a gap."""
 
     messages: frozenset[Message]
-    first: float
     since: float
     until: float
+
+
+Namings = dict[tuple[Range, frozenset[Message]], Naming]
 
 
 @dataclass(slots=True)
@@ -54,7 +57,10 @@ class Truth:
     logs: dict[int, PartitionLog]
     look: Callable[[], None]
     lives: dict[tuple[int, int], list[Life]] = field(default_factory=dict)
-    namings: dict[tuple[Range, frozenset[Message]], Naming] = field(default_factory=dict)
+    namings: Namings = field(default_factory=dict)
+    """What counts, by the later word of all."""
+    beliefs: Namings = field(default_factory=dict)
+    """What one of them has for true, and could not know better."""
     redis_was_ill_at: float = -inf
     problems: list[str] = field(default_factory=list)
     delivered_count: int = 0
@@ -76,7 +82,7 @@ class Truth:
             if number == partition and at >= offset:
                 lives[-1].until = min(lives[-1].until, now)
 
-    def sampled(self, known: Iterable[Any], now: float) -> None:
+    def sampled(self, known: Sequence[Any], now: float) -> None:
         """``known``: the lists of Redis and of the proxies that live, which count together."""
         self.now = now
         merged: dict[Range, Any] = {}
@@ -86,12 +92,21 @@ class Truth:
                 if where not in merged or _weight(merged[where]) < _weight(one):
                     merged[where] = one
         for where, one in merged.items():
-            if one.state.value == "active":
-                messages = frozenset((offset, crc) for offset, crc, _ in one.messages)
-                naming = self.namings.setdefault((where, messages), Naming(messages, now, now, now))
-                if now - naming.until > 1.5 * SAMPLE_SECONDS:
-                    naming.since = now
-                naming.until = now
+            self._note(self.namings, where, one)
+        for tombstones in known:
+            for place, one in tombstones.items():
+                where = place.partition, place.first, place.end
+                said_at = (merged[where].at_ms - EPOCH_MS) / 1000
+                if merged[where].state.value == "active" or now - said_at < PROMISED_SECONDS:
+                    self._note(self.beliefs, where, one)
+
+    def _note(self, namings: Namings, where: Range, one: Any) -> None:
+        if one.state.value == "active":
+            messages = frozenset((offset, crc) for offset, crc, _ in one.messages)
+            naming = namings.setdefault((where, messages), Naming(messages, self.now, self.now))
+            if self.now - naming.until > 1.5 * SAMPLE_SECONDS:
+                naming.since = self.now
+            naming.until = self.now
 
     # ------------------------------------------------------------------ what has to hold
     def delivered(
@@ -130,22 +145,15 @@ class Truth:
         """Was it, at this time or later, or not much longer before than it takes to show it again?"""
         was_ill = since - self.redis_was_ill_at < PROMISED_SECONDS
         seconds = PROMISED_SECONDS * (ILL_TIMES if was_ill else 1)
-        return any(naming.until >= since - seconds for naming in self._namings(partition, offset, life))
+        return any(naming.until >= since - seconds for naming in _of(self.beliefs, partition, offset, life))
 
     def is_firmly_named(self, partition: int, offset: int, life: Life) -> bool:
         """Is it now, and was it for so long that every proxy knows?"""
         since = max(life.since, self.redis_was_ill_at)
         return any(
             self.now - max(naming.since, since) > PROMISED_SECONDS and self.now - naming.until < 2 * SAMPLE_SECONDS
-            for naming in self._namings(partition, offset, life)
+            for naming in _of(self.namings, partition, offset, life)
         )
-
-    def _namings(self, partition: int, offset: int, life: Life) -> list[Naming]:
-        return [
-            naming
-            for ((number, first, end), _), naming in self.namings.items()
-            if number == partition and first <= offset < end and life.message in naming.messages
-        ]
 
     def left_for(self, partition: int, offset: int) -> list[int]:
         """Offsets from here on that a consumer has to get yet."""
@@ -154,6 +162,14 @@ class Truth:
             for at in range(offset, self.logs[partition].end_offset)
             if not self.is_firmly_named(partition, at, self.lives[partition, at][-1])
         ]
+
+
+def _of(namings: Namings, partition: int, offset: int, life: Life) -> list[Naming]:
+    return [
+        naming
+        for ((number, first, end), _), naming in namings.items()
+        if number == partition and first <= offset < end and life.message in naming.messages
+    ]
 
 
 def _weight(tombstone: Any) -> tuple[int, int]:

@@ -38,7 +38,7 @@ CHAOS_SECONDS = 25.0
 CALM_SECONDS = 40.0
 QUIET_SECONDS = 3.0
 CONSUMERS_MAX, PARTITIONS_MAX = 4, 2
-VERSIONS = (2, 3, 4)
+VERSIONS = (2, 3, 4, 5)
 """Of Fetch, which the proxies serve in front of 0.10.2, and which tombstones are made for."""
 BYTES_MAX = (40, 90, 250, 1_000, 20_000)
 RECORDS_MAX = 12

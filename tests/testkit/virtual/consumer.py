@@ -85,8 +85,9 @@ class VirtualConsumer:
     def request(self, correlation_id: int) -> bytes:
         """The next fetch of all partitions."""
         self.fetches += 1
+        since_5 = {"log_start_offset": -1} if self.version >= 5 else {}
         rows = [
-            {"partition": number, "fetch_offset": stand.offset, "partition_max_bytes": self.bytes_max}
+            {"partition": number, "fetch_offset": stand.offset, "partition_max_bytes": self.bytes_max, **since_5}
             for number, stand in self.stands.items()
         ]
         fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": WAIT_MS, "min_bytes": 1}

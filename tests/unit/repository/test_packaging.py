@@ -165,6 +165,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "flushes",
         "simulate",
         "simulate-upgrades",
+        "simulate-tombstones",
         "mutants",
         "spark-sink",
         "mirror",

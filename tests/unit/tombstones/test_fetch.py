@@ -251,12 +251,30 @@ def test_two_ranges_in_one_wrapper_count_both() -> None:
     assert inside(scene, scene.asked(0)[0], stored) == [0, 2, 3]
 
 
-def test_the_last_message_of_an_earlier_log_does_not_hide_the_later_one_at_its_offset() -> None:
+def test_a_range_behind_another_one_does_not_count_in_its_wrapper_if_it_was_not_seen_there() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
-    later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 5, 6)
-    scene.known.take({**noted(later, stored, 0), **noted(earlier, LOG[5], 5)})
+    later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 4, 5)
+    scene.known.take({**noted(later, stored, 0), **noted(earlier, LOG[4], 4)})
     assert inside(scene, scene.asked(0)[0], stored) == [0, 3, 4, 5]
-    assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [4]
+    assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [5]
+
+
+def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_earlier_log_too() -> None:
+    scene, stored = Scene(4), wrapper(6, 4)
+    cut = OffsetRange("t", 0, 3, 8)
+    both = noted(cut, wrapper(2, 4), 2)[cut].messages + noted(cut, stored, 6)[cut].messages
+    tombstones = {cut: Tombstone(State.ACTIVE, 1, messages=both)}
+    tombstones |= {**noted(OffsetRange("t", 0, 1, 2), wrapper(0, 4), 0), **noted(OffsetRange("t", 0, 9, 10), stored, 6)}
+    scene.known.take(tombstones)
+    assert inside(scene, scene.asked(0)[0], stored) == [8]
+
+
+def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -> None:
+    scene, stored, longer = Scene(4), wrapper(4, 2), wrapper(4, 4)
+    wide, narrow = OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 5, 6)
+    both = noted(wide, LOG[3], 3)[wide].messages + noted(wide, longer, 4)[wide].messages
+    scene.known.take({wide: Tombstone(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
+    assert inside(scene, scene.asked(0)[0], LOG[3] + stored) == [4]
 
 
 def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
@@ -268,3 +286,10 @@ def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out()
         tombstones |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
     scene.known.take(tombstones)
     assert len(scene.known.ranges_of("t", 0)) == logs
+
+
+def test_a_message_with_another_checksum_is_another_one() -> None:
+    """The log was cut off, or the topic was made anew."""
+    scene = Scene(4)
+    scene.log = [*LOG[:4], *(encode_message(b"k", b"new", magic=1, offset=at, timestamp=8) for at in range(4, 10))]
+    assert scene.answered(scene.asked(0)[0], 0, 9)[0] == [0, 1, 2, 4, 5, 6, 7, 8, 9]

@@ -177,3 +177,12 @@ def test_a_list_that_cannot_be_read_leaves_all_as_it_was_and_is_told() -> None:
     assert "format 2, this version reads 1" in proxy.said[-1]
     late = Proxy(shared)
     assert (late.known.is_read, late.firsts, late.left_out) == (True, 1, set())
+
+
+def test_what_the_log_does_not_have_as_a_whole_is_refused() -> None:
+    shared = Shared()
+    beyond = replace(ONE, first=3, end=6)
+    shared.write({beyond: ASKED})
+    proxy = Proxy(shared)
+    found = shared.read()[beyond]
+    assert (proxy.left_out, found.state, found.refusal) == (set(), State.REFUSED, "the log has offsets 0 to 4")
