@@ -63,8 +63,8 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         + "; the test asks for no answer (acks 0), and waits for ever for its record",
         "TestClientCreateTopics": "it makes a topic of fixed name that an earlier run has left there",
         "TestReaderConsumerGroup": "its helper runs into a nil pointer of its own, at the broker as well",
-        "TestConn": "localhost:9092 and the broker id 1 are written into it, and a part reads ten messages with a limit of "
-        "0 bytes: where no batches are stored (before 0.11), that is one message",
+        "TestConn": "localhost:9092 and the broker id 1 are written into it, and a part reads ten messages with a "
+        "limit of 0 bytes: where no batches are stored (before 0.11), that is one message",
         "TestDialer|TestClientFindCoordinator": "the address localhost:9092 and the broker id 1 are written into it",
         "TestUnsupportedSASLMechanism|TestWriter": "the suite's own broker has a port with SASL; there was none",
     },

@@ -8,6 +8,8 @@ from typing import Any
 
 Line = Mapping[str, Any]
 _WIDTH = 120
+_NAMES_MAX = 12
+"""Of tests that pass; more are counted."""
 _HEAD = """\
 ## Clients' own suites
 
@@ -22,6 +24,7 @@ hand, their sources changed where they name Docker or an address.
 
 def suites_section(lines: Sequence[Line]) -> Iterator[str]:
     """The section, line by line."""
+    lines = sorted(lines, key=lambda line: (line["suite"], line["through_proxy"], line["way"]))
     yield _HEAD
     yield "| suite | run | passed | failed | left out by the suite |"
     yield "| --- | --- | --- | --- | --- |"
@@ -41,7 +44,7 @@ def suites_section(lines: Sequence[Line]) -> Iterator[str]:
         yield "What fails at the broker itself, and passes through the proxy:"
         yield ""
         for suite, names in gained.items():
-            yield from _wrapped(f"- {suite}: {_names(names)}")
+            yield from _wrapped(f"- {suite}: {_names(names) if len(names) <= _NAMES_MAX else f'{len(names)} tests'}")
     yield ""
     dates, commits = (", ".join(dict.fromkeys(str(line[name]) for line in lines)) for name in ("date", "commit"))
     yield from textwrap.wrap(f"Run on {dates} at commit {commits}.", _WIDTH)
@@ -67,9 +70,10 @@ def _item(suite: str, why: str, tests: Sequence[str], direct: Line | None) -> It
     passing: Sequence[str] = []
     if direct is not None:
         passing = [test for test in tests if test not in direct["failed"] and test not in direct["skipped"]]
-    and_yet = f" At the broker itself {_names(passing)} passes." if passing and len(passing) < len(tests) else ""
-    if passing and not and_yet:
-        and_yet = " At the broker itself it passes." if len(passing) == 1 else " At the broker itself they pass."
+    and_yet = ""
+    if passing:
+        who = _names(passing) if len(passing) < len(tests) else "it" if len(passing) == 1 else "they"
+        and_yet = f" At the broker, told its release, {who} {'pass' if len(passing) > 1 else 'passes'}."
     yield from _wrapped(f"- {suite}, {_names(tests)}: {why}.{and_yet}")
 
 

@@ -42,6 +42,6 @@ def test_the_page_tells_what_fails_where_and_what_the_proxy_makes_pass() -> None
     assert "| some-client 1.2 | at the broker | 5 | 2 | 1 |" in text
     assert "| some-client 1.2 | through the proxy | 6 | 3 | 0 |" in text
     assert "- some-client, `test_both`, `test_new`: old.\n" in text
-    assert "- some-client, `test_lost`: it is so. At the broker itself it passes.\n" in text
+    assert "- some-client, `test_lost`: it is so. At the broker, told its release, it passes.\n" in text
     assert "- some-client: `test_gained`\n" in text
     assert "Run on d at commit c." in text
