@@ -42,6 +42,32 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         "0098_|0103_|0129_": _TRANSACTIONS,
         "0112_": _PARTITIONS,
     },
+    "aiokafka": {
+        "test_consumer_with_headers|test_producer_send_.*headers": _HEADERS,
+        "test_(consumer|producer)_.*(transaction|control_record)|test_sender_maybe_wait_for_pid": _TRANSACTIONS,
+        "test_ssl_consume|test_producer_ssl": "the suite's own brokers have a port with TLS; there was none",
+    },
+    "sarama": {
+        "TestFuncTxn": _TRANSACTIONS,
+        "TestFuncAdminDeleteRecords": _DELETE_RECORDS,
+        "TestFuncConsumerGroupRebalanceAfterAddingPartitions": _PARTITIONS,
+        "TestFuncClientMetadata": "it wants topics that are asked for not to come into being; the broker creates them",
+        "TestFuncAdminListConsumerGroupOffsets|TestFuncIdempotentBufferedSequence": "it stops brokers and reads their "
+        "logs through Docker, which there was none of",
+    },
+    "kafka-go": {
+        "TestClient(AddOffsetsToTxn|AddPartitionsToTxn|InitProducerId|TxnOffsetCommit)": _TRANSACTIONS,
+        "TestClient(AlterConfigs|DescribeConfigs)": "it changes a topic's setting, and wants to read what it wrote: "
+        "AlterConfigs came with Kafka 0.11",
+        "TestWriteV2RecordBatch": _HEADERS
+        + "; the test asks for no answer (acks 0), and waits for ever for its record",
+        "TestClientCreateTopics": "it makes a topic of fixed name that an earlier run has left there",
+        "TestReaderConsumerGroup": "its helper runs into a nil pointer of its own, at the broker as well",
+        "TestConn": "localhost:9092 and the broker id 1 are written into it, and a part reads ten messages with a "
+        "limit of 0 bytes: where no batches are stored (before 0.11), that is one message",
+        "TestDialer|TestClientFindCoordinator": "the address localhost:9092 and the broker id 1 are written into it",
+        "TestUnsupportedSASLMechanism|TestWriter": "the suite's own broker has a port with SASL; there was none",
+    },
 }
 """By the suite; by a regular expression for the begin of a test's name."""
 
