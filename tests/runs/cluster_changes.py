@@ -91,8 +91,8 @@ def _figures(found: Followed, changes: int, through: str) -> dict[str, object]:
         "producer_ids": found.producer_ids,
         "read_in_group": found.read,
         "read_again": found.read_again,
-        "commits_failed": len(found.commits_failed),
-        "first_failed_commit": next(iter(found.commits_failed), None),
+        "notices": len(found.notices),
+        "first_notice": next(iter(found.notices), None),
     }
 
 

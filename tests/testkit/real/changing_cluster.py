@@ -58,8 +58,8 @@ class Followed:
     init_producer_id_requests: int
     read: int
     read_again: int
-    commits_failed: list[str] = field(default_factory=list)
-    """What its group was told of commits that a change spoilt; the next one was made."""
+    notices: list[str] = field(default_factory=list)
+    """What its reader was told of, and went on: commits that a change spoilt, sessions that ended."""
     reading: list[str] = field(default_factory=list)
     """What is wrong with what its group read, in sentences."""
 
@@ -197,6 +197,10 @@ class ChangingCluster:
             for topic in self.topics.values()
             for number, replicas in enumerate(REASSIGNED)
         ]
+        moved += [
+            {"topic": "__consumer_offsets", "partition": number, "replicas": list(REASSIGNED[number % len(REASSIGNED)])}
+            for number in range(len(self.cluster.state().topics["__consumer_offsets"]))
+        ]
         self._ask("/admin/reassign_partitions", {"version": 1, "partitions": moved})
         for topic in self.topics.values():
             for number, replicas in enumerate(REASSIGNED):
@@ -293,7 +297,7 @@ class ChangingCluster:
         fresh.write_text(str(sent))
         fresh.rename(self._count_file(client))
         topic, relay = self.topics[client], self._relays[client]
-        read, commits_failed, reading = self._read(client)
+        read, notices, reading = self._read(client)
         return Followed(
             client=client,
             sent=sent,
@@ -304,12 +308,12 @@ class ChangingCluster:
             init_producer_id_requests=relay.init_producer_id_requests,
             read=len(read),
             read_again=len(read) - len(set(read)),
-            commits_failed=commits_failed,
+            notices=notices,
             reading=reading,
         )
 
     def _read(self, client: str) -> tuple[list[tuple[int, int, str]], list[str], list[str]]:
-        """What its group got, which commits failed, and what is wrong: each record at least once, in order."""
+        """What its group got, what it was told of, and what is wrong: each record at least once, in order."""
         reader = self._readers[client]
         try:
             outcome = reader.wait(CHANGE_SECONDS_MAX)
@@ -330,7 +334,7 @@ class ChangingCluster:
             if offset <= newest.get(partition, -1):
                 found.append(f"its group got {value} behind later ones")
             newest[partition] = max(offset, newest.get(partition, -1))
-        return read, outcome.get("commits_failed") or [], found
+        return read, outcome.get("notices") or [], found
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + CHANGE_SECONDS_MAX
