@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools chaos takeovers flushes servers simulate simulate-upgrades both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix cluster-changes tools chaos takeovers flushes servers simulate simulate-upgrades both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -86,8 +86,11 @@ acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
 
-matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
+matrix: uv  ## 15 clients at eight brokers under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)
+
+cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller and partitions change; benchmarks/results/cluster_changes.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools

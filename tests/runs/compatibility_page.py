@@ -83,6 +83,24 @@ WHY: Mapping[str, str] = {
 """Why a subcommand does not work, and what to do instead, by the begin of what is typed."""
 
 
+CAUSES = (
+    (
+        "confluent-kafka-2.3",
+        "Unable to reconstruct MessageSet",
+        'a fatal error of librdkafka 2.2 to 2.4 ("Unable to reconstruct MessageSet"): messages of one batch get '
+        "different waiting times before a retry. Mended in 2.5.0 (confluentinc/librdkafka 4736); it happens at any "
+        "broker.",
+    ),
+    (
+        "platformatic",
+        "Unsupported compression algorithm",
+        "its producer did all right; its consumer reads record batches of format v2 only and takes the bytes of older "
+        "formats for a codec, at any broker that has them. It reads with another client.",
+    ),
+)
+"""Client, a part of the complaint, and the cause: it would be the same without the proxy."""
+
+
 def page(matrix: Sequence[Line], tools: Sequence[Line]) -> str:
     """Return the page."""
     return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), ""])
@@ -150,7 +168,8 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
         if line["complaints"]:
             again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
             yield ""
-            yield f"- {line['client']} at {line['broker']}{again}: {_cut(' '.join(line['complaints'][0].split()))}"
+            said = " ".join(line["complaints"][0].split())
+            yield f"- {line['client']} at {line['broker']}{again}: {_cause_of(line['client'], said) or _cut(said)}"
 
 
 def _of_which_versions() -> str:
@@ -165,6 +184,11 @@ def _of_which_versions() -> str:
         found[name] = version
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
+
+
+def _cause_of(client: str, complaint: str) -> str | None:
+    """Why, where it is known and not the proxy."""
+    return next((why for start, part, why in CAUSES if client.startswith(start) and part in complaint), None)
 
 
 def _when(shown: Sequence[Line]) -> str:

@@ -38,6 +38,9 @@ RECORDS_MAX = 1_000_000
 RECORDS_PER_SECOND = 10
 RUN_SECONDS_MAX = 1800
 CHANGE_SECONDS_MAX = 240
+GONE_SECONDS = 3
+GOES_ON_SECONDS_MAX = 90
+"""For a producer whose topic was made anew."""
 COMMIT_EVERY_SECONDS = 1
 RECORDS_BY_THE_SECOND = 60
 """That a second producer sends to all partitions, those that were added too."""
@@ -71,6 +74,18 @@ class Followed:
         if self.errors:
             found.append(f"the user saw {len(self.errors)} errors, first: {self.errors[0]}")
         return found + self.reading
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What became of a client whose topic was deleted and made anew under its producer. ``verdict``: of the new log."""
+
+    client: str
+    goes_on: bool
+    sent: int
+    acknowledged: int
+    errors: list[str]
+    verdict: Verdict
 
 
 class ChangingCluster:
@@ -116,12 +131,13 @@ class ChangingCluster:
         self._stack.__exit__(None, None, None)
 
     # ------------------------------------------------------------------ clients
-    def start_clients(self) -> None:
-        """Let each produce to a topic of its own until ``followed``, and read it in a group."""
+    def start_clients(self, *, readers: bool = True) -> None:
+        """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group."""
         for client in self.clients:
             self.topics[client] = f"topic-of-{client}"
             self.cluster.create_topic(self.topics[client], assignment=AT_FIRST)
-            self._readers[client] = self._start_reader(client)
+            if readers:
+                self._readers[client] = self._start_reader(client)
             pace = {"records_per_second": RECORDS_PER_SECOND, "until_file": str(self._enough)}
             self._producers[client] = [self.start_producer(client, self.topics[client], client, RECORDS_MAX, pace=pace)]
 
@@ -160,6 +176,32 @@ class ChangingCluster:
         """Let the clients end, and judge."""
         self._enough.touch()
         return {client: self._followed(client) for client in self.clients}
+
+    def remake_topics(self) -> None:
+        """Delete all topics and, some seconds later, make them anew."""
+        for topic in self.topics.values():
+            self.cluster.delete_topic(topic)
+        time.sleep(GONE_SECONDS)
+        for topic in self.topics.values():
+            self.cluster.create_topic(topic, assignment=AT_FIRST)
+
+    def remade(self, records: int) -> dict[str, Remade]:
+        """Wait until so many records are stored anew, or never; let the clients end, and say what they were told."""
+        end = time.monotonic() + GOES_ON_SECONDS_MAX
+        while any(self.stored_records(client) < records for client in self.clients) and time.monotonic() < end:
+            time.sleep(1)
+        goes_on = {client: self.stored_records(client) >= records for client in self.clients}
+        self._enough.touch()
+        return {client: self._remade(client, goes_on[client]) for client in self.clients}
+
+    def _remade(self, client: str, goes_on: bool) -> Remade:
+        ((_, program),) = self._producers[client]
+        try:
+            outcome = program.wait(GOES_ON_SECONDS_MAX)
+        except JavaClientError as error:
+            outcome = {"sent": 0, "acked": 0, "errors": [str(error)]}
+        found = verdict(self.cluster, self.topics[client], PARTITIONS)
+        return Remade(client, goes_on, int(outcome["sent"]), int(outcome["acked"]), outcome["errors"], found)
 
     # ------------------------------------------------------------------ changes
     def changes(self) -> Mapping[str, Callable[[], None]]:

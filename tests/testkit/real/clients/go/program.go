@@ -144,7 +144,7 @@ type read struct {
 	values    map[string]struct{}
 	end       time.Time
 	committed time.Time
-	notices    []string
+	notices   []string
 }
 
 func newRead(given arguments) *read {
