@@ -92,6 +92,13 @@ CAUSES = (
         "broker.",
     ),
     (
+        "java-1.1.1",
+        "ms has passed since last append",
+        "this client does not always notice that its connection was reset behind an answer: it waits for "
+        "`request.timeout.ms` (30 s), and gives up what has waited for as long to be sent, none of which is stored "
+        "(seen between it and the injected fault; later clients have `delivery.timeout.ms`).",
+    ),
+    (
         "platformatic",
         "Unsupported compression algorithm",
         "its producer did all right; its consumer reads record batches of format v2 only and takes the bytes of older "
@@ -169,7 +176,8 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
             again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
             yield ""
             said = " ".join(line["complaints"][0].split())
-            yield f"- {line['client']} at {line['broker']}{again}: {_cause_of(line['client'], said) or _cut(said)}"
+            cause = _cause_of(line["client"], " ".join(line["complaints"]))
+            yield f"- {line['client']} at {line['broker']}{again}: {cause or _cut(said)}"
 
 
 def _of_which_versions() -> str:
@@ -186,9 +194,9 @@ def _of_which_versions() -> str:
     return f"Versions of those that are named without one: {', '.join(named)}."
 
 
-def _cause_of(client: str, complaint: str) -> str | None:
+def _cause_of(client: str, complaints: str) -> str | None:
     """Why, where it is known and not the proxy."""
-    return next((why for start, part, why in CAUSES if client.startswith(start) and part in complaint), None)
+    return next((why for start, part, why in CAUSES if client.startswith(start) and part in complaints), None)
 
 
 def _when(shown: Sequence[Line]) -> str:
