@@ -45,6 +45,17 @@ was told, with a producer id, and no error reached the user. In front of brokers
 idempotence to them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one
 request in flight.
 """
+_CHANGES = """\
+## Changes of the cluster
+
+Real clients produce through the proxy to four brokers 0.10.2.2 and read what they produce in a group, while a broker
+ends and returns, one dies and returns, one is added, partitions are reassigned to it, another one is removed,
+preferred leaders are elected, the controller moves, the controller dies, and partitions are added (`make
+cluster-changes`). A mark means: each record stored once, in order, where the client was told, each read at least
+once, in order, and no error to the user. Readers commit each second, so what was read and not yet committed is read
+again after a change. A topic that is deleted and made anew under a producer is tried apart, and beside the brokers
+alone, without idempotence.
+"""
 _TOOLS = """\
 ## Kafka's own command line tools
 
@@ -108,14 +119,50 @@ CAUSES = (
 """Client, a part of the complaint, and the cause: it would be the same without the proxy."""
 
 
-def page(matrix: Sequence[Line], tools: Sequence[Line]) -> str:
+def page(matrix: Sequence[Line], tools: Sequence[Line], changes: Sequence[Line] = ()) -> str:
     """Return the page."""
-    return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), ""])
+    followed = [_CHANGES, *_followed(changes), ""] if changes else []
+    return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", *followed, _TOOLS, *_subcommands(tools), ""])
+
+
+def _followed(changes: Sequence[Line]) -> Iterator[str]:
+    """The newest line of each client, and what it was told of a topic that was deleted and made anew."""
+    newest = {line["client"]: line for line in changes if "changes" in line and line["through"] == "the proxy"}
+    remade = {(line["client"], line["through"]): line for line in changes if "change" in line}
+    yield from table(
+        [
+            "client",
+            "duplicates / losses / reorders",
+            "records",
+            "read again",
+            "topic made anew",
+            "at the brokers alone",
+        ],
+        [
+            [
+                client,
+                _cell(line),
+                f"{line['records']:,}",
+                str(line["read_again"]),
+                *(_remade(remade.get((client, through))) for through in ("the proxy", "the brokers alone")),
+            ]
+            for client, line in newest.items()
+        ],
+    )
+    yield ""
+    yield f"They were {_when(changes)}."
+
+
+def _remade(line: Line | None) -> str:
+    if line is None:
+        return "not run"
+    goes_on = "goes on" if line["goes_on"] else "stops"
+    return f"{goes_on}, {line['errors']} errors"
 
 
 def write() -> None:
     """Write the page as the results are now, and the list."""
-    PAGE.write_text(page(lines("matrix"), lines("kafka_tools")))
+    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("cluster_changes")))
     DIFFERENCES.write_text(with_failing_tools(DIFFERENCES.read_text(), lines("kafka_tools")))
 
 
