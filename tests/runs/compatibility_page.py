@@ -218,13 +218,22 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
         f"records in each cell: {_each('records', shown)}; seed of the faults: {_each('seed', shown)}; "
         f"faults that were injected in all: {sum(map(_faults, shown)):,}."
     )
+    yield from _complaints(matrix, newest)
+
+
+def _complaints(matrix: Sequence[Line], newest: Mapping[tuple[str, str], Line]) -> Iterator[str]:
+    """What went wrong, and why: the same of a client at several brokers once."""
+    places: dict[tuple[str, str], list[str]] = {}
     for line in matrix:
         if line["complaints"]:
-            again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
-            yield ""
-            said = " ".join(line["complaints"][0].split())
+            said = _cut(" ".join(line["complaints"][0].split()))
             cause = _cause_of(line["client"], " ".join(line["complaints"]))
-            yield f"- {line['client']} at {line['broker']}{again}: {cause or _cut(said)}"
+            again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
+            places.setdefault((line["client"], cause or said), []).append(f"{line['broker']}{again}")
+    for (client, said), brokers in places.items():
+        yield ""
+        item = f"- {client} at {'; '.join(dict.fromkeys(brokers))}: {said}"
+        yield from textwrap.wrap(item, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _of_which_versions() -> str:

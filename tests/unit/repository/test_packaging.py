@@ -179,6 +179,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "pictures",
         "scenes",
         "servers",
+        "cluster-changes",
         "tools",
         "wheels",
     }
