@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix cluster-changes tools chaos takeovers flushes servers simulate simulate-upgrades both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-upgrades both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -94,6 +94,9 @@ cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controll
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools
+
+suites: uv  ## the clients' own suites at a real 0.10.2.2 and through the proxy: make suites [SUITES="kafka-python franz-go librdkafka"]; benchmarks/results/suites.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.suites $(SUITES)
 
 differences: uv  ## the same programs at a 3.9.1 and through the proxy to a 0.10.2.2, with faults; docs/DIFFERENCES_SEEN.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.differences

@@ -97,6 +97,13 @@ class Client:
         found = self._run(flows.where_they_stopped(self._servers, place, self._settings.seconds_max))
         return {one.producer_id.number: one for one in found}
 
+    def where_it_stopped(self, number: int, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Stopped]:
+        """Return where the producer with this id stopped, by (topic, partition), with one question for each leader and
+        without a second try. What no server tells is left out: there it has to be found out otherwise."""
+        wanted = [Place(*place) for place in places]
+        found = self._run(flows.where_it_stopped(self._servers, number, wanted))
+        return {(place.topic, place.partition): one for place, one in found.items()}
+
     def committed_offsets(
         self, group: str, places: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], CommittedOffset]:

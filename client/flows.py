@@ -12,7 +12,14 @@ from ..codecs.error_codes import ErrorCode
 from ..values import value
 from . import limits
 from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
-from .errors import AuthenticationFailed, ClientError, ConnectionFailed, OffsetOutOfRange, RequestRefused
+from .errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConnectionFailed,
+    OffsetOutOfRange,
+    RequestRefused,
+    UnsupportedServer,
+)
 from .reading import records_from
 from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
 
@@ -240,12 +247,44 @@ async def where_they_stopped(servers: Servers, place: Place, seconds_max: float)
         )
         one = _only_partition(answer.topics, what)
         if one.error_code == ErrorCode.NONE:
-            return [
-                Stopped(ProducerId(found.producer_id, found.producer_epoch), found.last_sequence)
-                for found in one.active_producers or ()
-            ]
+            return _stopped(one)
         said = f"{what} of {place}" + (f" ({one.error_message})" if one.error_message else "")
         await _go_on(cursor, RequestRefused(said, one.error_code), tries)
+
+
+async def where_it_stopped(servers: Servers, number: int, places: Iterable[Place]) -> dict[Place, Stopped]:
+    """Return where one producer stopped, by partition, with one question for each leader. One try: partitions without a
+    leader, of which a server tells an error, or nothing of this producer, are left out. Raises what ``Ask`` raises for
+    Metadata, and AuthenticationFailed."""
+    wanted = list(places)
+    cluster = await fetch_cluster(servers, sorted({place.topic for place in wanted}))
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for place in wanted:
+        if (leader := cluster.leaders.get(place)) is not None:
+            by_leader.setdefault(leader, {}).setdefault(place.topic, []).append(place.partition)
+    told: dict[Place, Stopped] = {}
+    for leader, topics in by_leader.items():
+        address = cluster.brokers[leader]
+        fields = {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
+        try:
+            answer = await Ask(address, DESCRIBE_PRODUCERS, _DESCRIBE_PRODUCERS_VERSIONS, "DescribeProducers", fields)
+        except AuthenticationFailed:
+            raise
+        except (ConnectionFailed, UnsupportedServer):
+            continue
+        for topic in answer.topics or ():
+            for one in topic.partitions or ():
+                if one.error_code == ErrorCode.NONE:
+                    place = Place(topic.name, one.partition_index)
+                    told.update((place, found) for found in _stopped(one) if found.producer_id.number == number)
+    return {place: told[place] for place in wanted if place in told}
+
+
+def _stopped(partition: Any) -> list[Stopped]:
+    return [
+        Stopped(ProducerId(found.producer_id, found.producer_epoch), found.last_sequence, found.last_timestamp)
+        for found in partition.active_producers or ()
+    ]
 
 
 async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:

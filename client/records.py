@@ -84,10 +84,12 @@ class CommittedOffset:
 @value(frozen=True, slots=True)
 class Stopped:
     """Where a producer stopped on a partition. ``last_sequence``: of the last record that is stored, -1 if none of its
-    epoch is."""
+    epoch is. ``last_timestamp_ms``: of its last batch; -1: not known, as at a proxy. A broker tells what its own log
+    has, also what its followers do not have yet; a proxy what was acknowledged by all of them."""
 
     producer_id: ProducerId
     last_sequence: int
+    last_timestamp_ms: int = -1
 
     @property
     def next_sequence(self) -> int:

@@ -86,6 +86,12 @@ class TrioClient:
         found = await self._run(flows.where_they_stopped(self._servers, place, self._settings.seconds_max))
         return {one.producer_id.number: one for one in found}
 
+    async def where_it_stopped(self, number: int, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Stopped]:
+        """Return where one producer stopped on these partitions. See ``Client.where_it_stopped``."""
+        wanted = [Place(*place) for place in places]
+        found = await self._run(flows.where_it_stopped(self._servers, number, wanted))
+        return {(place.topic, place.partition): one for place, one in found.items()}
+
     async def committed_offsets(
         self, group: str, places: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], CommittedOffset]:

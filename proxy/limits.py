@@ -358,13 +358,17 @@ DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
 TOMBSTONE_LOOK_SECONDS: Final = 2.0
 """How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
+TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
+"""How often the list is asked for until it was read for the first time: no client is served before."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
 """Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
+TOMBSTONE_LOGS_MAX: Final = 8
+"""Logs that one partition has had, whose tombstones contradict each other: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000
-"""Consumers' positions from which all that comes next is left out; one that is forgotten costs its consumer one more
-fetch."""
+"""Partitions of one client from whose position on all that comes next is left out; one that is forgotten costs it one
+more fetch."""
 TOMBSTONE_SKIP_SECONDS: Final = 60.0
 """For so long the log is not looked into again for the same position."""
 TOMBSTONE_TOPIC_TURN_LOOKS: Final = 3
@@ -509,6 +513,16 @@ WORKER_STEADY_SECONDS: Final = 60.0
 """A worker that has lived for so long died of something new: the next one comes at once."""
 WORKER_ASKED_SECONDS_MAX: Final = 2.0
 """For what the admin port wants to know of one worker: one that stands still does not keep the others' numbers."""
+
+# Client ids that inspect asks for
+CLIENT_IDS_ASKED_MAX: Final = 500
+"""Producer ids in one question to an admin port: 20 bytes each, in a request line of at most 16 KiB."""
+ADMIN_ASKED_SECONDS_MAX: Final = 5.0
+"""For one admin port, from the look-up of its name to the last byte: more than it takes where a worker stands still."""
+ADMIN_ANSWER_BYTES_MAX: Final = MIB
+"""Five hundred client ids of 64 characters, written as escapes, take less than half of it."""
+ADMIN_PORTS_ASKED_MAX: Final = 100
+"""Asked side by side, with a thread each."""
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ..reading.decode import LOG_APPEND_TIME, Array
+from ..reading.container import LOG_APPEND_TIME
+from ..reading.contents import Array
 from .findings import finding_rows
 from .kinds import Finding
 from .rows import Columns, taken

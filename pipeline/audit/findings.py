@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..reading.decode import Array
+from ..reading.contents import Array
 from .kinds import Finding
 
 TYPES: Final[Mapping[str, str]] = {

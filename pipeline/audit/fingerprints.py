@@ -3,7 +3,7 @@ record there are two hashes of 64 bits, halves of one BLAKE2b over its content. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Final
@@ -13,14 +13,16 @@ import pyarrow as pa
 
 from ...codecs.primitives import Buffer
 from ...state.sequence import SEQUENCE_MODULUS
-from ..reading.decode import Array, Broken, Container, containers
+from ..reading.container import Broken, Container
+from ..reading.contents import Array
+from ..reading.decode import containers
 from .rows import NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
 
 LENGTHS_BYTES: Final = 8
 """Of a content: the lengths of key and value in front of them."""
 
 
-def hashes_of(contents: Sequence[Buffer]) -> tuple[Array, Array]:
+def hashes_of(contents: Iterable[Buffer]) -> tuple[Array, Array]:
     """Return two hashes of each content."""
     digests = b"".join([blake2b(content, digest_size=16).digest() for content in contents])
     halves = np.frombuffer(digests, "<i8").reshape(-1, 2)
@@ -125,8 +127,7 @@ def _records(place: int, read: Sequence[Container]) -> Columns:
             ids[begin:end], epochs[begin:end] = identity.producer_id, identity.producer_epoch
             sequences[begin:end] = (identity.base_sequence + offsets[begin:end] - first) % SEQUENCE_MODULUS
         base += length
-    contents = list(chain.from_iterable(one.contents for one in read))
-    hash1, hash2 = hashes_of(contents)
+    hash1, hash2 = hashes_of(chain.from_iterable(one.contents for one in read))
     return columns(
         Kind.RECORD,
         place,
@@ -140,7 +141,7 @@ def _records(place: int, read: Sequence[Container]) -> Columns:
         sequence=sequences,
         hash1=hash1,
         hash2=hash2,
-        size=np.fromiter(map(len, contents), np.int64, count) - LENGTHS_BYTES,
+        size=np.concatenate([one.contents.sizes for one in read]) - LENGTHS_BYTES,
     )
 
 

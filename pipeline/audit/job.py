@@ -21,7 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from ..reading.decode import LOG_APPEND_TIME
+from ..reading.container import LOG_APPEND_TIME
 from ..reading.places import Place
 from . import findings, rows
 from .acknowledged import read_journals
@@ -38,6 +38,8 @@ FINDINGS_MAX: Final = 1_000_000
 """Of each kind that are listed and compared: about 200 MB in the driver. All are counted."""
 TASKS_MAX: Final = 2_000
 """Of a shuffle: each has fingerprints of one range, some 20 MB, as long as there are not more ranges."""
+BROADCAST_HASHES_MAX: Final = 500_000
+"""That more than one record has: each task gets all of them, some 50 MB. With more, all records are sorted by hash."""
 TIME_SLOTS: Final = 60
 """Columns of the heat map."""
 PLOTTED_RUNS_MAX: Final = 3_000
@@ -223,11 +225,18 @@ def _by_hash(log: DataFrame, distance: int) -> tuple[pa.Table, Counts]:
     is_stamped = F.col("flags").bitwiseAND(LOG_APPEND_TIME) == 0
     created = F.when(is_stamped, F.col("timestamp")).otherwise(F.lit(-1))
     records = log.where(F.col("kind") == int(Kind.RECORD)).withColumn("created", created)
-    # Nearly all records are alone; those never leave Spark's own code.
-    several = records.groupBy("place", "hash1").count().where(F.col("count") > 1).drop("count")
-    in_order = records.join(several, ["place", "hash1"]).repartition("hash1").sortWithinPartitions(*ORDER)
-    in_order = in_order.select(*TYPES)
-    return _collected(in_order.mapInArrow(partial(find_repeats, distance), findings.SPARK_SCHEMA))
+    # Nearly all records are alone; those never leave Spark's own code, nor the task that has them.
+    several = records.groupBy("place", "hash1").count().where(F.col("count") > 1).drop("count").persist()
+    try:
+        count = several.count()
+        if not count:
+            return findings.SCHEMA.empty_table(), {}
+        found = F.broadcast(several) if count <= BROADCAST_HASHES_MAX else several
+        in_order = records.join(found, ["place", "hash1"]).repartition("hash1").sortWithinPartitions(*ORDER)
+        in_order = in_order.select(*TYPES)
+        return _collected(in_order.mapInArrow(partial(find_repeats, distance), findings.SPARK_SCHEMA))
+    finally:
+        several.unpersist()
 
 
 def find_repeats(distance: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

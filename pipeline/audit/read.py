@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from ...codecs.primitives import Buffer
 from ..reading.broker import FETCH_BYTES, Cluster, OutOfRange
-from ..reading.decode import Array, Broken, containers
+from ..reading.container import Broken
+from ..reading.contents import Array
+from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
 from ..reading.places import Range
 from ..reading.segments import pieces

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..reading.decode import Array
+from ..reading.contents import Array
 
 Columns = dict[str, Array]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...state.sequence import SEQUENCE_MODULUS
-from ..reading.decode import Array
+from ..reading.contents import Array
 from .findings import finding_rows
 from .kinds import Finding
 from .rows import NO_PRODUCER, Columns, Kind, taken

@@ -17,7 +17,7 @@ from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of, parse_marker
 from ...state.commit import Gathered, Stored
 from ...state.entry import NO_ANCHOR, NO_OFFSET
-from ..reading.decode import Broken, entries
+from ..reading.container import Broken, entries
 
 NO_TIME: Final = -1
 _INT64: Final = Struct(">q")

@@ -1,21 +1,35 @@
 """Publishes a manifest: the same batches under the same numbers, however often and by whom.
 
 Sends through ``idemproxy.client``: one thread for each leader, five batches of a partition in flight. Chooses no
-number, and never goes on after an answer that leaves a doubt."""
+number, and never goes on after an answer that leaves a doubt. A publication that was begun goes on where the server
+says that it stopped (DescribeProducers), and where it does not say that, where a search by halves finds it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from ...client import OutOfOrder, ProduceError, Producer, ProducerId, Receipt, RequestRefused
+from ...client import (
+    AuthenticationFailed,
+    Client,
+    ClientError,
+    OutOfOrder,
+    ProduceError,
+    Producer,
+    ProducerId,
+    Receipt,
+    RequestRefused,
+    Stopped,
+)
 from ...codecs.error_codes import ErrorCode
 from .manifest import Manifest, Place, PlannedBatch, in_turns
 from .options import SinkOptions
 from .problems import SinkProblem
 from .storage import Storage
 
+_log: Final = logging.getLogger(__name__)
 _HINTS: Final[Mapping[int | None, str]] = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: (
         " Brokers before 0.11 store no record headers: leave out the column headers, or let the proxy drop them."
@@ -60,10 +74,7 @@ def publish(manifest: Manifest, storage: Storage, options: SinkOptions, *, was_b
     ):
         waiting: Mapping[Place, tuple[PlannedBatch, ...]] = manifest.planned
         if was_begun:
-            waiting = {
-                place: batches[_where_it_stopped(producer, place, batches, storage) :]
-                for place, batches in manifest.planned.items()
-            }
+            waiting = _left(client, producer, manifest, storage)
         receipts: list[Future[Receipt]] = []
         try:
             for place, batch in in_turns(waiting):
@@ -93,10 +104,57 @@ def first_missing(count: int, is_stored: Callable[[int], bool]) -> int | None:
     return next((index + 1 for index in range(count - 1, 0, -1) if is_stored(index)), None)
 
 
-def _where_it_stopped(producer: Producer, place: Place, batches: tuple[PlannedBatch, ...], storage: Storage) -> int:
-    """Return how many of a partition's batches are in the log, and let the producer go on behind them.
+def _left(
+    client: Client, producer: Producer, manifest: Manifest, storage: Storage
+) -> dict[Place, tuple[PlannedBatch, ...]]:
+    """Return what is still to be sent of a manifest, and let the producer go on there."""
+    try:
+        told = client.where_it_stopped(manifest.writer.number, manifest.planned)
+    except AuthenticationFailed:
+        raise
+    except ClientError as error:
+        _log.warning("batch %d: where it stopped is looked for, as no server tells: %s", manifest.batch_id, error)
+        told = {}
+    left: dict[Place, tuple[PlannedBatch, ...]] = {}
+    found_out = 0
+    for place, batches in manifest.planned.items():
+        begin = resumes_at(batches, manifest.writer.producer_id, told.get(place))
+        if begin is None:
+            found_out += 1
+            begin = _search_border(producer, place, batches, storage)
+        left[place] = batches[begin:]
+        producer.start_at(*place, batches[begin].base_sequence if left[place] else batches[-1].next_sequence)
+    _log.info(
+        "batch %d was begun before: %d partitions go on where the server says that they stopped; on %d that was found "
+        "out by sending batches again",
+        manifest.batch_id,
+        len(left) - found_out,
+        found_out,
+    )
+    return left
 
-    A server that has named producers can be asked (DescribeProducers); this finds it out from any."""
+
+def resumes_at(batches: Sequence[PlannedBatch], producer_id: ProducerId, told: Stopped | None) -> int | None:
+    """Return which of a partition's batches is to be sent next, by what a server tells. None: that does not tell, and
+    the batches have to be asked one by one.
+
+    Believed is only what the manifest itself could have led to: its own epoch, and an end that is the begin of its
+    first batch or the end of one of them. Whatever else is told, nothing is concluded from it: the server's own verdict
+    on the batches counts then. A broker tells what its log has, also what its followers lack and an election can take
+    away; so its last batch is sent again, and the answer to that waits for them."""
+    if told is None or told.producer_id != producer_id:
+        return None
+    borders = [batches[0].base_sequence, *(batch.next_sequence for batch in batches)]
+    if told.last_sequence < 0:  # nothing of the epoch is stored: not the end of a batch up to the last sequence
+        return 0 if borders[0] == 0 else None
+    if borders.count(told.next_sequence) != 1:
+        return None
+    stored = borders.index(told.next_sequence)
+    return stored if told.last_timestamp_ms < 0 else max(stored - 1, 0)
+
+
+def _search_border(producer: Producer, place: Place, batches: tuple[PlannedBatch, ...], storage: Storage) -> int:
+    """Return how many of a partition's batches are in the log, by sending some of them. Raises SinkProblem."""
 
     def is_stored(index: int) -> bool:
         producer.start_at(*place, batches[index].base_sequence)
@@ -113,7 +171,6 @@ def _where_it_stopped(producer: Producer, place: Place, batches: tuple[PlannedBa
             "behind it, so records of an earlier batch are missing in the log, or the server has lost what it knew; "
             "nothing of this partition was sent"
         )
-    producer.start_at(*place, batches[stored - 1].next_sequence)
     return stored
 
 

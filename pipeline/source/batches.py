@@ -19,7 +19,8 @@ from ...codecs.compression import codec_of
 from ...codecs.errors import WireError
 from ...codecs.marker import parse_marker
 from ...codecs.record_batch import BatchHeader
-from ..reading.decode import Broken, containers, entries, pieces_of
+from ..reading.container import pieces_of
+from ..reading.decode import containers
 from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
 
 COLUMNS: Final = (
@@ -44,7 +45,7 @@ COLUMNS: Final = (
     ("isControl", "boolean", pa.bool_()),
 )
 """Name, type of Spark, type of Arrow."""
-_SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
+SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
 _INT64: Final = Struct(">q")
 _UINT32: Final = Struct(">I")
 _CRC_AT: Final = 12
@@ -79,27 +80,12 @@ class BatchRow(NamedTuple):
         return max(self.last_offset, self.entry_offset)
 
 
-def batch_rows(data: memoryview) -> Iterator[BatchRow]:
-    """Yield the rows of what is whole in the data. Raises Broken behind the last entry that can be found."""
-    broken = None
-    try:
-        starts, end = entries(data)
-    except Broken as error:
-        broken = error
-        starts, end = entries(data[: error.position])
-    octets = np.frombuffer(data, np.uint8)
-    ends = np.append(starts[1:], end)
-    for begin, behind in zip(starts.tolist(), ends.tolist(), strict=True):
-        magic = int(octets[begin + _MAGIC_AT])
-        if magic > record_batch.MAGIC:
-            raise Broken(begin, f"an entry of magic {magic}")
-        entry = data[begin:behind]
-        if magic == record_batch.MAGIC:
-            yield _of_batch(entry)
-        else:
-            yield from _of_message(entry)
-    if broken is not None:
-        raise broken
+def rows_of_entry(entry: memoryview) -> Iterator[BatchRow]:
+    """Yield the rows of one entry."""
+    if entry[_MAGIC_AT] == record_batch.MAGIC:
+        yield _of_batch(entry)
+    else:
+        yield from _of_message(entry)
 
 
 def table(topic: str, partition: int, rows: list[BatchRow]) -> pa.RecordBatch:
@@ -108,9 +94,9 @@ def table(topic: str, partition: int, rows: list[BatchRow]) -> pa.RecordBatch:
     by_column = dict(zip(BatchRow._fields, zip(*rows, strict=True), strict=True))
     stamps = times(np.array(by_column["timestamp"], np.int64))
     columns = [pa.repeat(topic, count), pa.array(np.full(count, partition, np.int32))]
-    for name, field in zip(BatchRow._fields, list(_SCHEMA)[2:], strict=True):
+    for name, field in zip(BatchRow._fields, list(SCHEMA)[2:], strict=True):
         columns.append(stamps if name == "timestamp" else pa.array(by_column[name], field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _of_batch(entry: memoryview) -> BatchRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,7 +10,8 @@ import pyarrow as pa
 
 from ...codecs.errors import Truncated
 from ...codecs.primitives import Buffer, read_varlong
-from ..reading.decode import LOG_APPEND_TIME, Array, Container, integers
+from ..reading.container import LOG_APPEND_TIME, Container
+from ..reading.contents import Array, joined
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -61,7 +61,7 @@ def record_rows(topic: str, partition: int, parts: Iterable[Part], with_headers:
     size = 0
     for part in parts:
         gathered.append(part)
-        size += sum(map(len, part.container.contents[part.records]))
+        size += int(part.container.contents[part.records].sizes.sum())
         if size >= CONTENT_BYTES_AT_ONCE:
             yield _rows(topic, partition, gathered, with_headers)
             gathered, size = [], 0
@@ -70,17 +70,16 @@ def record_rows(topic: str, partition: int, parts: Iterable[Part], with_headers:
 
 
 def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool) -> pa.RecordBatch:
-    contents = list(chain.from_iterable(part.container.contents[part.records] for part in parts))
-    count = len(contents)
-    key, value, behind, ends, data = _key_and_value(contents)
+    fields = joined([part.container.contents[part.records] for part in parts])
+    count = len(fields.key_at)
     timestamps = np.concatenate([part.container.timestamps[part.records] for part in parts])
     types = np.repeat(
         [APPEND_TIME if part.container.flags & LOG_APPEND_TIME else CREATE_TIME for part in parts],
         [part.size for part in parts],
     )
     columns = [
-        key,
-        value,
+        _field(fields.data, fields.key_at, fields.key_sizes),
+        _field(fields.data, fields.value_at, fields.value_sizes),
         pa.repeat(topic, count),
         pa.array(np.full(count, partition, np.int32)),
         pa.array(np.concatenate([part.container.offsets[part.records] for part in parts])),
@@ -88,7 +87,7 @@ def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool)
         pa.array(np.where(timestamps < 0, NO_TIME, types).astype(np.int32)),
     ]
     if with_headers:
-        columns.append(_headers(data, behind, ends))
+        columns.append(_headers(fields.data, fields.headers_at, fields.headers_end))
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA_WITH_HEADERS if with_headers else _SCHEMA)
 
 
@@ -98,34 +97,21 @@ def times(milliseconds: Array) -> pa.Array:
     return pa.array(micros, mask=milliseconds < 0).view(_TIME)
 
 
-def _key_and_value(contents: Sequence[Buffer]) -> tuple[pa.Array, pa.Array, Array, Array, bytes]:
-    """Return both columns, and of each record where its headers begin and end in the bytes that are returned."""
-    data = b"".join(contents)
-    lengths = np.fromiter(map(len, contents), np.int64, len(contents))
-    ends = np.cumsum(lengths)
-    octets = np.frombuffer(data, np.uint8)
-    key, value_at = _field(data, octets, ends - lengths)
-    value, behind = _field(data, octets, value_at)
-    return key, value, behind, ends, data
-
-
-def _field(data: bytes, octets: Array, at: Array) -> tuple[pa.Array, Array]:
-    """Return the fields whose lengths stand there, as a column, and where they end."""
-    lengths = integers(octets, at, ">i4")
-    begins = at + 4
-    ends = begins + np.maximum(lengths, 0)
+def _field(data: Buffer, begins: Array, sizes: Array) -> pa.Array:
+    """Return the fields that stand there as a column; a size of -1 is null."""
+    ends = begins + np.maximum(sizes, 0)
     # As Arrow sees it every second value is one of ours, and those between them are what stands between them.
-    borders = np.stack((begins, ends), axis=1).ravel().astype(np.int32)
-    is_there = np.ones(len(borders) - 1, bool)
-    is_there[::2] = lengths >= 0
-    validity = pa.py_buffer(np.packbits(is_there, bitorder="little").tobytes())
-    every = pa.Array.from_buffers(
-        pa.binary(), len(is_there), [validity, pa.py_buffer(borders.tobytes()), pa.py_buffer(data)]
-    )
-    return every.take(pa.array(np.arange(0, len(is_there), 2))), ends
+    borders = np.empty(2 * len(begins), np.int32)
+    borders[::2], borders[1::2] = begins, ends
+    is_there = np.ones(max(0, len(borders) - 1), bool)
+    is_there[::2] = sizes >= 0
+    validity = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    every = pa.Array.from_buffers(pa.binary(), len(is_there), [validity, pa.py_buffer(borders), pa.py_buffer(data)])
+    return every.take(pa.array(np.arange(0, len(is_there), 2, dtype=np.int32)))
 
 
-def _headers(data: bytes, begins: Array, ends: Array) -> pa.Array:
+def _headers(data: Buffer, begins: Array, ends: Array) -> pa.Array:
+    data = bytes(data) if (ends > begins).any() else b""
     found: list[list[dict[str, object]] | None] = [None] * len(ends)
     for index in np.flatnonzero(ends > begins).tolist():
         headers = parse_headers(data, int(begins[index]), int(ends[index]))

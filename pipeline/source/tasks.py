@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from ...codecs.errors import WireError
 from ..reading.broker import Access, Address, Cluster, OutOfRange
-from ..reading.decode import Broken, containers
+from ..reading.container import Broken
+from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
-from .batches import BatchRow, batch_rows, table
+from .batch_runs import Run, batch_runs, run_table
+from .batches import BatchRow, table
 from .options import Rows
 from .planning import Range
 from .problems import DamagedLog, DataLost
@@ -69,7 +71,15 @@ class _Reading:
     def _taken(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         topic, partition = self._task.range.place
         if self._task.rows is Rows.BATCHES:
-            rows = list(self._batches_in(data))
+            rows: list[BatchRow] = []
+            for one in self._batches_in(data):
+                if isinstance(one, BatchRow):
+                    rows.append(one)
+                    continue
+                if rows:
+                    yield table(topic, partition, rows)
+                    rows = []
+                yield run_table(topic, partition, one)
             if rows:
                 yield table(topic, partition, rows)
             return
@@ -78,23 +88,27 @@ class _Reading:
         except WireError as error:
             raise DamagedLog(f"{self._name}: headers of a record below {self._position}: {error}") from None
 
-    def _batches_in(self, data: memoryview) -> Iterator[BatchRow]:
+    def _batches_in(self, data: memoryview) -> Iterator[BatchRow | Run]:
         end = self._task.range.end
         try:
-            for row in batch_rows(data):
-                if self._position <= row.entry_end < end:
-                    yield row
-                if row.last_offset == row.entry_end:  # the last one of a wrapper
-                    self._position = max(self._position, row.entry_end + 1)
-                    if self._position >= end:
-                        return
+            for row in batch_runs(data):
+                if isinstance(row, Run):
+                    yield row.between(self._position, end)
+                    self._position = max(self._position, min(int(row.offsets[-1]) + 1, end))
+                else:
+                    if self._position <= row.entry_end < end:
+                        yield row
+                    if row.last_offset == row.entry_end:  # the last one of a wrapper
+                        self._position = max(self._position, row.entry_end + 1)
+                if self._position >= end:
+                    return
         except Broken as broken:
             self._broken(broken)
 
     def _parts_in(self, data: memoryview) -> Iterator[Part]:
         end = self._task.range.end
         try:
-            for container in containers(data):
+            for container in containers(data, joins_wrappers=True):
                 start = self._position
                 if container.last < start:
                     continue

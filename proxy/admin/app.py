@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..limits import CLIENT_IDS_ASKED_MAX
 from . import views
 from .health import CHECKS, Watched, reasons_not_ready
 from .rates import Rates
@@ -83,6 +84,7 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             Route("/livez", livez),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
+            json_route("/api/v1/client_ids", lambda request: views.client_ids(watched, _producer_ids(request))),
             json_route("/api/v1/status", lambda _: views.status(watched, rates)),
             json_route("/api/v1/history", lambda _: views.history(rates)),
             json_route("/api/v1/brokers", lambda _: views.brokers(watched)),
@@ -110,11 +112,21 @@ def _limit(request: Request) -> int:
     return views.LIST_DEFAULT if number is None else number
 
 
+def _producer_ids(request: Request) -> set[int]:
+    """Which producers are meant, with commas between them."""
+    texts = request.query_params.get("producer_ids", "").split(",")
+    if len(texts) > CLIENT_IDS_ASKED_MAX:
+        raise _BadQuery(f"producer_ids has {len(texts)} of them, the limit is {CLIENT_IDS_ASKED_MAX}")
+    return {_whole("producer_ids", text, 2**63 - 1) for text in texts}
+
+
 def _number(request: Request, name: str, highest: int) -> int | None:
     """Return what a parameter says, None when it is not there."""
     text = request.query_params.get(name)
-    if text is None:
-        return None
+    return None if text is None else _whole(name, text, highest)
+
+
+def _whole(name: str, text: str, highest: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > highest:
         raise _BadQuery(f"{name}={text[:32]!r}: a whole number is wanted, at most {highest}")
     return int(text)

@@ -18,6 +18,7 @@ from ..telemetry import metric_names as names
 from ..telemetry.journal import Journal
 from ..telemetry.journal_file import JournalFile
 from ..telemetry.metrics import Sample
+from ..telemetry.redis_hints import redis_reason
 from ..telemetry.reports import Telemetry
 from ..versions import ApiKey
 
@@ -114,7 +115,7 @@ def _without_store(watched: Watched) -> list[str]:
     """Why idempotent producers cannot be served now."""
     if not watched.is_store_up:
         store = watched.store()
-        return ["Redis is not started yet" if store is None else store.why_away]
+        return ["Redis is not started yet" if store is None else redis_reason(store.why_away)]
     if not watched.lease_seconds:
         return ["the lease is not held: nothing may be sent until it is renewed"]
     return []

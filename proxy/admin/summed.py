@@ -170,6 +170,11 @@ def producers(told: Sequence[Told]) -> Json:
     return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, LIST_MAX))}
 
 
+def client_ids(told: Sequence[Told]) -> Json:
+    """Return ``/api/v1/client_ids`` of all: a producer that has moved has the same one at each."""
+    return {"client_ids": {key: client for one in told for key, client in one.answer["client_ids"].items()}}
+
+
 def doubts(told: Sequence[Told]) -> list[Json]:
     """Return ``/api/v1/doubts`` of all, the oldest first."""
     each = ({**doubt, "worker": one.number} for one in told for doubt in one.answer)
@@ -267,6 +272,7 @@ VIEWS: Final[Mapping[str, Add]] = {
     "history": history,
     "brokers": brokers,
     "producers": producers,
+    "client_ids": client_ids,
     "doubts": doubts,
     "duplicates": duplicates,
     "clients": clients,
@@ -276,4 +282,4 @@ VIEWS: Final[Mapping[str, Add]] = {
     "page": page,
 }
 """What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
-_OF_PAGE: Final = {name: add for name, add in VIEWS.items() if name != "page"}
+_OF_PAGE: Final = {name: add for name, add in VIEWS.items() if name not in ("page", "client_ids")}

@@ -5,7 +5,7 @@ browser's numbers 53."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -136,6 +136,13 @@ def producers(watched: Watched, producer_id: int | None, topic: str | None, coun
     engine = watched.engine
     listed = [_producer(one) for one in engine.producers(producer_id, topic, count)]
     return {"in_memory": engine.statistics().entries, "producers": listed}
+
+
+def client_ids(watched: Watched, producer_ids: Collection[int]) -> Json:
+    """The client id of each of these producers that this process has had a batch of, as its connection gave it."""
+    found = watched.engine.producers_of(producer_ids, NAMED_PARTITIONS_MAX)
+    told = {str(key): next((one.client for one in each if one.client), "") for key, each in found.items()}
+    return {"client_ids": {key: client for key, client in told.items() if client}}
 
 
 def doubts(watched: Watched) -> list[Json]:

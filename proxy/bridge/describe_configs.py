@@ -3,8 +3,8 @@
 Such brokers tell no setting over Kafka's protocol, so no value is told: each setting is there with a null value, and
 what Kafka's documentation gives as its default is among its synonyms. A default as the value would be taken for the
 truth: Kafka Connect refuses a topic whose cleanup.policy is said to be delete, and a topic may have any setting of its
-own. That a topic exists, and that the client may know of it, is what Metadata tells. Source: KIP-133, KIP-226 (v1:
-sources and synonyms), KafkaApis.handleDescribeConfigsRequest.
+own. Where a setting has no default it has no synonym either. That a topic exists, and that the client may know of it,
+is what Metadata tells. Source: KIP-133, KIP-226 (v1: sources and synonyms), KafkaApis.handleDescribeConfigsRequest.
 """
 
 from __future__ import annotations
@@ -140,16 +140,19 @@ class _Entries:
         return INT32.pack(len(told)) + b"".join(told)
 
     def _unknown(self, name: str, one: Documented) -> bytes:
+        setting = string(name) + NULL_STRING
+        if one.default is None:
+            return self._entry(setting, _DEFAULT_CONFIG, _TRUE, None)
         synonym = string(one.broker_name) + string(one.default) + _DEFAULT_CONFIG
-        return self._entry(string(name) + NULL_STRING, _DEFAULT_CONFIG, _TRUE, synonym)
+        return self._entry(setting, _DEFAULT_CONFIG, _TRUE, synonym)
 
     def _known(self, name: str, value: str) -> bytes:
         synonym = string(name) + string(value) + _STATIC_BROKER_CONFIG
         return self._entry(string(name) + string(value), _STATIC_BROKER_CONFIG, _FALSE, synonym)
 
-    def _entry(self, setting: bytes, source: bytes, is_default: bytes, synonym: bytes) -> bytes:
+    def _entry(self, setting: bytes, source: bytes, is_default: bytes, synonym: bytes | None) -> bytes:
         is_read_only, is_sensitive = _TRUE, _FALSE
         if not self._has_sources:
             return setting + is_read_only + is_default + is_sensitive
-        synonyms = INT32.pack(1) + synonym if self._has_synonyms else _NO_ENTRIES
+        synonyms = INT32.pack(1) + synonym if self._has_synonyms and synonym is not None else _NO_ENTRIES
         return setting + is_read_only + source + is_sensitive + synonyms

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Documented:
     """One setting of a topic, or of a broker. ``broker_name``: the setting of the broker that a topic without one of
-    its own goes by. ``default``: as text."""
+    its own goes by. ``default``: as text; None: it has none."""
 
     broker_name: str
-    default: str
+    default: str | None
 
 
 _NEVER = str(2**63 - 1)
@@ -52,15 +52,18 @@ _TOPIC_SINCE_0_10_1: Mapping[str, Documented] = {
 _FORMAT_OF_RELEASE: Mapping[str, str] = {"0.10.0": "0.10.0-IV1", "0.10.1": "0.10.1-IV2", "0.10.2": "0.10.2-IV0"}
 _NOT_OF_BROKERS = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
 """Only topics have these, though they have them by no broker's setting."""
-_BROKER_ALONE: Mapping[str, str] = {
+_BROKER_ALONE: Mapping[str, str | None] = {
+    "advertised.listeners": None,
     "auto.create.topics.enable": "true",
     "auto.leader.rebalance.enable": "true",
     "background.threads": "10",
+    "broker.rack": None,
     "controlled.shutdown.enable": "true",
     "default.replication.factor": "1",
     "delete.topic.enable": "false",
     "group.max.session.timeout.ms": "300000",
     "group.min.session.timeout.ms": "6000",
+    "listeners": None,
     "log.cleaner.enable": "true",
     "num.io.threads": "8",
     "num.network.threads": "3",

@@ -1,30 +1,39 @@
-"""Fetch v4 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
+"""Fetch v4 and v5 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
 
-Hot and large, hence by hand and in pieces. Source: KIP-74 (v3: max_bytes of the whole answer), KIP-98 (v4: isolation).
+Hot and large, hence by hand and in pieces. Source: KIP-74 (v3: max_bytes of the whole answer), KIP-98 (v4: isolation),
+KIP-107 (v5: the start of the log, which old brokers do not tell: -1).
 """
 
 from __future__ import annotations
 
 from struct import Struct, pack
+from typing import Final
 
-from ...codecs.errors import Malformed, Truncated
+from ...codecs.errors import LimitExceeded, Malformed, Truncated
 from ...reactor import Buffer
 from .base import THROTTLE_NONE, Chunks, Refused, check_size
-from .fields import INT32, Reader
+from .fields import INT32, INT64, Reader
 
-BRIDGED_VERSION_MAX = 4
+BRIDGED_VERSION_MAX = 5
+BRIDGED_TO_MAX = 3
+"""The highest version of a broker that others are translated to."""
 PARTITION_BYTES_MIN = 1_000_012 + 12
 """Before v3 a message larger than the partition's limit comes cut off for ever, and a client that was promised v3 or
 later does not know that. A broker's default message.max.bytes (1,000,012) and offset and size in front of it fit."""
 
+LOG_STARTS_BYTES_MAX: Final = 1024 * 1024
+"""A request out of which the starts of logs are taken, in one step: 43,000 partitions, 35 ms."""
+
 _REPLICA_ID = Struct(">i")
 _MAX_BYTES_AT = 12
-_ISOLATION_AT = 16
-_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17}
+_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17}
 _TOPIC_BYTES_MIN = 6
 _REQUEST_PARTITION = Struct(">iqi")
+_REQUEST_PARTITION_SINCE_5 = Struct(">iqqi")
+"""With the start of the log as a follower knows it; consumers say -1."""
 _ANSWER_PARTITION_HEAD = Struct(">ihq")
 _NO_ABORTED_TRANSACTIONS = INT32.pack(0)
+_NO_LOG_START = INT64.pack(-1)
 
 
 class Fetch:
@@ -33,12 +42,13 @@ class Fetch:
     __slots__ = ("_client_version", "broker_version")
 
     def __init__(self, client_version: int, broker_version: int) -> None:
-        assert client_version == broker_version or 0 <= broker_version < client_version <= BRIDGED_VERSION_MAX
+        assert client_version == broker_version or client_version <= BRIDGED_VERSION_MAX
+        assert client_version == broker_version or 0 <= broker_version <= min(client_version - 1, BRIDGED_TO_MAX)
         self.broker_version = broker_version
         self._client_version = client_version
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """Without isolation_level below v4, without max_bytes below v3."""
+        """Without log_start_offset below v5, without isolation_level below v4, without max_bytes below v3."""
         if len(body) < _REPLICA_ID.size:
             raise Truncated(f"replica_id: {len(body)} bytes in the whole request")
         replica_id = _REPLICA_ID.unpack_from(body)[0]
@@ -50,15 +60,20 @@ class Fetch:
         topics_at = _TOPICS_AT[self._client_version]
         if len(body) < topics_at:
             raise Truncated(f"topics at {topics_at}: {len(body)} bytes in the whole request")
-        if self.broker_version == 3:
-            return (body[:_ISOLATION_AT], body[topics_at:])
+        topics: Buffer = body[topics_at:]
+        if self._client_version >= 5:
+            if len(body) > LOG_STARTS_BYTES_MAX:
+                raise LimitExceeded(f"Fetch: {len(body)} bytes, the limit is {LOG_STARTS_BYTES_MAX} bytes")
+            topics = _without_log_starts(body[topics_at:])
+        if self.broker_version >= 3:
+            return (body[: _TOPICS_AT[self.broker_version]], topics)
         if self._client_version < 3:
             return (body,)
         check_size(body)
-        return (body[:_MAX_BYTES_AT], _with_enough_bytes(body[topics_at:]))
+        return (body[:_MAX_BYTES_AT], _with_enough_bytes(memoryview(topics)))
 
     def response(self, body: memoryview) -> Chunks:
-        """With throttle_time_ms from v1 on; in v4 each partition says that no transaction is open."""
+        """With throttle_time_ms from v1 on; from v4 on each partition says that no transaction is open."""
         if self._client_version == self.broker_version:
             return (body,)
         start = 0
@@ -69,7 +84,25 @@ class Fetch:
             start = len(THROTTLE_NONE)
         if self._client_version < 4:
             return (*chunks, body)
-        return _with_stable_offsets(body, start, chunks)
+        behind = _NO_ABORTED_TRANSACTIONS if self._client_version == 4 else _NO_LOG_START + _NO_ABORTED_TRANSACTIONS
+        return _with_stable_offsets(body, start, chunks, behind)
+
+
+def _without_log_starts(topics: memoryview) -> bytes:
+    """Leave out the start of the log in each partition of a request."""
+    reader = Reader(topics)
+    parts: list[Buffer] = []
+    start = 0
+    for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
+        reader.string("topic name")
+        for _ in range(reader.count("partitions", _REQUEST_PARTITION_SINCE_5.size)):
+            reader.unpack(_REQUEST_PARTITION_SINCE_5, "partition")
+            bytes_max_at = reader.position - INT32.size
+            parts.append(topics[start : bytes_max_at - INT64.size])
+            start = bytes_max_at
+    parts.append(topics[start:])
+    reader.finish()
+    return b"".join(parts)
 
 
 def _with_enough_bytes(topics: memoryview) -> Buffer:
@@ -89,9 +122,8 @@ def _with_enough_bytes(topics: memoryview) -> Buffer:
     return b"".join(parts)
 
 
-def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer]) -> Chunks:
-    """Behind each high watermark: it is the last stable offset too, and nothing was aborted. Records stay where they
-    are."""
+def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer], behind: bytes) -> Chunks:
+    """Behind each high watermark: it is the last stable offset too, and ``behind``. Records stay where they are."""
     reader = Reader(body, start)
     copied = 0
     for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
@@ -99,7 +131,7 @@ def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer]) -> 
         for _ in range(reader.count("partitions", _ANSWER_PARTITION_HEAD.size + INT32.size)):
             reader.unpack(_ANSWER_PARTITION_HEAD, "partition")
             position = reader.position
-            chunks += (body[copied:position], body[position - 8 : position], _NO_ABORTED_TRANSACTIONS)
+            chunks += (body[copied:position], body[position - 8 : position], behind)
             copied = position
             reader.nullable_bytes("records")
     reader.finish()

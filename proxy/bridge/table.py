@@ -13,7 +13,7 @@ from ..settings.config import TopicDefaults
 from ..versions import EXPLAINED, OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
 from .base import Addresses, Bridge, Refused
 from .explained import Explained
-from .fetch import Fetch
+from .fetch import BRIDGED_TO_MAX, Fetch
 from .find_coordinator import FindCoordinator
 from .groups import JoinGroupWithoutRebalanceTimeout
 from .ladder import Ladder, Same, Step, Throttle
@@ -70,7 +70,7 @@ def plan(
         return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served in version {client_version}")
     broker_version = min(client_version, last)
     if api_key == ApiKey.FETCH:
-        return Fetch(client_version, broker_version)
+        return Fetch(client_version, broker_version if client_version <= last else min(last, BRIDGED_TO_MAX))
     if api_key == ApiKey.FIND_COORDINATOR:
         return FindCoordinator(client_version, broker_version, addresses or {})
     first_steps: list[Step] = []

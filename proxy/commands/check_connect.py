@@ -35,6 +35,7 @@ from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from ..net.event_loop import TrioReactor
 from ..settings.addresses import shown
 from ..settings.config import Settings
+from ..telemetry.redis_hints import redis_reason
 from ..versions import NEWER
 from .check_guess import what_listens
 from .check_ports import try_ports
@@ -109,6 +110,9 @@ async def _try_redis(
             found.append(Finding(sign, what, text))
             done.set()
 
+    def failed(reason: str) -> None:
+        end("problem", redis_reason(reason))
+
     def greeted(answer: Greeted) -> None:
         _try_rights(link, member_key(cluster, bytes(8)), answer.sha, partial(tried, answer))
 
@@ -127,9 +131,9 @@ async def _try_redis(
 
     def opened() -> None:
         login = Login(redis.username, redis.password, redis.database)
-        Greeting(link, login, partial(end, "problem"), greeted)
+        Greeting(link, login, failed, greeted)
 
-    link = RedisLink(reactor, opened, partial(end, "problem"))
+    link = RedisLink(reactor, opened, failed)
     reactor.connect(redis.address, link)
     with trio.move_on_after(ANSWER_SECONDS_MAX):
         await done.wait()
@@ -264,7 +268,7 @@ class _Brokers:
             tried.append(_Tried(self._reactor, f"broker {key} at", key, address, self.mode, judged))
         await _wait_for(tried)
         judged(is_time_up=True)
-        findings = [one.finding() for one in tried]
+        findings = [_advertised(one.finding()) for one in tried]
         brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
         if not self.mode.is_native:
             findings += await self._look_at_topics(cluster, brokers)
@@ -330,6 +334,13 @@ class _Brokers:
 
 def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _advertised(finding: Finding) -> Finding:
+    """Say of a broker that cannot be reached where its address comes from: it is in no configuration of ours."""
+    if finding.sign != "problem" or not finding.text.startswith(_NOT_CONNECTED[0]):
+        return finding
+    return finding._replace(text=f"{finding.text}; the cluster names this address (the broker's advertised.listeners)")
 
 
 async def _named(finding: Finding, address: tuple[str, int]) -> Finding:

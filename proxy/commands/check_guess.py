@@ -10,6 +10,11 @@ from ..settings.addresses import join_host_and_port
 
 _SECONDS_MAX = 2.0
 _BYTES_MAX = 64
+_HANDSHAKE = bytes.fromhex("0000000e 0011 0000 00000001 ffff 0002") + b"no"
+"""A frame of 14 bytes: SaslHandshake, version 0, correlation id 1, no client id, the mechanism \"no\"."""
+_UNKNOWN_MECHANISM = bytes.fromhex("00000001 0021")
+"""The same correlation id, and code 33."""
+_HANDSHAKE_BYTES_MAX = 1024
 
 
 def what_listens(host: str, port: int) -> str | None:
@@ -17,6 +22,8 @@ def what_listens(host: str, port: int) -> str | None:
     where = join_host_and_port(host, port)
     if _answer(host, port).startswith(b"HTTP/"):
         return f"an HTTP server listens at {where}, no Kafka broker: give the port of a broker's listener"
+    if mechanisms := _sasl_mechanisms(host, port):
+        return f"the broker asks for SASL at {where} ({mechanisms}): say `sasl` below upstream, with mechanism and user"
     if _speaks_tls(host, port):
         return f"TLS is spoken at {where}: say `tls: {{}}` below upstream, or give the port of a plain listener"
     return None
@@ -31,6 +38,28 @@ def _answer(host: str, port: int) -> bytes:
             return connection.recv(_BYTES_MAX)
     except OSError:
         return b""
+
+
+def _sasl_mechanisms(host: str, port: int) -> str:
+    """Return the SASL mechanisms that a Kafka listener takes; empty where it takes none, or is none.
+
+    A listener with SASL closes the connection on any other request, but answers a SaslHandshake (version 0) for an
+    unknown mechanism with code 33 and the names of those that it has."""
+    try:
+        with socket.create_connection((host, port), _SECONDS_MAX) as connection:
+            connection.settimeout(_SECONDS_MAX)
+            connection.sendall(_HANDSHAKE)
+            answer = connection.recv(_HANDSHAKE_BYTES_MAX)
+    except OSError:
+        return ""
+    if answer[4:10] != _UNKNOWN_MECHANISM:
+        return ""
+    names, rest = [], answer[14:]
+    while len(rest) > 2:
+        length = int.from_bytes(rest[:2], "big")
+        names.append(rest[2 : 2 + length].decode("ascii", "replace"))
+        rest = rest[2 + length :]
+    return "".join(one for one in ", ".join(sorted(names)) if one.isprintable())
 
 
 def _speaks_tls(host: str, port: int) -> bool:

@@ -221,11 +221,11 @@ class Engine:
             self.report(InternalError("tombstones", error))
 
         if topic is None:
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common)
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, first_read=self._on_ready)
         else:
             copy = TombstoneTopic(topic, self.tombstones, *common, by=lambda: f"proxy {life.incarnation.hex()}")
             self.runner.start(copy.run(), failed=failed)
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, copy.stored)
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, copy.stored, self._on_ready)
         self.runner.start(upkeep.run(), failed=failed)
 
     def _tick(self) -> None:

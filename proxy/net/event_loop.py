@@ -268,7 +268,8 @@ class TrioReactor:
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # the second: not a valid name at all, such as a..b
-            reason = f"{host} has no address: {error}"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            reason = f"{host} has no address: {why}"
             self.guarded("look-up", lambda: endpoint.lost(reason))
         else:
             places: list[Place] = list(dict.fromkeys((family, address) for family, _, _, _, address in found))

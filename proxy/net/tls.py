@@ -143,15 +143,21 @@ def principal_of(connection: ssl.SSLObject) -> str | None:
 def explain(error: ssl.SSLError) -> str:
     """Return what went wrong with a handshake, for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        weak = " (towards a broker upstream.tls.security_level decides)" if error.verify_code in _TOO_WEAK else ""
-        return f"the peer's certificate is not accepted: {error.verify_message}{weak}"
+        hint = _HINTS.get(error.verify_code, "")
+        return f"the peer's certificate is not accepted: {error.verify_message}{hint}"
     known = _REASONS.get(error.reason or "")
     name = (error.reason or str(error)).lower().replace("_", " ")
     return f"{known} ({name})" if known is not None else name
 
 
+_UNKNOWN_ISSUER = (18, 19, 20, 21)
+"""OpenSSL's: a certificate that signed itself, alone or at the end of a chain, and an issuer that is not known."""
 _TOO_WEAK = (66, 67, 68)
 """OpenSSL's: the key of the certificate, of its authority, the digest of a signature."""
+_HINTS = {
+    **dict.fromkeys(_UNKNOWN_ISSUER, " (tls.ca_file, of a listener tls.client_ca_file, names whom to trust)"),
+    **dict.fromkeys(_TOO_WEAK, " (towards a broker upstream.tls.security_level decides)"),
+}
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust our certificate's issuer",

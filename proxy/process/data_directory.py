@@ -32,7 +32,9 @@ class DataDirectory:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"another idemproxy uses the data directory {path}") from None
+            raise ConfigError(
+                f"another idemproxy uses the data directory {path}: end it, or give this one another (--data-directory)"
+            ) from None
 
     def earlier_incarnations(self) -> list[bytes]:
         """Return the incarnations that ended without giving their lease back. This process holds the lock, so they are

@@ -506,7 +506,7 @@ class Server:
 
     def _has_state(self) -> bool:
         """Are Redis and its data there, and are they this cluster's?"""
-        if self._cluster_name is None or self.engine.context.life.era == 0:
+        if self._cluster_name is None or self.engine.context.life.era == 0 or not self.engine.tombstones.is_read:
             return False
         if self._mode.wanted is None and (self._mark is None or not self._mark.is_known or self._mode.is_native):
             return False

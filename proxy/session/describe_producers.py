@@ -24,6 +24,7 @@ from ..flow.runner import FlowRunner
 from ..producer.life import Life
 from ..producer.sequencer import Sequencer
 
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
 Told = Callable[[Sequence[DescribedPartition]], None]
 GetSequencer = Callable[[int, str, int], Sequencer | None]
 _NOT_NOW = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -97,7 +98,13 @@ class DescribeProducers:
         named = await NamedEntries(index, room + 1)
         if isinstance(named, StoreAway):
             return _refused(place, _NOT_NOW, f"Redis cannot be asked: {named.reason}")
-        ids = {int(key[key.rindex(b":") + 1 :], 16) for key in named}
+        ids: set[int] = set()
+        for key in named:
+            if (producer_id := _producer_of(key)) is None:
+                what = f"Redis lists {key!r} in {index!r}, which no proxy writes: delete that key"
+                again = "each named producer is listed in it again with its next batch"
+                return _refused(place, ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}; {again}")
+            ids.add(producer_id)
         ids.update(one for one in known if not is_conditional(one) and not is_named(one))
         if len(ids) > room:
             what = f"more than {limits.DESCRIBED_PRODUCERS_MAX} producers in one answer: ask for fewer partitions"
@@ -176,6 +183,12 @@ class _Look:
         assert entry.intent is not None
         seen, self._seen = self._seen, entry.window
         return seen not in (None, entry.window) and await MemberAlive(entry.intent.owner) is True
+
+
+def _producer_of(entry_key: bytes) -> int | None:
+    """Return whose entry a key is of; None: it is none."""
+    digits = entry_key[entry_key.rfind(b":") + 1 :]
+    return int(digits, 16) if len(digits) == 16 and set(digits) <= _HEX_DIGITS else None
 
 
 def _refused(place: Place, code: ErrorCode, message: str | None) -> DescribedPartition:

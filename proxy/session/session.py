@@ -37,6 +37,7 @@ from ..events import ClientRefused, SlowClient
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..tombstones.fetch import FetchWithoutTombstones
+from ..tombstones.known import Skips
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
 from .fast_produce import FastProduce, FastRequest
@@ -48,6 +49,8 @@ from .produce import PlainPart
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _IS_OVER = object()
+_NAMELESS = "client"
+"""A client that has told no client id."""
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -90,7 +93,7 @@ class Session:
         self.is_closed = False
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
-        self.name = "client"
+        self.name = _NAMELESS
         self._host = host
         self._broker_id = broker_id
         self._place_of = place_of
@@ -106,6 +109,7 @@ class Session:
         self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Upstream | None = None
+        self._skips: Skips | None = None
         self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
@@ -428,7 +432,9 @@ class Session:
             self._refuse(slot, frame, bridge.reason)
             return
         if key == ApiKey.FETCH and self._host.tombstones.is_any:
-            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones)
+            if self._skips is None:
+                self._skips = Skips(self._host.tombstones.now)
+            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones, self._skips)
         request = bridge.request(memoryview(frame)[slot.header.body_offset :])
         if isinstance(request, Refused):
             self._host.report(ClientRefused(self.name, request.reason))
@@ -537,7 +543,7 @@ class Session:
 
     def _refuse(self, slot: _Slot, frame: Frame, reason: str) -> None:
         header = slot.header
-        self._host.report(ClientRefused(self.name, reason))
+        self._host.report(ClientRefused(self.name, self._with_address(reason)))
         body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
         if body is None:
             self.abort(reason)
@@ -585,8 +591,12 @@ class Session:
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:
-        self._host.report(ClientRefused(self.name, reason))
+        self._host.report(ClientRefused(self.name, self._with_address(reason)))
         self.abort(reason)
+
+    def _with_address(self, reason: str) -> str:
+        """Return a reason that says where a client is that has told no client id."""
+        return f"{reason} ({self.address})" if self.name == _NAMELESS else reason
 
     def _end(self, leaves_upstream: bool = False) -> None:
         self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))

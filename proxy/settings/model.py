@@ -5,9 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...codecs.convert import TRACING_HEADERS
@@ -363,7 +373,15 @@ Journal = Annotated[
 ]
 
 
-Workers = Annotated[int, Field(ge=1, le=limits.WORKERS_MAX)] | Literal["auto"]
+def _workers(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """One sentence: of a choice pydantic says what is wrong with each alternative."""
+    try:
+        return read(value)
+    except ValidationError:
+        raise ValueError(f"expected auto, or a number from 1 to {limits.WORKERS_MAX}") from None
+
+
+Workers = Annotated[Annotated[int, Field(ge=1, le=limits.WORKERS_MAX)] | Literal["auto"], WrapValidator(_workers)]
 
 
 class Configuration(BaseSettings):
@@ -451,9 +469,9 @@ def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) 
     if not open_ones:
         return []
     return [
-        f"clients of {', '.join(open_ones)} would act at the brokers with the rights of our principal: have them "
-        "show who they are (tls with client_auth: required, or authentication: pass_through), or say "
-        "upstream.allow_unauthenticated_clients: true"
+        f"whoever connects to {', '.join(map(repr, open_ones))} would act at the brokers with the rights of the "
+        "proxy's own principal: have clients show who they are (in the listener tls with client_auth: required, or "
+        "authentication: pass_through), or say upstream.allow_unauthenticated_clients: true"
     ]
 
 

@@ -27,6 +27,7 @@ _UPSTREAM_MISSING = (
 _PHRASES = (
     ("Input should be greater than or equal to ", "expected at least "),
     ("Input should be less than or equal to ", "expected at most "),
+    ("Input should be a valid list", "expected a list: a line that begins with - for each, or [ ] around it"),
     ("Input should be ", "expected "),
     (", unable to parse string as an integer", ""),
 )

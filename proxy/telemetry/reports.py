@@ -21,6 +21,7 @@ from .. import events, limits
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
 from .metrics import Metrics
+from .redis_hints import redis_reason
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -247,15 +248,24 @@ def _step_done(telemetry: Telemetry, event: events.StepDone) -> None:
         telemetry.spans.step_done(event)
 
 
+_REASONS = {"suspect": "what Redis has of it is of an earlier life of the data, or nothing: its log is read"}
+"""What the log says where the metrics and the journal have one word."""
+
+
+def _which(event: events.DoubtOpened | events.DoubtResolved) -> str:
+    """Which of a producer's batches is in doubt; below 0: all that it has there."""
+    return f" sequence {event.base_sequence}" if event.base_sequence >= 0 else ""
+
+
 def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
     telemetry.log(
         logging.INFO,
-        "in doubt: producer %d sequence %d on %s-%d: %s",
+        "in doubt: producer %d%s on %s-%d: %s",
         event.producer_id,
-        event.base_sequence,
+        _which(event),
         event.topic,
         event.partition,
-        event.reason,
+        _REASONS.get(event.reason, event.reason),
         about=event,
     )
 
@@ -263,15 +273,15 @@ def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
 def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     telemetry.log(
         logging.INFO if event.result != "unknown" else logging.ERROR,
-        "resolved as %s: producer %d sequence %d on %s-%d, %d bytes read in %.1f s %s",
+        "resolved as %s: producer %d%s on %s-%d, %d bytes read in %.1f s%s",
         event.result,
         event.producer_id,
-        event.base_sequence,
+        _which(event),
         event.topic,
         event.partition,
         event.bytes_read,
         event.seconds,
-        event.detail,
+        f": {event.detail}" if event.detail else "",
         about=event,
     )
 
@@ -419,13 +429,20 @@ def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:
     telemetry.log(logging.INFO, "Redis is ready")
 
 
+_NEW_LEASE = "a new lease is taken, over a new connection"
+"""Why a connection ends that the proxy ends itself, after a lost lease."""
+
+
 def _store_lost(telemetry: Telemetry, event: store.StoreLost) -> None:
+    if event.reason == _NEW_LEASE:
+        telemetry.log(logging.INFO, "Redis: %s", event.reason)
+        return
     text = "Redis is away: %s; batches with a producer id are told to come again until it is back"
-    telemetry.log(logging.WARNING, text, event.reason)
+    telemetry.log(logging.WARNING, text, redis_reason(event.reason))
 
 
 def _store_refused(telemetry: Telemetry, event: store.StoreRefused) -> None:
-    telemetry.log(logging.ERROR, "Redis cannot be used: %s", event.reason)
+    telemetry.log(logging.ERROR, "Redis cannot be used: %s", redis_reason(event.reason))
 
 
 def _store_warning(telemetry: Telemetry, event: store.StoreWarning) -> None:

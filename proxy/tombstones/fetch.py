@@ -1,7 +1,8 @@
 """A fetch of which tombstones are left out: a bridge in front of Fetch's own.
 
 Only partitions with tombstones are looked into. A consumer whose whole answer was left out comes again with the same
-offset; its next fetch then begins behind what was left out, so that it never stands still, in any version of Fetch.
+offset; its next fetch then begins behind what was left out, so that it never stands still, in any version of Fetch. So
+it is, too, where all that is left lies before its offset: a wrapper's first records, of which it has had its part.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 from struct import Struct, pack_into
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.message_set import OFFSET_AND_SIZE_BYTES
 from ...codecs.without_ranges import without_ranges
 from ...reactor import Buffer
+from ...state.tombstones import OFFSET_MAX
 from .. import limits
 from ..bridge.base import Bridge, Chunks, Refused
 from ..bridge.fields import INT32, INT64, Reader
-from .known import KnownTombstones
+from .known import KnownTombstones, Place, Skips
 
 _TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17, 6: 17}
 _TOPIC_BYTES_MIN = 6
 _ABORTED = Struct(">qq")
 _ANSWER_PARTITION_HEAD = Struct(">ihq")
 _FETCH_OFFSET_AT = 4
+_OFFSET_SIZE_MAGIC = Struct(">qi4xB")
+_MAGIC_MAX = 1
 _LOG_START_OFFSET_SINCE = 5
 _STABLE_OFFSET_SINCE = 4
 _THROTTLE_SINCE = 1
@@ -28,18 +33,21 @@ _TAKES_WHOLE_MESSAGE_SINCE = 3
 """From this version on a broker's answer has the first message whole, however large it is (KIP-74)."""
 
 
+# R24 lives here: what was named is left out, and nothing else; no consumer stands still.
 class FetchWithoutTombstones:
-    """One fetch. ``inner``: what translates it between the client's version and the broker's."""
+    """One fetch. ``inner``: what translates it between the client's version and the broker's. ``skips``: of its
+    client."""
 
-    __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_moved")
+    __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_moved", "_skips")
 
-    def __init__(self, inner: Bridge, client_version: int, known: KnownTombstones) -> None:
+    def __init__(self, inner: Bridge, client_version: int, known: KnownTombstones, skips: Skips) -> None:
         self._inner = inner
         self._client_version = client_version
         self._known = known
-        self._fetched: dict[tuple[str, int], int] = {}
+        self._skips = skips
+        self._fetched: dict[Place, int] = {}
         """Partitions with tombstones that are fetched, and the offset that the client said."""
-        self._moved: set[tuple[str, int]] = set()
+        self._moved: set[Place] = set()
         """Those that are fetched at another offset."""
 
     @property
@@ -64,14 +72,15 @@ class FetchWithoutTombstones:
                 if has_log_start:
                     reader.int64("log_start_offset")
                 bytes_max = reader.int32("partition_max_bytes")
-                ranges = self._known.ranges_of(topic, partition)
-                if ranges is None or offset > ranges.last_offset:
+                place, ranges = (topic, partition), self._known.ranges_of(topic, partition)
+                if all(offset > one.last_offset for one in ranges):
+                    self._skips.forget(place)
                     continue
-                self._fetched[topic, partition] = offset
+                self._fetched[place] = offset
                 rewritten = bytearray(body) if rewritten is None else rewritten
-                begins_at = self._known.skip(topic, partition, offset)
+                begins_at = self._skips.begin(place, offset, ranges)
                 if begins_at != offset:
-                    self._moved.add((topic, partition))
+                    self._moved.add(place)
                     pack_into(">q", rewritten, at + _FETCH_OFFSET_AT, begins_at)
                 if bytes_max > limits.TOMBSTONE_FETCH_BYTES_MAX and self.broker_version >= _TAKES_WHOLE_MESSAGE_SINCE:
                     pack_into(">i", rewritten, reader.position - INT32.size, limits.TOMBSTONE_FETCH_BYTES_MAX)
@@ -99,23 +108,50 @@ class FetchWithoutTombstones:
                         reader.unpack(_ABORTED, "aborted transaction")
                 at = reader.position
                 records = reader.nullable_bytes("records")
-                offset = self._fetched.get((topic, partition))
-                if offset is None:
+                place = topic, partition
+                if place not in self._fetched:
                     continue
-                if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (topic, partition) in self._moved:
-                    # The log is another one than it was; of the client's own offset nothing is said.
-                    self._known.forget_skip(topic, partition, offset)
-                    chunks += (body[copied:head_at], _ANSWER_PARTITION_HEAD.pack(partition, 0, end))
-                    copied = head_at + _ANSWER_PARTITION_HEAD.size
-                ranges = self._known.ranges_of(topic, partition)
-                if records is None or ranges is None:
+                if error_code:
+                    # The log may be another one than it was.
+                    self._skips.forget(place)
+                    if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place in self._moved:
+                        # Of the client's own offset nothing is said.
+                        chunks += (body[copied:head_at], _ANSWER_PARTITION_HEAD.pack(partition, 0, end))
+                        copied = head_at + _ANSWER_PARTITION_HEAD.size
+                if records is None:
                     continue
-                left = without_ranges(records, ranges, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
-                if not (len(left.records) == 1 and left.records[0] is records):
-                    self._known.applied += 1
-                if left.skipped_to >= 0:
-                    self._known.note_skip(topic, partition, offset, left.skipped_to)
-                chunks += (body[copied:at], INT32.pack(sum(map(len, left.records))), *left.records)
+                left = self._left_of(place, records)
+                chunks += (body[copied:at], INT32.pack(len(left)), left)
                 copied = reader.position
         reader.finish()
         return memoryview(b"".join((*chunks, body[copied:]))) if copied else body
+
+    def _left_of(self, place: Place, records: memoryview) -> memoryview:
+        """What the client gets of a partition; where that is nothing new, its next fetch begins behind it."""
+        ranges, offset = self._known.ranges_of(*place), self._fetched[place]
+        left = records
+        for one in ranges:
+            pieces = without_ranges(left, one, limits.TOMBSTONE_UNPACKED_BYTES_MAX).records
+            if not (len(pieces) == 1 and pieces[0] is left):
+                left = memoryview(b"".join(pieces))
+        if left is records:
+            return records
+        self._known.applied += 1
+        if _end_of(left) > offset:
+            return left
+        self._skips.note(place, offset, _end_of(records), ranges)
+        return left[:0]
+
+
+def _end_of(records: Buffer) -> int:
+    """Return the offset behind the last message that is there as a whole; of another format than the old ones, that no
+    offset is behind it."""
+    position, end = 0, -1
+    while len(records) - position >= _OFFSET_SIZE_MAGIC.size:
+        offset, size, magic = _OFFSET_SIZE_MAGIC.unpack_from(records, position)
+        if magic > _MAGIC_MAX:
+            return OFFSET_MAX
+        position += OFFSET_AND_SIZE_BYTES + max(size, 1)
+        if position <= len(records):
+            end = offset + 1
+    return end

@@ -2,7 +2,7 @@
 only.
 
 What this process knows and Redis has lost is given back. A range becomes active when its messages were seen in the log
-of the leader, each noted with its checksum; nothing is left out before. Appends nothing.
+of the leader, each noted with its checksum, and when that is stored; nothing is left out before. Appends nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ class TombstoneUpkeep:
         report: Report,
         wall_clock_ms: Callable[[], int],
         stored: Callable[[Collection[OffsetRange]], None] = lambda _own: None,
+        first_read: Callable[[], None] = lambda: None,
     ) -> None:
-        """``stored``: called whenever what is known was compared with Redis, with the ranges that were written there
+        """``first_read``: called when the stored list was read for the first time, or cannot be read by this version.
+        ``stored``: called whenever what is known was compared with Redis, with the ranges that were written there
         because this process knew more of them."""
         self._known = known
         self._stored = stored
+        self._first_read = first_read
         self._key = tombstones_key(cluster)
         self._report = report
         self._wall_clock_ms = wall_clock_ms
@@ -61,29 +64,47 @@ class TombstoneUpkeep:
             stored = await Read(self._key)
             if not isinstance(stored, StoreAway):
                 await self._follow(stored)
-            await Wait(limits.TOMBSTONE_LOOK_SECONDS)
+            seconds = limits.TOMBSTONE_LOOK_SECONDS if self._known.is_read else limits.TOMBSTONE_FIRST_LOOK_SECONDS
+            await Wait(seconds)
 
     async def _follow(self, stored: bytes | None) -> None:
         try:
             version, theirs = (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
         except TombstonesFormatError as error:
             self._warn(f"{error}; fetches leave out what they did before; idempotent producing is not concerned")
+            self._is_read()
             return
         now = merged(self._known.tombstones, theirs)
+        self._take(now)  # a log that cannot be looked into does not hold up what others have found
+        self._is_read()
+        away: set[int] = set()
         for place in asked_for(now):
-            looked = await self._look_into(place)
-            if looked is not None:
+            leader = await Leader(place.topic, place.partition)
+            if leader is None or leader in away:
+                continue
+            looked = await self._look_into(place, leader)
+            if looked is None:
+                away.add(leader)
+            else:
                 now = replaced(now, place, self._wall_clock_ms(), **looked)
         own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
-        is_stored = not own or await self._store(version, now)
-        if now != self._known.tombstones:
-            self._tell_changes(self._known.tombstones, now)
-            self._known.take(now)
-        if is_stored:
+        if not own or await self._store(version, now):
+            self._take(now)
             self._stored(own)
 
+    def _take(self, tombstones: Tombstones) -> None:
+        if tombstones != self._known.tombstones:
+            self._tell_changes(self._known.tombstones, tombstones)
+            self._known.take(tombstones)
+
+    def _is_read(self) -> None:
+        if not self._known.is_read:
+            self._known.is_read = True
+            self._first_read()
+
     async def _store(self, version: int, tombstones: Tombstones) -> bool:
-        """Somebody else's change in between is taken with the next look."""
+        """Somebody else's change in between is taken with the next look; what was found in a log is looked for anew
+        then, as the range may have been removed meanwhile."""
         value = pack_tombstones(version + 1, tombstones)
         if len(value) > STORED_BYTES_MAX:
             self._warn(f"the tombstones take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
@@ -112,12 +133,9 @@ class TombstoneUpkeep:
                 self._report(OperatorMessage("info", f"{where} are shown to consumers again"))
 
     # ------------------------------------------------------------------ the log
-    async def _look_into(self, place: OffsetRange) -> dict[str, object] | None:
+    async def _look_into(self, place: OffsetRange, leader: int) -> dict[str, object] | None:
         """Return what becomes of a range that was asked for; None: it cannot be said yet."""
         topic, partition = place.topic, place.partition
-        leader = await Leader(topic, partition)
-        if leader is None:
-            return None
         earliest = await Ask(leader, EarliestOffset(topic, partition))
         latest = await Ask(leader, LatestOffset(topic, partition))
         if isinstance(earliest, Unanswered) or isinstance(latest, Unanswered):

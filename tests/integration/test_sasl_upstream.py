@@ -162,6 +162,17 @@ def test_a_listener_without_sasl_is_told_as_such(world: World, tmp_path: Path) -
     assert checked(tmp_path, upstream) == ["PROBLEM", "this listener of the broker takes no SASL (error 34)"]
 
 
+def test_a_listener_that_asks_for_sasl_is_told_as_such_with_its_mechanisms(world: World, tmp_path: Path) -> None:
+    upstream = world.upstream("PLAIN")
+    del upstream["sasl"]
+    (where,) = upstream["bootstrap"]
+    assert checked(tmp_path, upstream) == [
+        "PROBLEM",
+        f"the broker asks for SASL at {where} (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512): say `sasl` below upstream, with "
+        "mechanism and user",
+    ]
+
+
 def test_check_tries_the_credentials(world: World, tmp_path: Path) -> None:
     assert checked(tmp_path, world.upstream("SCRAM-SHA-512")) == ["ok", "Kafka 0.10.2"]
     sign, text = checked(tmp_path, world.upstream("SCRAM-SHA-512", password="wrong"))

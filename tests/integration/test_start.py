@@ -41,6 +41,17 @@ def test_a_start_that_waits_for_a_broker_says_why_it_is_not_there(tmp_path: Path
         proxy.__exit__()
 
 
+def test_a_name_that_nobody_has_is_told_in_words(tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, ("no.such.host.invalid", 9092))
+    proxy.launch()
+    try:
+        line = proxy.wait_for_log("is away: ")
+        assert "no.such.host.invalid has no address: " in line
+        assert "Errno" not in line
+    finally:
+        proxy.__exit__()
+
+
 def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_client_without_the_certificate_that_is_required_is_refused(kit: TlsKi
 def test_a_client_of_another_authority_is_refused(kit: TlsKit) -> None:
     said = refused_by_listener(kit.strict_server, context(kit.authority, kit.other_authority.issue("stranger")))
     assert "the peer's certificate is not accepted" in said
+    assert "of a listener tls.client_ca_file, names whom to trust" in said
 
 
 def test_a_client_whose_certificate_has_expired_is_refused(kit: TlsKit) -> None:

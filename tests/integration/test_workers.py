@@ -217,4 +217,5 @@ def test_what_ends_one_worker_for_good_ends_all(legacy_broker: LegacyCluster, tm
             proxy.launch()
             assert proxy.wait() == 2
         assert "another idemproxy uses the data directory" in proxy.log
+        assert "end it, or give this one another (--data-directory)" in proxy.log
         assert "worker 2 has found what ends the proxy" in proxy.log

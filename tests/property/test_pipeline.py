@@ -11,7 +11,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
 from idemproxy.pipeline.audit.rows import Kind
-from idemproxy.pipeline.reading.decode import Broken, containers
+from idemproxy.pipeline.reading.container import Broken
+from idemproxy.pipeline.reading.decode import containers
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
 LOG = (

@@ -1,5 +1,5 @@
-"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl and kafka_tools.jsonl; nothing in it is by hand. And
-the list of tools that fail in docs/DIFFERENCES.md, of which only the reasons are.
+"""docs/COMPATIBILITY.md, made of benchmarks/results/matrix.jsonl, kafka_tools.jsonl and suites.jsonl; nothing in it is
+by hand. And the list of tools that fail in docs/DIFFERENCES.md, of which only the reasons are.
 
 ``PYTHONPATH=tests python -m runs.compatibility_page`` writes it; so do the runs. A test holds the page to the files.
 """
@@ -18,6 +18,7 @@ from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
 from .results import RESULTS
+from .suites_page import suites_section
 
 _ROOT = RESULTS.parents[1]
 PAGE = RESULTS.parents[1] / "docs" / "COMPATIBILITY.md"
@@ -30,8 +31,8 @@ _MARKS = "<!-- tools that fail: made of the results -->", "<!-- end of the tools
 _HEAD = """\
 # What works through the proxy
 
-Made of the results of runs (`make matrix`, `make tools`), never written by hand. How answers differ from those of a
-broker is in [DIFFERENCES](DIFFERENCES.md).
+Made of the results of runs (`make matrix`, `make tools`, `make suites`), never written by hand. How answers differ from
+those of a broker is in [DIFFERENCES](DIFFERENCES.md).
 """
 _MATRIX = """\
 ## Clients and brokers
@@ -119,10 +120,13 @@ CAUSES = (
 """Client, a part of the complaint, and the cause: it would be the same without the proxy."""
 
 
-def page(matrix: Sequence[Line], tools: Sequence[Line], changes: Sequence[Line] = ()) -> str:
+def page(
+    matrix: Sequence[Line], tools: Sequence[Line], suites: Sequence[Line] = (), changes: Sequence[Line] = ()
+) -> str:
     """Return the page."""
     followed = [_CHANGES, *_followed(changes), ""] if changes else []
-    return "\n".join([_HEAD, _MATRIX, *_cells(matrix), "", *followed, _TOOLS, *_subcommands(tools), ""])
+    parts = [_HEAD, _MATRIX, *_cells(matrix), "", *followed, _TOOLS, *_subcommands(tools), ""]
+    return "\n".join([*parts, *suites_section(suites), ""])
 
 
 def _followed(changes: Sequence[Line]) -> Iterator[str]:
@@ -162,7 +166,7 @@ def _remade(line: Line | None) -> str:
 
 def write() -> None:
     """Write the page as the results are now, and the list."""
-    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("cluster_changes")))
+    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("suites"), lines("cluster_changes")))
     DIFFERENCES.write_text(with_failing_tools(DIFFERENCES.read_text(), lines("kafka_tools")))
 
 

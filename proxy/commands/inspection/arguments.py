@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...settings.addresses import parse_host_and_port
 from ..parsing import Parser, explained
 from ..shared_arguments import add_store, partition_number, producer_id
 
@@ -21,6 +22,7 @@ def add_commands(commands: Commands) -> None:
     """Add both commands to the command line's."""
     inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
     _add_common(inspect)
+    _add_admin(inspect, "admin_before")
     what = inspect.add_subparsers(dest="what", metavar="WHAT", title="what to show (default: an overview)")
     for name, text, is_long in (
         ("producers", "every producer on every partition, one a line", True),
@@ -32,9 +34,11 @@ def add_commands(commands: Commands) -> None:
         below = what.add_parser(name, help=text)
         if is_long:
             _add_order(below)
+            _add_admin(below, "admin")
         _add_common(below)
-    producer = what.add_parser("producer", help="one producer: window, intent, bounds on each partition")
+    producer = what.add_parser("producer", help="one producer: epoch, last five batches and intent on each partition")
     _add_producer(producer)
+    _add_admin(producer, "admin")
     _add_common(producer)
     topic = what.add_parser("topic", help="the producers of one topic")
     topic.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
@@ -42,6 +46,7 @@ def add_commands(commands: Commands) -> None:
         "--partition", type=partition_number, metavar="N", help=explained("Only this partition", "--partition 3")
     )
     _add_order(topic)
+    _add_admin(topic, "admin")
     _add_common(topic)
 
     forget = commands.add_parser("forget", help="drop what is stored of a producer, or of a name")
@@ -54,11 +59,11 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help=explained("Also what a living proxy may be writing now: risks a duplicate"),
     )
-    _add_common(producer)
+    _add_redis(producer)
     named = what.add_parser("name", help="a producer's name: its instances are fenced, and anybody may have it next")
     named.add_argument("name", metavar="NAME", help=explained("The name, as inspect names shows it", "orders-1"))
     named.add_argument("--yes", action="store_true", help=explained("Do not ask"))
-    _add_common(named)
+    _add_redis(named)
 
     _add_tombstone(commands.add_parser("tombstone", help="leave a second copy that is in a log out of fetches"))
 
@@ -101,7 +106,7 @@ def _add_tombstone(tombstone: Parser) -> None:
         )
         one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"), **number)
         one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"), **number)
-        _add_common(one)
+        _add_redis(one)
     _add_restore(what.add_parser("restore", help="write into Redis what the compacted topic has and Redis lacks"))
 
 
@@ -122,7 +127,7 @@ def _add_restore(restore: Parser) -> None:
         help=explained("The topic to read", "--from-topic idemproxy-tombstones", "tombstones.topic"),
     )
     restore.add_argument("--dry-run", action="store_true", help=explained("Only tell what would be written"))
-    _add_common(restore)
+    _add_redis(restore)
 
 
 def _add_producer(parser: argparse.ArgumentParser) -> None:
@@ -164,15 +169,36 @@ def _add_order(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
+    """Add where client ids are asked for. ``dest``: what is given before the word that says what to show, and what is
+    given behind it, are two lists: argparse would drop the first one."""
+    parser.add_argument_group("client ids").add_argument(
+        "--admin",
+        metavar="HOST:PORT",
+        dest=dest,
+        action="append",
+        type=_host_and_port,
+        help=explained(
+            "The admin port of a running proxy, which knows the client ids of its producers; may be given again",
+            "--admin proxy-1.example:9644",
+            "admin.bind of the configuration",
+        ),
+    )
+
+
+def _add_redis(parser: argparse.ArgumentParser) -> None:
     """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
     before it."""
-    absent = argparse.SUPPRESS
-    add_store(parser.add_argument_group("which Redis"), absent)
+    add_store(parser.add_argument_group("which Redis"), argparse.SUPPRESS)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    """Of what shows something: the same, and how it is shown."""
+    _add_redis(parser)
     parser.add_argument(
         "--json",
         action="store_true",
-        default=absent,
+        default=argparse.SUPPRESS,
         help=explained("For machines: one JSON object a line, an overview is one"),
     )
 
@@ -181,6 +207,13 @@ def _offset(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 2**63 - 1):
         raise argparse.ArgumentTypeError(f"{text!r} is no offset")
     return int(text)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    try:
+        return parse_host_and_port(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def _count(text: str) -> int:

@@ -6,17 +6,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
 from ....state.tombstones import OffsetRange
+from ... import limits
 from ...net.tls import TlsError, client_context
 from ...settings.config import ConfigError, Settings
 from ...settings.suggestions import meant
 from ..store_settings import OTHERS, private_redis, store_settings
 from . import views
+from .client_ids import ask, asked_addresses
 from .forget import forget_name, forget_producer
 from .found_copies import found_by_audit, found_by_proxy
 from .order import page_of
@@ -24,6 +27,8 @@ from .tombstone_topic import contents_of, restore_tombstones
 from .tombstones import add_found, add_tombstone, listed_tombstones, remove_tombstone
 
 _NAMES_SHOWN_MAX = 10
+_WITH_CLIENT_IDS = ("producers", "intents", "producer", "topic")
+_Show = Callable[..., Iterator[str]]
 
 
 class NothingStored(Exception):
@@ -40,7 +45,7 @@ def run_inspection(options: argparse.Namespace) -> int:
                 return _forget(inspection, settings, options)
             if options.command == "tombstone":
                 return _tombstone(inspection, settings, options)
-            return _print(_lines(inspection, server, options))
+            return _print(_lines(inspection, server, settings, options))
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
         return 1
@@ -54,27 +59,63 @@ def run_inspection(options: argparse.Namespace) -> int:
         return 130
 
 
-def _lines(inspection: RedisInspection, server: ServerFacts, options: argparse.Namespace) -> Iterator[str]:
+def _lines(
+    inspection: RedisInspection, server: ServerFacts, settings: Settings, options: argparse.Namespace
+) -> Iterator[str]:
     as_json = getattr(options, "json", False)
+    if options.what in _WITH_CLIENT_IDS:
+        rows, show = _producers(inspection, options)
+        return _with_client_ids(rows, _admin_ports(settings, options), partial(show, server=server), as_json)
+    if options.admin_before:
+        raise ConfigError(f"--admin: client ids are shown by inspect {', '.join(_WITH_CLIENT_IDS)}, not by this")
     match options.what:
         case None:
             return views.overview(inspection, server, as_json)
-        case "producers":
-            return views.producers(_ordered(inspection.entries(), options), server, as_json)
-        case "intents":
-            return views.intents(_ordered(views.with_intent(inspection.entries()), options), server, as_json)
         case "proxies":
             return views.proxies(inspection, server, as_json)
         case "names":
             return views.names(inspection.names(), server, as_json)
         case "blocks":
             return views.blocks(inspection.blocks(), server, as_json)
-        case "producer":
-            return views.producer(_of_producer(inspection, options), server, as_json)
-        case "topic":
-            rows = inspection.entries(topic=options.topic, partition=options.partition)
-            return views.producers(_ordered(_known(inspection, rows, options.topic), options), server, as_json)
     raise AssertionError(options.what)
+
+
+def _producers(inspection: RedisInspection, options: argparse.Namespace) -> tuple[Iterator[EntryRow], _Show]:
+    """Return the entries that are asked for, and what shows them."""
+    if options.what == "producer":
+        return _of_producer(inspection, options), views.producer
+    if options.what == "intents":
+        return _ordered(views.with_intent(inspection.entries()), options), views.intents
+    rows = inspection.entries()
+    if options.what == "topic":
+        rows = inspection.entries(topic=options.topic, partition=options.partition)
+        rows = _known(inspection, rows, options.topic)
+    return _ordered(rows, options), views.producers
+
+
+def _admin_ports(settings: Settings, options: argparse.Namespace) -> list[tuple[str, int]]:
+    found = asked_addresses(settings.admin, [*(options.admin_before or ()), *(options.admin or ())])
+    if len(found) > limits.ADMIN_PORTS_ASKED_MAX:
+        raise ConfigError(f"--admin names {len(found)} ports, the limit is {limits.ADMIN_PORTS_ASKED_MAX}")
+    return found
+
+
+def _with_client_ids(
+    rows: Iterator[EntryRow], admin_ports: Sequence[tuple[str, int]], show: _Show, as_json: bool
+) -> Iterator[str]:
+    """Yield what ``show`` makes of the rows, then who told client ids: for machines on the error output, and only if
+    an admin port that was asked tells none."""
+    first = list(islice(rows, limits.CLIENT_IDS_ASKED_MAX))
+    if not first:
+        yield from show(rows, as_json=as_json)
+        return
+    others = list(islice(rows, 1))
+    clients = ask(admin_ports, {row.place.producer_id for row in first}, is_cut=bool(others))
+    yield from show(chain(first, others, rows), as_json=as_json, client_of=clients.of)
+    if not as_json:
+        yield clients.line()
+    elif clients.is_anybody_silent:
+        print(f"idemproxy: {clients.line()}", file=sys.stderr)
 
 
 def _ordered(rows: Iterator[EntryRow], options: argparse.Namespace) -> Iterator[EntryRow]:

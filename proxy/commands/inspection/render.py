@@ -187,11 +187,12 @@ def _last_id(row: BlockRow) -> int:
 
 
 # ---------------------------------------------------------------------- sentences
-def entry_lines(row: EntryRow, generation: bytes | None) -> Iterator[str]:
-    """Yield everything about one entry, for reading."""
+def entry_lines(row: EntryRow, generation: bytes | None, client: str = "-") -> Iterator[str]:
+    """Yield everything about one entry, for reading. ``client``: the client id, not stored in the entry."""
     place, entry = row.place, row.entry
     used = "" if row.untouched_seconds is None else f", used {_used(row)}"
     yield f"{place.topic}/{place.partition}: {row.state}{used}, expires: {_seconds(row.expires_ms)}"
+    yield f"  client id: {client}"
     if isinstance(entry, Damaged):
         yield f"  cannot be read: {entry.reason}"
         yield f"  value ({len(row.stored)} bytes): {row.stored[:_VALUE_BYTES_SHOWN].hex()}"

@@ -53,6 +53,14 @@ STATES = {
 }
 
 
+ClientOf = Callable[[int], str | None]
+"""The client id of a producer, by its id; None: it is not known."""
+
+
+def unknown_client(_producer_id: int) -> None:
+    """Where nobody was asked."""
+
+
 @dataclass(slots=True)
 class Counts:
     """What an overview counts."""
@@ -200,9 +208,11 @@ def _proxy_cells(counts: Counts) -> Iterator[tuple[object, ...]]:
 
 
 # ---------------------------------------------------------------------- lists
-def producers(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
+def producers(
+    rows: Iterable[EntryRow], server: ServerFacts, as_json: bool, client_of: ClientOf = unknown_client
+) -> Iterator[str]:
     """Yield entries, one a line."""
-    return _list(rows, server, as_json, ENTRY_TITLES, entry_cells)
+    return _list(rows, server, as_json, client_of, ENTRY_TITLES, entry_cells)
 
 
 def with_intent(rows: Iterable[EntryRow]) -> Iterator[EntryRow]:
@@ -210,21 +220,30 @@ def with_intent(rows: Iterable[EntryRow]) -> Iterator[EntryRow]:
     return (row for row in rows if isinstance(row.entry, Entry) and row.entry.intent is not None)
 
 
-def intents(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
+def intents(
+    rows: Iterable[EntryRow], server: ServerFacts, as_json: bool, client_of: ClientOf = unknown_client
+) -> Iterator[str]:
     """Yield entries with an intent, one a line."""
-    return _list(rows, server, as_json, INTENT_TITLES, intent_cells)
+    return _list(rows, server, as_json, client_of, INTENT_TITLES, intent_cells)
 
 
 def _list(
     rows: Iterable[EntryRow],
     server: ServerFacts,
     as_json: bool,
+    client_of: ClientOf,
     titles: tuple[str, ...],
     cells: Callable[[EntryRow], tuple[object, ...]],
 ) -> Iterator[str]:
     if as_json:
-        return (json.dumps(entry_fields(row, server.generation)) for row in rows)
-    return table_lines(titles, map(cells, rows))
+        return (json.dumps(_fields(row, server, client_of)) for row in rows)
+    # Last, as it may have spaces in it: whoever cuts lines into words finds all others where they are.
+    with_client = ((*cells(row), client_of(row.place.producer_id) or "-") for row in rows)
+    return table_lines((*titles, "CLIENT ID"), with_client)
+
+
+def _fields(row: EntryRow, server: ServerFacts, client_of: ClientOf) -> dict[str, Any]:
+    return entry_fields(row, server.generation) | {"client_id": client_of(row.place.producer_id)}
 
 
 def blocks(rows: Iterable[BlockRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
@@ -241,10 +260,13 @@ def names(rows: Iterable[NameRow], server: ServerFacts, as_json: bool) -> Iterat
     return table_lines(NAME_TITLES, (name_cells(row, server.generation) for row in rows))
 
 
-def producer(rows: Iterable[EntryRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
+def producer(
+    rows: Iterable[EntryRow], server: ServerFacts, as_json: bool, client_of: ClientOf = unknown_client
+) -> Iterator[str]:
     """Yield everything about each entry of one producer."""
     for row in rows:
         if as_json:
-            yield json.dumps(entry_fields(row, server.generation))
+            yield json.dumps(_fields(row, server, client_of))
         else:
-            yield from map(printable, entry_lines(row, server.generation))
+            client = client_of(row.place.producer_id) or "-"
+            yield from map(printable, entry_lines(row, server.generation, client))

@@ -69,9 +69,12 @@ def resigned(records: bytes, position: int, change: bytes) -> bytes:
 class RawClient:
     """One connection."""
 
-    def __init__(self, address: tuple[str, int], timeout_seconds: float = ANSWER_SECONDS_MAX) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeout_seconds: float = ANSWER_SECONDS_MAX, client_id: str = _CLIENT_ID
+    ) -> None:
         self._socket = socket.create_connection(address, timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._asked: dict[int, tuple[int, int]] = {}
 
@@ -109,7 +112,7 @@ class RawClient:
     def _framed(self, api_key: int, api_version: int, body: bytes) -> tuple[int, bytes]:
         correlation_id = next(self._correlation_ids)
         self._asked[correlation_id] = (api_key, api_version)
-        return correlation_id, frame(encode_request_header(api_key, api_version, correlation_id, _CLIENT_ID), body)
+        return correlation_id, frame(encode_request_header(api_key, api_version, correlation_id, self._client_id), body)
 
     def answer(self) -> tuple[int, bytes]:
         """Return (correlation id, body) of the next answer. Raises ConnectionError when there is none."""

@@ -48,7 +48,7 @@ class _InOrder(dict[Any, None]):
 class VirtualProxy:
     """One proxy over all its lives."""
 
-    _is_conditional = False
+    _is_conditional = _has_tombstones = False
 
     def __init__(
         self,
@@ -171,6 +171,8 @@ class VirtualProxy:
     def _begin(self, host: VirtualReactor, engine: Any) -> None:
         """Look for brokers and take part in what proxies share."""
         engine.start(self.store)
+        if self._has_tombstones:
+            engine.keep_tombstones()
         self.store.start()
 
     def _new_engine(self, **chosen: Any) -> Any:
@@ -211,6 +213,11 @@ class VirtualProxy:
         """From here on, and in all later lives, all topics take conditional publishes only."""
         self._is_conditional = True
         self.engine.conditional_topics = type(self.engine.conditional_topics)(("*",))
+
+    def keep_tombstones(self) -> None:
+        """From here on, and in all later lives, fetches leave out what is named as a second copy."""
+        self._has_tombstones = True
+        self.engine.keep_tombstones()
 
     def _begin_trace(self, _topic: str) -> Any:
         """As proxy/telemetry/spans.py does with a sampler."""
@@ -273,7 +280,8 @@ class VirtualProxy:
     @property
     def _is_ready(self) -> bool:
         """May clients come?"""
-        return bool(self.engine.topology.is_known and self.engine.context.life.era > 0)
+        has_list = not self._has_tombstones or self.engine.tombstones.is_read
+        return bool(self.engine.topology.is_known and self.engine.context.life.era > 0 and has_list)
 
     @property
     def addresses(self) -> list[Address]:

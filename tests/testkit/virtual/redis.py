@@ -15,7 +15,7 @@ from testkit.virtual.redis_connection import RedisConnection, RedisFault
 from testkit.virtual.redis_server import RedisServer, Stored
 
 KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"EVALSHA")
-LEASE, ENTRY, BLOCK, NAME = b":member:", b":{", b":block:", b":name:"
+LEASE, ENTRY, BLOCK, NAME, INDEX = b":member:", b":{", b":block:", b":name:", b"}:named"
 """By these the keys of registrations, those of producers' state, those of blocks of producer ids and those of names are
 known."""
 
@@ -143,7 +143,8 @@ class VirtualRedis:
     def damage(self, seconds: float) -> bool:
         """Spoil one stored state of a producer for so long, so that nobody can read it; True if there was one."""
         server, random = self.server, self.network.random
-        whole_ones = [key for key in server.data if ENTRY in key and server.data[key].value not in self._spoiled]
+        entries = [key for key in server.data if ENTRY in key and not key.endswith(INDEX)]
+        whole_ones = [key for key in entries if server.data[key].value not in self._spoiled]
         if not whole_ones:
             return False
         stored = server.data[random.choice(whole_ones)]

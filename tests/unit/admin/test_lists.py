@@ -207,6 +207,14 @@ def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:
         ("/api/v1/producers", f"producer_id={2**63}", 400, '{"problem":"producer_id=\'9223372036854775808\': '),
         ("/api/v1/producers", "producer_id=" + "9" * 5000, 400, f'{{"problem":"producer_id=\'{"9" * 32}\': a whole'),
         ("/api/v1/producers", "producer_id=%D9%A3", 400, '{"problem":"producer_id='),
+        ("/api/v1/client_ids", "producer_ids=7,8", 200, '{"client_ids":{}}'),
+        ("/api/v1/client_ids", "", 400, '{"problem":"producer_ids=\'\': a whole number is wanted, at most 9223'),
+        (
+            "/api/v1/client_ids",
+            "producer_ids=" + "7," * 500,
+            400,
+            '{"problem":"producer_ids has 501 of them, the lim',
+        ),
     ],
 )
 def test_what_cannot_be_used_is_told_in_short(

@@ -118,6 +118,11 @@ def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_add
     assert summed.duplicates([Told(1, [least, row]), Told(2, [row])]) == [added, least]
 
 
+def test_a_producer_that_has_moved_between_workers_has_one_client_id() -> None:
+    first, second = {"client_ids": {"7": "orders"}}, {"client_ids": {"7": "orders", "8": "audit"}}
+    assert summed.client_ids([Told(1, first), Told(2, second)]) == {"client_ids": {"7": "orders", "8": "audit"}}
+
+
 def test_lines_and_doubts_of_all_are_in_their_order() -> None:
     lines = [Told(1, [{"at": 2.0, "level": "info", "text": "b"}]), Told(2, [{"at": 3.0, "level": "info", "text": "c"}])]
     assert [line["text"] for line in summed.lines(lines)] == ["worker 2: c", "worker 1: b"]

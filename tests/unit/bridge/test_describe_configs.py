@@ -89,6 +89,14 @@ def test_of_a_broker_its_id_is_known() -> None:
     assert "follower.replication.throttled.replicas" not in defaults
 
 
+def test_a_setting_without_a_default_is_there_without_a_synonym() -> None:
+    names = ["advertised.listeners", "listeners", "broker.rack"]
+    (found,) = told(asked((BROKER, "7", names)))
+    assert [one.name for one in found.configs] == sorted(names)
+    for one in found.configs:
+        assert (one.value, one.config_source, one.is_sensitive, list(one.synonyms)) == (None, DEFAULT, False, [])
+
+
 def test_what_is_not_there_or_not_to_be_seen_is_refused() -> None:
     found = told(
         asked(

@@ -9,7 +9,7 @@ import pytest
 from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy.bridge.base import Bridge, Refused
-from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
+from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
@@ -52,7 +52,7 @@ def fetch_of(bytes_max: int, replica_id: int = -1) -> dict[str, Any]:
     return {"replica_id": replica_id, "max_bytes": 50_000_000, "topics": [{"topic": "t", "partitions": partitions}]}
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("release", ["0.8.2", "0.9.0", "0.10.0"])
 def test_brokers_that_cut_messages_are_asked_for_enough_to_hold_one(version: int, release: str) -> None:
     asked = ask(bridge_for(1, version, release), 1, version, **fetch_of(1000))
@@ -61,23 +61,47 @@ def test_brokers_that_cut_messages_are_asked_for_enough_to_hold_one(version: int
     assert [one.fetch_offset for one in asked.topics[0].partitions] == [5, 6]
 
 
-@pytest.mark.parametrize(("version", "release"), [(4, "0.10.2"), (2, "0.8.2"), (0, "0.10.2")])
+@pytest.mark.parametrize(("version", "release"), [(5, "0.10.2"), (4, "0.10.2"), (2, "0.8.2"), (0, "0.10.2")])
 def test_limits_stay_where_the_broker_or_the_client_knows_what_they_do(version: int, release: str) -> None:
     asked = ask(bridge_for(1, version, release), 1, version, **fetch_of(1000))
     assert asked.topics[0].partitions[0].partition_max_bytes == 1000
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_a_client_that_says_it_is_a_replica_is_not_let_through(version: int) -> None:
     with pytest.raises(Malformed, match="replica"):
         ask(bridge_for(1, version, "0.10.2"), 1, version, **fetch_of(1000, replica_id=2))
 
 
-def test_records_of_a_fetch_are_never_copied() -> None:
+@pytest.mark.parametrize("release", ["0.8.2", "0.10.2"])
+def test_where_a_log_starts_is_not_asked_of_old_brokers_and_told_as_not_known(release: str) -> None:
+    bridge = bridge_for(1, 5, release)
+    ask(bridge, 1, 5, **fetch_of(1000))
+    part = {"partition_index": 1, "error_code": 0, "high_watermark": 9, "records": b"as stored"}
+    (topic,) = tell(bridge, 1, 5, responses=[{"topic": "t", "partitions": [part, part]}]).responses
+    for one in topic.partitions:
+        assert (one.high_watermark, one.last_stable_offset, one.log_start_offset) == (9, 9, -1)
+        assert (one.aborted_transactions, bytes(one.records)) == ([], b"as stored")
+
+
+def test_a_fetch_of_more_partitions_than_are_rewritten_in_a_step_is_refused() -> None:
+    partitions = [{"partition": number} for number in range(LOG_STARTS_BYTES_MAX // 24)]
+    with pytest.raises(LimitExceeded, match="Fetch"):
+        ask(bridge_for(1, 5, "0.10.2"), 1, 5, replica_id=-1, topics=[{"topic": "t", "partitions": partitions}])
+
+
+def test_a_broker_that_stops_at_fetch_4_is_asked_in_the_version_that_is_translated_to() -> None:
+    bridge = plan(1, 5, {1: (0, 4)})
+    assert not isinstance(bridge, Refused)
+    assert bridge.broker_version == 3
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_records_of_a_fetch_are_never_copied(version: int) -> None:
     records = b"x" * 100_000
     part = {"partition_index": 0, "error_code": 0, "high_watermark": 9, "records": records}
     body = messages.encode_response(1, 3, responses=[{"topic": "t", "partitions": [part, part]}])
-    chunks = bridge_for(1, 4, "0.10.2").response(memoryview(body))
+    chunks = bridge_for(1, version, "0.10.2").response(memoryview(body))
     large = [chunk for chunk in chunks if len(chunk) > 1000]
     assert len(large) == 2
     assert all(isinstance(chunk, memoryview) and chunk.obj is body for chunk in large)

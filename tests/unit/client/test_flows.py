@@ -16,6 +16,7 @@ from idemproxy.client.errors import (
     UnsupportedServer,
 )
 from idemproxy.client.flows import (
+    DESCRIBE_PRODUCERS,
     EARLIEST,
     FETCH,
     FIND_COORDINATOR,
@@ -33,8 +34,9 @@ from idemproxy.client.flows import (
     find_partitions,
     find_topics,
     init_producer_id,
+    where_it_stopped,
 )
-from idemproxy.client.records import CommittedOffset, Place, ProducerId
+from idemproxy.client.records import CommittedOffset, Place, ProducerId, Stopped
 from idemproxy.client.settings import ClientSettings
 from idemproxy.codecs.record_batch import Record, encode_batch
 from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
@@ -255,3 +257,37 @@ def test_a_group_without_a_coordinator_is_an_error_when_the_time_is_over() -> No
     with pytest.raises(RequestRefused, match="coordinator of group"):
         run.run(committed_offsets(servers(), "g", [Place("t", 0)], SECONDS))
     assert SECONDS - limits.BACKOFF_SECONDS_MAX <= run.now < SECONDS
+
+
+def described(*partitions: tuple[int, int, int]) -> Any:
+    """``partitions``: index, error code, last sequence of producer 17 in epoch 3; another producer is there, too."""
+    told = [
+        {"partition_index": index, "error_code": code, "error_message": None,
+         "active_producers": [] if code else [producer(16, 5), producer(17, last)]}
+        for index, code, last in partitions
+    ]  # fmt: skip
+    return answer(DESCRIBE_PRODUCERS, 0, throttle_time_ms=0, topics=[{"name": "t", "partitions": told}])
+
+
+def producer(number: int, last_sequence: int) -> dict[str, int]:
+    return {"producer_id": number, "producer_epoch": 3, "last_sequence": last_sequence, "last_timestamp": -1,
+            "coordinator_epoch": -1, "current_txn_start_offset": -1}  # fmt: skip
+
+
+def test_each_leader_is_asked_once_where_a_producer_stopped_on_all_its_partitions() -> None:
+    places = [Place("t", number) for number in range(4)]
+    leaders = metadata({places[0]: 0, places[1]: 1, places[2]: 0})
+    run = FlowRun(in_turn(leaders, described((0, 0, 7), (2, 6, 0)), described((1, 0, 9))))
+    found = run.run(where_it_stopped(servers(), 17, places))
+    assert found == {places[0]: Stopped(ProducerId(17, 3), 7), places[1]: Stopped(ProducerId(17, 3), 9)}
+    assert [one.fields["topics"] for one in run.asked[1:]] == [
+        [{"name": "t", "partition_indexes": [0, 2]}],
+        [{"name": "t", "partition_indexes": [1]}],
+    ]
+
+
+@pytest.mark.parametrize("error", [UnsupportedServer("none"), ConnectionFailed("away")])
+def test_a_leader_that_does_not_tell_leaves_its_partitions_out(error: Exception) -> None:
+    places = [Place("t", 0), Place("t", 1)]
+    run = FlowRun(in_turn(metadata({places[0]: 0, places[1]: 1}), error, described((1, 0, 9))))
+    assert run.run(where_it_stopped(servers(), 17, places)) == {places[1]: Stopped(ProducerId(17, 3), 9)}

@@ -184,6 +184,16 @@ VERDICTS = {
 }
 
 
+def test_of_a_broker_that_cannot_be_reached_it_is_told_who_named_its_address() -> None:
+    away = Finding("problem", "broker 0 at kafka-0:9092", "cannot connect: connection refused: nothing listens there")
+    assert check_connect._advertised(away).text == (
+        "cannot connect: connection refused: nothing listens there; the cluster names this address (the broker's "
+        "advertised.listeners)"
+    )
+    for other in (Finding("ok", "broker 0 at k:1", "Kafka 0.10.2"), away._replace(text="too old: Kafka 0.9")):
+        assert check_connect._advertised(other) == other
+
+
 def test_the_last_line_is_the_verdict_and_the_configuration_is_shown_only_on_demand(path: Path, capsys: Said) -> None:
     path.write_text("upstream: {bootstrap: [k:1]}\n")
     assert main(["check", os.fspath(path)]) == 0
@@ -287,7 +297,7 @@ def test_strangers_are_told_though_something_else_is_wrong(path: Path, capsys: S
     for listener, upstream in (({}, {"nonsense": 1}), ({"colour": 1}, {})):
         text = yaml.safe_dump({"upstream": {"bootstrap": ["k:1"], "sasl": login, **upstream}, "listeners": [listener]})
         said = said_of(capsys, path, text + wrong)
-        assert sum("would act at the brokers with the rights of our principal" in one for one in said) == 1
+        assert sum("would act at the brokers with the rights of the proxy's own principal" in one for one in said) == 1
 
 
 def test_a_password_that_is_empty_is_told_with_its_place_beside_others(path: Path, capsys: Said) -> None:

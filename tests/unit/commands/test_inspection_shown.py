@@ -138,6 +138,7 @@ def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
     assert (shown["bytes"], shown["reason"], shown["value_hex"]) == (70, "cut", "78" * 64)
     assert list(render.entry_lines(row(Damaged("cut"), state="damaged"), LIFE)) == [
         "orders/2: damaged, used 7 s ago, expires: 90 s",
+        "  client id: -",
         "  cannot be read: cut",
         f"  value (70 bytes): {'78' * 64}",
     ]
@@ -161,8 +162,10 @@ def test_a_block_is_an_object_that_says_of_which_life_it_is() -> None:
 # ---------------------------------------------------------------------- sentences
 def test_a_producer_is_told_in_sentences() -> None:
     entry = replace(QUIET, intent=INTENT, generation=EARLIER)
-    assert list(views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False)) == [
+    shown = views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False, {2**62: "shop\n"}.get)
+    assert list(shown) == [
         "orders/2: open, used 7 s ago, expires: 90 s",
+        "  client id: shop\\n",
         "  epoch 2, next sequence 15, end of its last append: offset 111, epoch begins at offset 90",
         "  in the log: sequences 4 to 13 at offset 100",
         "  in the log: sequences 14 to 14 at offset 110",
@@ -175,7 +178,7 @@ def test_a_producer_is_told_in_sentences() -> None:
     ]
     given_up = replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP))
     lines = list(views.producer([row(given_up, untouched_seconds=None)], SERVER, False))
-    assert lines[4:6] == [
+    assert lines[5:7] == [
         "  intent: sequences 15..19 of epoch 2, given up",
         "    meant for broker 1, forwarded again an unknown number of times",
     ]

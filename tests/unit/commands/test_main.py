@@ -48,6 +48,16 @@ def test_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert lines[-2:] == [start, "what there is: idemproxy --help"]
 
 
+@pytest.mark.parametrize(
+    "words", ["forget producer 7", "forget name n", "tombstone add t 0 1 2", "tombstone remove t 0 1 2"]
+)
+def test_what_prints_no_objects_does_not_take_the_option_for_them(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended([*words.split(), "--json"]) == 2
+    assert "unknown option --json" in capsys.readouterr().err
+
+
 def test_the_help_names_every_option_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(["run", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())

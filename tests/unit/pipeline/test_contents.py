@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from idemproxy.pipeline.audit.contents import RepeatFinder, created_of
 from idemproxy.pipeline.audit.rows import Columns, Kind, columns, concatenated, taken
-from idemproxy.pipeline.reading.decode import LOG_APPEND_TIME
+from idemproxy.pipeline.reading.container import LOG_APPEND_TIME
 
 Record = dict[str, Any]
 SUSPECTED, REPEATED = "suspected_duplicate", "repeated_record"

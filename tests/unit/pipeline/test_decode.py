@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.compression import Codec, compress, store_gzip
+from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
-from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
-from idemproxy.pipeline.reading import decode
-from idemproxy.pipeline.reading.decode import Broken, Piece, containers
+from idemproxy.codecs.record_batch import BATCH_OVERHEAD_BYTES, CONTROL_FLAG, Record, encode_batch
+from idemproxy.pipeline.reading import new_format, old_format
+from idemproxy.pipeline.reading.container import Broken, Container, Piece
+from idemproxy.pipeline.reading.decode import containers
 from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
 
 WHO = Identity(7, 1, 40, 3)
@@ -99,7 +103,8 @@ def test_behind_a_size_or_a_magic_that_cannot_be_nothing_is_guessed(position: in
 
 
 def test_what_unpacks_to_more_than_the_limit_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "UNPACKED_BYTES_MAX", 1 << 20)
+    for module in (old_format, new_format):
+        monkeypatch.setattr(module, "UNPACKED_BYTES_MAX", 1 << 20)
     bombs = wrapper([(None, bytes(1 << 26), 1)]) + modern([(None, bytes(1 << 26), 1)], 1, codec=Codec.GZIP)
     tracemalloc.start()
     try:
@@ -120,3 +125,109 @@ def test_a_wrapper_with_something_else_inside_is_not_read(inner: bytes) -> None:
     (one,) = containers(encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=9, codec=Codec.GZIP))
     assert one.unreadable
     assert (one.first, one.last, len(one.contents)) == (9, 9, 0)
+
+
+def holding(inner: bytes, entries: list[Entry], offset: int) -> bytes:
+    """Return a wrapper with these bytes in it and a checksum that fits."""
+    value, last = compress(Codec.GZIP, inner, magic=1), offset + len(entries) - 1
+    return encode_message(None, value, magic=1, offset=last, timestamp=BEGUN_MS, codec=Codec.GZIP)
+
+
+FORMS: dict[str, Callable[[list[Entry], int], bytes]] = {
+    "marked": lambda entries, offset: wrapper(entries, offset, Identity(7, 0, offset, len(entries))),
+    "stored": lambda entries, offset: encode_message(
+        None, store_gzip(plain(entries)), magic=1, offset=offset + len(entries) - 1, timestamp=0, codec=Codec.GZIP
+    ),
+    "unmarked": lambda entries, offset: wrapper(entries, offset, codec=Codec.LZ4),
+    "stamped": lambda entries, offset: wrapper(entries, offset, log_append_time_ms=BEGUN_MS + offset),
+    "oldest": lambda entries, offset: wrapper(entries, offset, magic=0),
+    "plain": plain,
+    "batch": modern,
+    "cut": lambda entries, offset: holding(plain(entries)[:-1], entries, offset),
+    "more": lambda entries, offset: holding(plain(entries) + bytes(13), entries, offset),
+    "empty": lambda entries, offset: holding(b"", entries, offset),
+    "mixed": lambda entries, offset: holding(
+        plain(entries) + plain(entries[:1], len(entries), magic=0), entries, offset
+    ),
+    "backwards": lambda entries, offset: holding(plain(entries[:1], 1) + plain(entries[:1]), entries, offset),
+    "nested": lambda entries, offset: holding(wrapper(entries), entries, offset),
+    "below zero": lambda entries, offset: wrapper(entries, -1 - len(entries)),
+    "overlong": lambda entries, offset: holding(plain(entries)[:26] + b"\x7f" + plain(entries)[27:], entries, offset),
+}
+CONTENTS = st.tuples(st.none() | st.binary(max_size=9), st.none() | st.binary(max_size=200), st.integers(0, 1 << 40))
+
+
+def shown(container: Container) -> tuple[object, ...]:
+    """Return all that a container says."""
+    arrays = (container.offsets.tolist(), container.timestamps.tolist(), [bytes(one) for one in container.contents])
+    kinds = (container.flags, container.unreadable, container.is_control, container.is_plain)
+    return (container.first, container.last, *arrays, container.pieces, *kinds)
+
+
+def records_of(read: Iterable[Container]) -> list[tuple[int, int, int, bytes]]:
+    return [
+        (offset, time_ms, one.flags, bytes(content))
+        for one in read
+        for offset, time_ms, content in zip(one.offsets.tolist(), one.timestamps.tolist(), one.contents, strict=True)
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(FORMS)), st.lists(CONTENTS, min_size=1, max_size=5)), max_size=12),
+    st.none() | st.tuples(st.integers(0), st.binary(min_size=1, max_size=3)),
+)
+def test_what_is_taken_apart_together_is_the_same_as_one_by_one(
+    blocks: list[tuple[str, list[Entry]]], damage: tuple[int, bytes] | None
+) -> None:
+    entries_of_log, offset = [], 0
+    for form, contents in blocks:
+        entries_of_log.append(FORMS[form](contents, offset))
+        offset += len(contents)
+    if damage is not None and entries_of_log:
+        at, change = damage
+        hit = at % len(entries_of_log)
+        entry = bytearray(entries_of_log[hit])
+        begin = 12 + at // len(entries_of_log) % (len(entry) - 12)  # offset and size stay: they are where it is found
+        entry[begin : begin + len(change)] = change[: len(entry) - begin]
+        entries_of_log[hit] = bytes(entry)
+    try:
+        alone = [shown(one) for entry in entries_of_log for one in containers(entry) if not one.is_plain]
+        together = [shown(one) for one in containers(b"".join(entries_of_log)) if not one.is_plain]
+    except Broken:
+        return  # a magic that there is none of
+    assert together == alone
+    log = b"".join(entries_of_log)
+    assert records_of(containers(log, joins_wrappers=True)) == records_of(containers(log))
+
+
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
+RECORDS = st.lists(st.tuples(CONTENTS, HEADERS), min_size=1, max_size=6)
+
+
+@given(RECORDS, st.none() | st.tuples(st.integers(0), st.binary(min_size=1, max_size=3)), st.integers(-1, 1))
+def test_records_of_a_batch_that_are_read_together_are_the_same_as_one_by_one(
+    records: list[tuple[Entry, tuple[tuple[str, bytes | None], ...]]], damage: tuple[int, bytes] | None, more: int
+) -> None:
+    made = [
+        Record(index, time_ms, key, value, headers) for index, ((key, value, time_ms), headers) in enumerate(records)
+    ]
+    payload = bytearray(encode_batch(made)[BATCH_OVERHEAD_BYTES:])
+    if damage is not None:
+        at = damage[0] % len(payload)
+        payload[at : at + len(damage[1])] = damage[1]
+    count = max(1, len(records) + more * (damage is not None))
+    together = new_format.together(bytes(payload), count)
+    try:
+        wanted = new_format.one_by_one(bytes(payload), count)
+    except WireError:
+        assert together is None
+        return
+    if damage is None:
+        assert together is not None
+    if together is not None:
+        for name in ("deltas", "timestamp_deltas"):
+            assert getattr(together, name).tolist() == getattr(wanted, name).tolist()
+        assert [bytes(one) for one in together.contents] == [bytes(one) for one in wanted.contents]
+        assert together.contents.sizes.tolist() == wanted.contents.sizes.tolist()
+        assert bytes(together.contents[-1]) == bytes(wanted.contents[-1])
+        assert [bytes(one) for one in together.contents[1:]] == [bytes(one) for one in wanted.contents][1:]

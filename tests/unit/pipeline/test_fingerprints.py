@@ -10,7 +10,8 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
 from idemproxy.pipeline.audit.rows import Kind
-from idemproxy.pipeline.reading.decode import containers, entries
+from idemproxy.pipeline.reading.container import entries
+from idemproxy.pipeline.reading.decode import containers
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
 Row = dict[str, int]

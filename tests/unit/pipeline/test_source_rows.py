@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +26,11 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch
-from idemproxy.pipeline.reading.decode import Broken, containers
-from idemproxy.pipeline.source import batches, records
-from idemproxy.pipeline.source.batches import BatchRow, batch_rows, table
+from idemproxy.pipeline.reading.container import ENTRY_BYTES_MIN, Broken
+from idemproxy.pipeline.reading.contents import StoredContents
+from idemproxy.pipeline.reading.decode import containers
+from idemproxy.pipeline.source import batch_runs, batches, records
+from idemproxy.pipeline.source.batches import BatchRow, rows_of_entry, table
 from idemproxy.pipeline.source.columns import check_schema, columns_for
 from idemproxy.pipeline.source.problems import WrongOption
 from idemproxy.pipeline.source.records import part_of, record_rows
@@ -48,6 +50,19 @@ def rows(data: bytes, start: int = 0, end: int = 1 << 40, *, headers: bool = Fal
     """Return the rows of the records at these offsets."""
     parts = [part for one in containers(data) if (part := part_of(one, start, end)) is not None]
     return [row for batch in record_rows("orders", 3, parts, headers) for row in batch.to_pylist()]
+
+
+def batch_rows(data: memoryview) -> Iterator[BatchRow]:
+    """Yield the rows of what is whole in the data, one entry after the other. Raises Broken."""
+    position, end = 0, len(data)
+    while position + 12 <= end:
+        size = 12 + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        if size < 12 + ENTRY_BYTES_MIN or (position + size <= end and data[position + 16] > 2):
+            raise Broken(position, "nothing can be found any more")
+        if position + size > end:
+            return
+        yield from rows_of_entry(data[position : position + size])
+        position += size
 
 
 def simple(row: Mapping[str, Any]) -> Entry:
@@ -100,7 +115,7 @@ def test_headers_that_are_damaged_are_told() -> None:
     (container,) = containers(data)
     content = bytes(container.contents[0])
     damaged = content.replace(b"\x0avalue", b"\x0cvalue")  # a byte more than is there
-    part = part_of(replace(container, contents=[damaged]), 0, 1)
+    part = part_of(replace(container, contents=StoredContents.of([damaged])), 0, 1)
     assert part is not None
     with pytest.raises(WireError):
         list(record_rows("orders", 0, [part], True))
@@ -211,3 +226,67 @@ def test_columns_of_batches() -> None:
     assert columns_for({"rows": "batches"}).startswith("topic string, partition int, baseOffset bigint, ")
     assert found.column("timestamp").type == pa.timestamp("us", tz="UTC")
     assert found.to_pylist()[0]["producerId"] == 5
+
+
+def marked(entries: list[Entry], offset: int) -> bytes:
+    return wrapper(entries, offset, Identity(5, 0, offset, len(entries)), codec=Codec.LZ4)
+
+
+FORMS: dict[str, Callable[[list[Entry], int], bytes]] = {
+    "plain": plain,
+    "marked": marked,
+    "of two": lambda entries, offset: wrapper(
+        entries, offset, Identity(5, 0, 0, 1), *[Identity(6, 0, 0, len(entries) - 1)] * (len(entries) > 1)
+    ),
+    "too many": lambda entries, offset: wrapper(entries, offset, Identity(5, 0, 0, offset + len(entries) + 1)),
+    "unmarked": wrapper,
+    "stamped": lambda entries, offset: wrapper(entries, offset, log_append_time_ms=BEGUN_MS),
+    "oldest": lambda entries, offset: plain(entries, offset, magic=0),
+    "batch": modern,
+    "again": lambda entries, offset: marked(entries, 0),
+}
+
+
+@pytest.mark.parametrize("run_entries_min", [1, 3])
+@given(
+    blocks=st.lists(st.tuples(st.sampled_from(sorted(FORMS)), st.integers(1, 4)), max_size=16),
+    damage=st.none() | st.tuples(st.integers(0), st.binary(min_size=1, max_size=3)),
+    edges=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)
+def test_batches_that_are_read_together_are_the_same_rows_as_one_by_one(
+    run_entries_min: int,
+    blocks: list[tuple[str, int]],
+    damage: tuple[int, bytes] | None,
+    edges: tuple[int, int],
+) -> None:
+    log, offset = bytearray(), 0
+    for form, count in blocks:
+        log += FORMS[form](ENTRIES[:count], offset)
+        offset += count
+    if damage is not None and log:
+        at = damage[0] % len(log)
+        log[at : at + len(damage[1])] = damage[1]
+    data, found, one_by_one = memoryview(bytes(log)), [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_runs, "RUN_ENTRIES_MIN", run_entries_min)
+        try:
+            for one in batch_runs.batch_runs(data):
+                whole = (
+                    table("orders", 3, [one]) if isinstance(one, BatchRow) else batch_runs.run_table("orders", 3, one)
+                )
+                found += whole.to_pylist()
+                if not isinstance(one, BatchRow):
+                    inside = batch_runs.run_table("orders", 3, one.between(*edges)).to_pylist()
+                    assert inside == [row for row in whole.to_pylist() if edges[0] <= row["entryOffset"] < edges[1]]
+        except Broken as broken:
+            found.append({"broken": broken.position})
+    try:
+        for row in batch_rows(data):
+            one_by_one += table("orders", 3, [row]).to_pylist()
+    except Broken as broken:
+        one_by_one.append({"broken": broken.position})
+    assert found == one_by_one
+
+
+def test_a_part_of_an_entry_is_no_row_yet() -> None:
+    assert list(batch_runs.batch_runs(memoryview(wrapper(ENTRIES)[:-1]))) == []

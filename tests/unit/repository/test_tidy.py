@@ -41,6 +41,7 @@ SHELL_FILES = TRIO_FILES | {
     "proxy/settings/child_process.py",
     "proxy/commands/check_guess.py",
     "proxy/commands/inspection/tombstones.py",
+    "proxy/commands/inspection/client_ids.py",
     "proxy/process/worker_process.py",
     "proxy/process/listeners.py",
     "proxy/telemetry/logs.py",

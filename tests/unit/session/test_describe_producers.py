@@ -178,6 +178,19 @@ def test_what_cannot_be_told_now_has_the_code_for_which_admin_clients_ask_again(
     assert "Redis" in (away.message or "")
 
 
+def test_what_somebody_else_has_put_into_the_index_is_named(scene: NamedScene) -> None:
+    scene.send(scene.instance())
+    known = scene.world.redis.get(INDEX)
+    assert known is not None
+    for foreign in (b"{", known.split()[-1][:-1], known.split()[-1] + b"0", b"x:00000000000000G0"):
+        scene.world.redis.put(INDEX, known + b"\n1.0 " + foreign)
+        (told,) = described(scene)
+        assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert repr(foreign) in (told.message or "")
+    scene.world.redis.put(INDEX, known)
+    assert len(rows(scene)) == 1
+
+
 def test_a_doubt_that_lasts_is_said(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)

@@ -276,18 +276,28 @@ def test_no_secret_is_shown_in_settings_problems_or_what_check_prints(monkeypatc
     assert shown["url"] == "unix:///x"
 
 
+A_LIST = "expected a list: a line that begins with - for each, or [ ] around it"
+
+
+@pytest.mark.parametrize("workers", ["two", "0", "65", "1.5", "[1]"])
+def test_a_number_of_workers_that_is_none_is_one_sentence(tmp_path: Path, workers: str) -> None:
+    path = file(tmp_path, f"workers: {workers}\n")
+    (problem,) = problems(path, UPSTREAM)
+    assert problem.startswith(f"{path}:1: workers: expected auto, or a number from 1 to 64")
+
+
 def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path, "redis: redis://u:hunter2@h\nlisteners: 'key_password: hunter2'\nadmin: [hunter2]\n")
     assert problems(path, UPSTREAM) == [
         f"{path}:1: redis: expected a section with names: url, username, password, password_file, tls",
-        f"{path}:2: listeners: expected a valid list",
+        f"{path}:2: listeners: {A_LIST}",
         f"{path}:3: admin: expected a section with names: bind",
     ]
     assert problems(None, {"upstream": "redis://u:hunter2@h"}) == [
         "--upstream: a text with an @: an IPv6 address is written in brackets: [2001:db8::1]:9092"
     ]
     monkeypatch.setenv("IDEMPROXY_LISTENERS", "[{tls: {key_password: hunter2}")
-    assert problems(None, UPSTREAM) == ["IDEMPROXY_LISTENERS: expected a valid list"]
+    assert problems(None, UPSTREAM) == [f"IDEMPROXY_LISTENERS: {A_LIST}"]
 
 
 @pytest.mark.parametrize("written", ["!hunter2", "!hunter2'", "!hunter2!now", "*hunter2"])

@@ -103,14 +103,25 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "in doubt: producer 7 sequence 30 on orders-2: the connection broke",
         ),
         (
+            events.DoubtOpened(7, "orders", 2, -1, "suspect"),
+            logging.INFO,
+            "in doubt: producer 7 on orders-2: what Redis has of it is of an earlier life of the data, or nothing: its "
+            "log is read",
+        ),
+        (
+            events.DoubtResolved(7, "orders", 2, -1, "not_found", 100, 1.5),
+            logging.INFO,
+            "resolved as not_found: producer 7 on orders-2, 100 bytes read in 1.5 s",
+        ),
+        (
             events.DoubtResolved(7, "orders", 2, 30, "found", 100, 1.5),
             logging.INFO,
-            "resolved as found: producer 7 sequence 30 on orders-2, 100 bytes read in 1.5 s ",
+            "resolved as found: producer 7 sequence 30 on orders-2, 100 bytes read in 1.5 s",
         ),
         (
             events.DoubtResolved(7, "orders", 2, 30, "unknown", 0, 30.0, "a hole"),
             logging.ERROR,
-            "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s a hole",
+            "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s: a hole",
         ),
         (events.ClientRefused("c\n1", "a null set"), logging.WARNING, "refused from 'c\\n1': a null set"),
         (
@@ -148,6 +159,24 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             store.StoreLost("reset"),
             logging.WARNING,
             "Redis is away: reset; batches with a producer id are told to come again until it is back",
+        ),
+        (
+            store.StoreLost("a new lease is taken, over a new connection"),
+            logging.INFO,
+            "Redis: a new lease is taken, over a new connection",
+        ),
+        (
+            store.StoreLost("Redis answered: OOM command not allowed when used memory > 'maxmemory'."),
+            logging.WARNING,
+            "Redis is away: Redis answered: OOM command not allowed when used memory > 'maxmemory': raise its "
+            "maxmemory, or take out what others keep in it; batches with a producer id are told to come again until it "
+            "is back",
+        ),
+        (
+            store.StoreRefused("Redis refuses the login or a command: NOAUTH Authentication required."),
+            logging.ERROR,
+            "Redis cannot be used: Redis refuses the login or a command: NOAUTH Authentication required: give its user "
+            "and password: redis.username and redis.password_file, or in the URL",
         ),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
         (store.StoreWarning("no append-only file"), logging.WARNING, "Redis: no append-only file"),

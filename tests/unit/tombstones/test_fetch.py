@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import messages
-from idemproxy.codecs.message_set import encode_message, iterate_shallow
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.fetch import Fetch
 from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
-from idemproxy.proxy.tombstones.known import KnownTombstones
+from idemproxy.proxy.tombstones.known import KnownTombstones, Skips
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.tombstones import OffsetRange, State, Tombstone
 
 VERSIONS = range(7)
-OUT_OF_RANGE = 1
+OUT_OF_RANGE, NOT_LEADER = 1, 6
+HIDDEN = OffsetRange("t", 0, 3, 6)
 LOG = [encode_message(b"k", b"v%d" % offset, magic=1, offset=offset, timestamp=7) for offset in range(10)]
 
 
@@ -26,14 +28,16 @@ def checksum(offset: int) -> int:
 
 
 class Scene:
-    """Offsets 3 to 5 of t/0 are left out; t/1 has no tombstone."""
+    """Offsets 3 to 5 of t/0 are left out; t/1 has no tombstone. One client fetches."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.now = 0.0
+        self.log = LOG
         self.known = KnownTombstones(lambda: self.now)
+        self.skips = Skips(lambda: self.now)
         hidden = tuple((offset, checksum(offset), offset) for offset in (3, 4, 5))
-        self.known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ACTIVE, 1, messages=hidden)})
+        self.known.take({HIDDEN: Tombstone(State.ACTIVE, 1, messages=hidden)})
 
     def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutTombstones, Any]:
         """A fetch of both partitions at this offset, and how it reaches the broker."""
@@ -43,7 +47,7 @@ class Scene:
         fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 5, "min_bytes": 1, "max_bytes": 9000}
         topics = [{"topic": "t", "partitions": partitions}]
         body = messages.encode_request(ApiKey.FETCH, self.version, **fields, topics=topics)
-        fetch = FetchWithoutTombstones(Fetch(self.version, self.version), self.version, self.known)
+        fetch = FetchWithoutTombstones(Fetch(self.version, self.version), self.version, self.known, self.skips)
         chunks = fetch.request(memoryview(body))
         assert not hasattr(chunks, "error_code")
         return fetch, messages.decode_request(ApiKey.FETCH, self.version, b"".join(chunks))
@@ -55,7 +59,7 @@ class Scene:
     def answers(
         self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0
     ) -> list[tuple[int, list[int]]]:
-        records = b"".join(LOG[first : last + 1]) + LOG[0][:20]
+        records = b"".join(self.log[first : last + 1]) + LOG[0][:20]
         partitions = [
             {"partition_index": number, "error_code": error_code, "high_watermark": 10, "records": records}
             for number in (0, 1)
@@ -127,7 +131,7 @@ def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version
 def test_without_active_tombstones_there_are_none() -> None:
     known = KnownTombstones(lambda: 0.0)
     known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
-    assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, None, 0)
+    assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, (), 0)
 
 
 def test_answers_of_which_something_was_left_out_are_counted() -> None:
@@ -137,3 +141,130 @@ def test_answers_of_which_something_was_left_out_are_counted() -> None:
     scene.answered(scene.asked(0)[0], 0, 4)
     scene.answered(scene.asked(3)[0], 3, 4)
     assert scene.known.applied == 2
+
+
+# ---------------------------------------------------------------------- whose skip it is, and for how long (R24)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_one_client_has_seen_is_not_believed_for_another(version: int) -> None:
+    """The topic may have been made anew since."""
+    scene = Scene(version)
+    scene.answered(scene.asked(3)[0], 3, 5)
+    scene.skips = Skips(lambda: scene.now)
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [3, 3]
+    scene.log = [encode_message(b"k", b"new", magic=1, offset=offset, timestamp=8) for offset in range(10)]
+    assert scene.answered(fetch, 3, 7) == [[3, 4, 5, 6, 7]] * 2
+
+
+def test_an_error_ends_a_skip() -> None:
+    scene = Scene(4)
+    scene.answered(scene.asked(3)[0], 3, 5)
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [6, 3]
+    assert scene.answers(fetch, 9, 8, NOT_LEADER) == [(NOT_LEADER, [])] * 2
+    assert offsets_of(scene.asked(3)[1]) == [3, 3]
+
+
+@pytest.mark.parametrize("elsewhere", [1, 8])
+def test_who_stood_elsewhere_meanwhile_is_not_moved(elsewhere: int) -> None:
+    scene = Scene(4)
+    scene.answered(scene.asked(3)[0], 3, 5)
+    scene.asked(elsewhere)
+    assert offsets_of(scene.asked(3)[1]) == [3, 3]
+
+
+def test_a_skip_ends_with_its_range_and_not_with_another() -> None:
+    scene = Scene(4)
+    known = scene.known.tombstones
+    scene.answered(scene.asked(3)[0], 3, 5)
+    other = Tombstone(State.ACTIVE, 2, messages=((7, checksum(7), 7),))
+    scene.known.take({**known, OffsetRange("t", 1, 7, 8): other})
+    assert offsets_of(scene.asked(3)[1]) == [6, 3]
+    scene.known.take({**known, OffsetRange("t", 0, 7, 8): other})
+    assert offsets_of(scene.asked(3)[1]) == [3, 3]
+
+
+# ---------------------------------------------------------------------- wrappers
+def wrapper(first: int, count: int) -> bytes:
+    inside = b"".join(encode_set([(None, b"v%d" % at, 7)], magic=1, first_offset=at) for at in range(count))
+    packed = compress(Codec.GZIP, inside, magic=1)
+    return encode_message(b"m", packed, magic=1, offset=first + count - 1, timestamp=7, codec=Codec.GZIP)
+
+
+@pytest.mark.parametrize("version", VERSIONS[2:])
+def test_who_has_had_the_first_records_of_a_wrapper_goes_on_behind_it(version: int) -> None:
+    """The broker gives the wrapper again, as it has the offset; of it only what the client had is left."""
+    scene = Scene(version)
+    stored = wrapper(0, 6)
+    (message,) = iterate_shallow(stored)
+    scene.known.take({HIDDEN: Tombstone(State.ACTIVE, 1, messages=((5, message.crc, 0),))})
+    scene.log = [stored, encode_message(b"k", b"v6", magic=1, offset=6, timestamp=7)]
+    body = scene.asked(0)[0].response(memoryview(answer_of(version, stored)))
+    (left,) = iterate_shallow(records_of(version, b"".join(body)))
+    assert [one.offset for one in inner_messages(left, 1000)] == [0, 1, 2]
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [3, 3]
+    assert scene.answered(fetch, 0, 0) == [[], [5]]
+    fetch, request = scene.asked(3)
+    assert offsets_of(request) == [6, 3]
+    assert scene.answered(fetch, 1, 1) == [[6], [6]]
+
+
+def answer_of(version: int, records: bytes) -> bytes:
+    row = {"partition_index": 0, "error_code": 0, "high_watermark": 10, "records": records}
+    return messages.encode_response(ApiKey.FETCH, version, responses=[{"topic": "t", "partitions": [row]}])
+
+
+def records_of(version: int, body: bytes) -> bytes:
+    answer = messages.decode_response(ApiKey.FETCH, version, body)
+    return bytes(answer.responses[0].partitions[0].records)
+
+
+# ---------------------------------------------------------------------- logs that a partition has had
+def noted(place: OffsetRange, message: bytes, first: int) -> dict[OffsetRange, Tombstone]:
+    (shallow,) = iterate_shallow(message)
+    return {place: Tombstone(State.ACTIVE, 1, messages=((shallow.offset, shallow.crc, first),))}
+
+
+def inside(scene: Scene, fetch: FetchWithoutTombstones, stored: bytes) -> list[int]:
+    """Offsets of the records that a client gets of one message."""
+    body = b"".join(fetch.response(memoryview(answer_of(scene.version, stored))))
+    return [
+        one.offset
+        for message in iterate_shallow(records_of(scene.version, body))
+        for one in (inner_messages(message, 1000) if message.is_wrapper else [message])
+    ]
+
+
+def test_a_range_of_an_earlier_log_does_not_count_in_a_wrapper_of_a_later_one() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    old, new = OffsetRange("t", 0, 1, 2), OffsetRange("t", 0, 4, 6)
+    scene.known.take({**noted(old, LOG[1], 1), **noted(new, stored, 0)})
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 1, 2, 3]
+    assert inside(scene, scene.asked(0)[0], LOG[0] + LOG[1] + LOG[2]) == [0, 2]
+
+
+def test_two_ranges_in_one_wrapper_count_both() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    scene.known.take({**noted(OffsetRange("t", 0, 1, 2), stored, 0), **noted(OffsetRange("t", 0, 4, 6), stored, 0)})
+    assert len(scene.known.ranges_of("t", 0)) == 1
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 2, 3]
+
+
+def test_the_last_message_of_an_earlier_log_does_not_hide_the_later_one_at_its_offset() -> None:
+    scene, stored = Scene(4), wrapper(0, 6)
+    later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 5, 6)
+    scene.known.take({**noted(later, stored, 0), **noted(earlier, LOG[5], 5)})
+    assert inside(scene, scene.asked(0)[0], stored) == [0, 3, 4, 5]
+    assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [4]
+
+
+def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
+    scene = Scene(4)
+    logs = limits.TOMBSTONE_LOGS_MAX
+    tombstones: dict[OffsetRange, Tombstone] = {}
+    for number in range(logs + 1):
+        message = encode_message(b"k", b"log %d" % number, magic=1, offset=9, timestamp=7)
+        tombstones |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
+    scene.known.take(tombstones)
+    assert len(scene.known.ranges_of("t", 0)) == logs

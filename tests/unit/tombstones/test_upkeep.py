@@ -1,0 +1,179 @@
+"""How proxies follow the stored list of tombstones: two of them on one store and one log, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.steps import at_once
+from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
+from idemproxy.proxy.flow.effects import Ask, Leader, Read, Swap, Unanswered, Wait
+from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
+from idemproxy.proxy.tombstones.known import KnownTombstones
+from idemproxy.proxy.tombstones.upkeep import TombstoneUpkeep
+from idemproxy.state.store import Conflict, StoreAway, Swapped
+from idemproxy.state.tombstones import OffsetRange, State, Tombstone, Tombstones, pack_tombstones, unpack_tombstones
+from testkit.virtual.log import PartitionLog
+
+ONE, OTHER, DARK = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 3, 4), OffsetRange("dark", 0, 0, 1)
+ASKED = Tombstone(State.ASKED, 10, "why")
+
+
+class Shared:
+    """The store and the log. ``at_ask``: done before a question to a leader is answered, once."""
+
+    def __init__(self) -> None:
+        self.stored: bytes | None = None
+        self.is_away = False
+        self.log = PartitionLog()
+        self.log.append(encode_set([(None, b"v%d" % at, 0) for at in range(5)], magic=1), 0.0)
+        self.log.advance(5)
+        self.at_ask: Any = None
+        self.asked_of: list[int] = []
+
+    def write(self, tombstones: Tombstones) -> None:
+        version = 0 if self.stored is None else unpack_tombstones(self.stored)[0]
+        self.stored = pack_tombstones(version + 1, tombstones)
+
+    def read(self) -> Tombstones:
+        assert self.stored is not None
+        return unpack_tombstones(self.stored)[1]
+
+
+def left_out_by(known: KnownTombstones) -> set[OffsetRange]:
+    return {place for place, one in known.tombstones.items() if one.state is State.ACTIVE}
+
+
+class Proxy:
+    """The shipped flow of one process; ``look`` lets it look once."""
+
+    def __init__(self, shared: Shared, known: KnownTombstones | None = None) -> None:
+        self.shared = shared
+        self.known = known or KnownTombstones(lambda: 0.0)
+        self.firsts = 0
+        self.said: list[str] = []
+        self.waits: list[float] = []
+        self._turns: list[Resume] = []
+        upkeep = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, first_read=self._first)
+        handlers = {
+            Read: lambda _, resume: resume(StoreAway("away") if shared.is_away else shared.stored),
+            Swap: lambda effect, resume: resume(self._swap(effect)),
+            Leader: lambda effect, resume: resume(9 if effect.topic == "dark" else 1),
+            Ask: lambda effect, resume: resume(self._answer(effect)),
+            Wait: self._wait,
+        }
+        FlowRunner(handlers).start(upkeep.run(), failed=self._failed)
+
+    def look(self) -> None:
+        self._turns.pop()(None)
+
+    @property
+    def left_out(self) -> set[OffsetRange]:
+        return left_out_by(self.known)
+
+    def _failed(self, error: Exception) -> None:
+        raise error
+
+    def _first(self) -> None:
+        self.firsts += 1
+
+    def _report(self, event: Any) -> None:
+        self.said.append(event.what)
+
+    def _wait(self, effect: Wait, resume: Resume) -> None:
+        self.waits.append(effect.seconds)
+        self._turns.append(resume)
+
+    def _swap(self, effect: Swap) -> Any:
+        stored = self.shared.stored
+        version = 0 if stored is None else unpack_tombstones(stored)[0]
+        if version != effect.expected_version:
+            return Conflict(stored)
+        self.shared.stored = effect.value
+        return Swapped()
+
+    def _answer(self, effect: Ask[Any]) -> Any:
+        shared = self.shared
+        shared.asked_of.append(effect.broker_id)
+        act, shared.at_ask = shared.at_ask, None
+        if act is not None:
+            act()
+        if effect.broker_id == 9:
+            return Unanswered("stands still")
+        question, log = effect.question, shared.log
+        if isinstance(question, EarliestOffset):
+            return OffsetAnswer(0, log.start_offset)
+        if isinstance(question, LatestOffset):
+            return OffsetAnswer(0, log.high_watermark)
+        assert isinstance(question, ReadLog)
+        data = log.read(question.offset, question.bytes_max, whole_first=True, up_to=log.high_watermark)
+        return at_once(taking_apart(question.offset, FetchAnswer(0, log.high_watermark, memoryview(data))))
+
+
+def test_a_range_is_left_out_at_every_proxy_once_one_has_looked_into_the_log() -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED})
+    first = Proxy(shared)
+    assert (first.left_out, shared.read()[ONE].state) == ({ONE}, State.ACTIVE)
+    asked = len(shared.asked_of)
+    second = Proxy(shared)
+    assert (second.left_out, len(shared.asked_of)) == ({ONE}, asked), "the log is looked into once"
+
+
+def test_what_redis_loses_is_given_back() -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED})
+    first = Proxy(shared)
+    shared.stored = None
+    first.look()
+    assert shared.read()[ONE].state is State.ACTIVE
+
+
+def test_who_removes_a_range_while_a_proxy_looks_into_the_log_is_heard() -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED})
+    shared.at_ask = lambda: shared.write({ONE: replace(ASKED, state=State.REMOVED, at_ms=11)})
+    proxy = Proxy(shared)
+    for _ in range(3):
+        proxy.look()
+    assert (proxy.left_out, shared.read()[ONE].state) == (set(), State.REMOVED)
+
+
+def test_a_leader_that_stands_still_holds_up_no_other_range_and_is_asked_once() -> None:
+    shared = Shared()
+    found = replace(ASKED, state=State.ACTIVE, messages=((3, 99, 3),))
+    shared.write({DARK: ASKED, replace(DARK, first=1, end=2): ASKED, ONE: ASKED, OTHER: found})
+    looking: list[set[OffsetRange]] = []
+    known = KnownTombstones(lambda: 0.0)
+    shared.at_ask = lambda: looking.append(left_out_by(known))
+    proxy = Proxy(shared, known)
+    assert looking == [{OTHER}], "what others have found counts while a log is looked into"
+    assert proxy.left_out == {ONE, OTHER}
+    assert shared.asked_of.count(9) == 2, "both questions of one look, for one of its ranges"
+
+
+def test_until_the_list_was_read_no_client_is_served() -> None:
+    shared = Shared()
+    shared.is_away = True
+    proxy = Proxy(shared)
+    assert (proxy.known.is_read, proxy.firsts, proxy.waits) == (False, 0, [limits.TOMBSTONE_FIRST_LOOK_SECONDS])
+    shared.is_away = False
+    proxy.look()
+    proxy.look()
+    assert (proxy.known.is_read, proxy.firsts) == (True, 1)
+    assert proxy.waits[1:] == [limits.TOMBSTONE_LOOK_SECONDS] * 2
+
+
+def test_a_list_that_cannot_be_read_leaves_all_as_it_was_and_is_told() -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED})
+    proxy = Proxy(shared)
+    shared.stored = b"\x02" + bytes(8) + b"[]"
+    proxy.look()
+    assert (proxy.left_out, shared.stored[0]) == ({ONE}, 2), "and a newer version's list is not written over"
+    assert "format 2, this version reads 1" in proxy.said[-1]
+    late = Proxy(shared)
+    assert (late.known.is_read, late.firsts, late.left_out) == (True, 1, set())
