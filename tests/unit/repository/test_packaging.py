@@ -180,6 +180,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "scenes",
         "servers",
         "cluster-changes",
+        "suites",
         "tools",
         "wheels",
     }
