@@ -46,6 +46,17 @@ was told, with a producer id, and no error reached the user. In front of brokers
 idempotence to them](NATIVE.md); Kafka 0.11 remembers only the last batch of a producer, so there clients have one
 request in flight.
 """
+_CHANGES = """\
+## Changes of the cluster
+
+Real clients produce through the proxy to four brokers 0.10.2.2 and read what they produce in a group, while a broker
+ends and returns, one dies and returns, one is added, partitions are reassigned to it, another one is removed,
+preferred leaders are elected, the controller moves, the controller dies, and partitions are added (`make
+cluster-changes`). A mark means: each record stored once, in order, where the client was told, each read at least
+once, in order, and no error to the user. Readers commit each second, so what was read and not yet committed is read
+again after a change. A topic that is deleted and made anew under a producer is tried apart, and beside the brokers
+alone, without idempotence.
+"""
 _TOOLS = """\
 ## Kafka's own command line tools
 
@@ -84,15 +95,78 @@ WHY: Mapping[str, str] = {
 """Why a subcommand does not work, and what to do instead, by the begin of what is typed."""
 
 
-def page(matrix: Sequence[Line], tools: Sequence[Line], suites: Sequence[Line] = ()) -> str:
+CAUSES = (
+    (
+        "confluent-kafka-2.3",
+        "Unable to reconstruct MessageSet",
+        'a fatal error of librdkafka 2.2 to 2.4 ("Unable to reconstruct MessageSet"): messages of one batch get '
+        "different waiting times before a retry. Mended in 2.5.0 (confluentinc/librdkafka 4736); it happens at any "
+        "broker.",
+    ),
+    (
+        "java-1.1.1",
+        "ms has passed since last append",
+        "this client does not always notice that its connection was reset behind an answer: it waits for "
+        "`request.timeout.ms` (30 s), and gives up what has waited for as long to be sent, none of which is stored "
+        "(seen between it and the injected fault; later clients have `delivery.timeout.ms`).",
+    ),
+    (
+        "platformatic",
+        "Unsupported compression algorithm",
+        "its producer did all right; its consumer reads record batches of format v2 only and takes the bytes of older "
+        "formats for a codec, at any broker that has them. It reads with another client.",
+    ),
+)
+"""Client, a part of the complaint, and the cause: it would be the same without the proxy."""
+
+
+def page(
+    matrix: Sequence[Line], tools: Sequence[Line], suites: Sequence[Line] = (), changes: Sequence[Line] = ()
+) -> str:
     """Return the page."""
-    parts = [_HEAD, _MATRIX, *_cells(matrix), "", _TOOLS, *_subcommands(tools), "", *suites_section(suites), ""]
-    return "\n".join(parts)
+    followed = [_CHANGES, *_followed(changes), ""] if changes else []
+    parts = [_HEAD, _MATRIX, *_cells(matrix), "", *followed, _TOOLS, *_subcommands(tools), ""]
+    return "\n".join([*parts, *suites_section(suites), ""])
+
+
+def _followed(changes: Sequence[Line]) -> Iterator[str]:
+    """The newest line of each client, and what it was told of a topic that was deleted and made anew."""
+    newest = {line["client"]: line for line in changes if "changes" in line and line["through"] == "the proxy"}
+    remade = {(line["client"], line["through"]): line for line in changes if "change" in line}
+    yield from table(
+        [
+            "client",
+            "duplicates / losses / reorders",
+            "records",
+            "read again",
+            "topic made anew",
+            "at the brokers alone",
+        ],
+        [
+            [
+                client,
+                _cell(line),
+                f"{line['records']:,}",
+                str(line["read_again"]),
+                *(_remade(remade.get((client, through))) for through in ("the proxy", "the brokers alone")),
+            ]
+            for client, line in newest.items()
+        ],
+    )
+    yield ""
+    yield f"They were {_when(changes)}."
+
+
+def _remade(line: Line | None) -> str:
+    if line is None:
+        return "not run"
+    goes_on = "goes on" if line["goes_on"] else "stops"
+    return f"{goes_on}, {line['errors']} errors"
 
 
 def write() -> None:
     """Write the page as the results are now, and the list."""
-    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("suites")))
+    PAGE.write_text(page(lines("matrix"), lines("kafka_tools"), lines("suites"), lines("cluster_changes")))
     DIFFERENCES.write_text(with_failing_tools(DIFFERENCES.read_text(), lines("kafka_tools")))
 
 
@@ -148,11 +222,22 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
         f"records in each cell: {_each('records', shown)}; seed of the faults: {_each('seed', shown)}; "
         f"faults that were injected in all: {sum(map(_faults, shown)):,}."
     )
+    yield from _complaints(matrix, newest)
+
+
+def _complaints(matrix: Sequence[Line], newest: Mapping[tuple[str, str], Line]) -> Iterator[str]:
+    """What went wrong, and why: the same of a client at several brokers once."""
+    places: dict[tuple[str, str], list[str]] = {}
     for line in matrix:
         if line["complaints"]:
+            said = _cut(" ".join(line["complaints"][0].split()))
+            cause = _cause_of(line["client"], " ".join(line["complaints"]))
             again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
-            yield ""
-            yield f"- {line['client']} at {line['broker']}{again}: {_cut(' '.join(line['complaints'][0].split()))}"
+            places.setdefault((line["client"], cause or said), []).append(f"{line['broker']}{again}")
+    for (client, said), brokers in places.items():
+        yield ""
+        item = f"- {client} at {'; '.join(dict.fromkeys(brokers))}: {said}"
+        yield from textwrap.wrap(item, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _of_which_versions() -> str:
@@ -167,6 +252,11 @@ def _of_which_versions() -> str:
         found[name] = version
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
+
+
+def _cause_of(client: str, complaints: str) -> str | None:
+    """Why, where it is known and not the proxy."""
+    return next((why for start, part, why in CAUSES if client.startswith(start) and part in complaints), None)
 
 
 def _when(shown: Sequence[Line]) -> str:

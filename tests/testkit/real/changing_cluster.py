@@ -38,6 +38,9 @@ RECORDS_MAX = 1_000_000
 RECORDS_PER_SECOND = 10
 RUN_SECONDS_MAX = 1800
 CHANGE_SECONDS_MAX = 240
+GONE_SECONDS = 3
+GOES_ON_SECONDS_MAX = 90
+"""For a producer whose topic was made anew."""
 COMMIT_EVERY_SECONDS = 1
 RECORDS_BY_THE_SECOND = 60
 """That a second producer sends to all partitions, those that were added too."""
@@ -58,8 +61,8 @@ class Followed:
     init_producer_id_requests: int
     read: int
     read_again: int
-    commits_failed: list[str] = field(default_factory=list)
-    """What its group was told of commits that a change spoilt; the next one was made."""
+    notices: list[str] = field(default_factory=list)
+    """What its reader was told of, and went on: commits that a change spoilt, sessions that ended."""
     reading: list[str] = field(default_factory=list)
     """What is wrong with what its group read, in sentences."""
 
@@ -71,6 +74,18 @@ class Followed:
         if self.errors:
             found.append(f"the user saw {len(self.errors)} errors, first: {self.errors[0]}")
         return found + self.reading
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What became of a client whose topic was deleted and made anew under its producer. ``verdict``: of the new log."""
+
+    client: str
+    goes_on: bool
+    sent: int
+    acknowledged: int
+    errors: list[str]
+    verdict: Verdict
 
 
 class ChangingCluster:
@@ -116,12 +131,13 @@ class ChangingCluster:
         self._stack.__exit__(None, None, None)
 
     # ------------------------------------------------------------------ clients
-    def start_clients(self) -> None:
-        """Let each produce to a topic of its own until ``followed``, and read it in a group."""
+    def start_clients(self, *, readers: bool = True) -> None:
+        """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group."""
         for client in self.clients:
             self.topics[client] = f"topic-of-{client}"
             self.cluster.create_topic(self.topics[client], assignment=AT_FIRST)
-            self._readers[client] = self._start_reader(client)
+            if readers:
+                self._readers[client] = self._start_reader(client)
             pace = {"records_per_second": RECORDS_PER_SECOND, "until_file": str(self._enough)}
             self._producers[client] = [self.start_producer(client, self.topics[client], client, RECORDS_MAX, pace=pace)]
 
@@ -161,6 +177,32 @@ class ChangingCluster:
         self._enough.touch()
         return {client: self._followed(client) for client in self.clients}
 
+    def remake_topics(self) -> None:
+        """Delete all topics and, some seconds later, make them anew."""
+        for topic in self.topics.values():
+            self.cluster.delete_topic(topic)
+        time.sleep(GONE_SECONDS)
+        for topic in self.topics.values():
+            self.cluster.create_topic(topic, assignment=AT_FIRST)
+
+    def remade(self, records: int) -> dict[str, Remade]:
+        """Wait until so many records are stored anew, or never; let the clients end, and say what they were told."""
+        end = time.monotonic() + GOES_ON_SECONDS_MAX
+        while any(self.stored_records(client) < records for client in self.clients) and time.monotonic() < end:
+            time.sleep(1)
+        goes_on = {client: self.stored_records(client) >= records for client in self.clients}
+        self._enough.touch()
+        return {client: self._remade(client, goes_on[client]) for client in self.clients}
+
+    def _remade(self, client: str, goes_on: bool) -> Remade:
+        ((_, program),) = self._producers[client]
+        try:
+            outcome = program.wait(GOES_ON_SECONDS_MAX)
+        except JavaClientError as error:
+            outcome = {"sent": 0, "acked": 0, "errors": [str(error)]}
+        found = verdict(self.cluster, self.topics[client], PARTITIONS)
+        return Remade(client, goes_on, int(outcome["sent"]), int(outcome["acked"]), outcome["errors"], found)
+
     # ------------------------------------------------------------------ changes
     def changes(self) -> Mapping[str, Callable[[], None]]:
         """All, in the order in which they can be made."""
@@ -196,6 +238,10 @@ class ChangingCluster:
             {"topic": topic, "partition": number, "replicas": list(replicas)}
             for topic in self.topics.values()
             for number, replicas in enumerate(REASSIGNED)
+        ]
+        moved += [
+            {"topic": "__consumer_offsets", "partition": number, "replicas": list(REASSIGNED[number % len(REASSIGNED)])}
+            for number in range(len(self.cluster.state().topics["__consumer_offsets"]))
         ]
         self._ask("/admin/reassign_partitions", {"version": 1, "partitions": moved})
         for topic in self.topics.values():
@@ -293,7 +339,7 @@ class ChangingCluster:
         fresh.write_text(str(sent))
         fresh.rename(self._count_file(client))
         topic, relay = self.topics[client], self._relays[client]
-        read, commits_failed, reading = self._read(client)
+        read, notices, reading = self._read(client)
         return Followed(
             client=client,
             sent=sent,
@@ -304,12 +350,12 @@ class ChangingCluster:
             init_producer_id_requests=relay.init_producer_id_requests,
             read=len(read),
             read_again=len(read) - len(set(read)),
-            commits_failed=commits_failed,
+            notices=notices,
             reading=reading,
         )
 
     def _read(self, client: str) -> tuple[list[tuple[int, int, str]], list[str], list[str]]:
-        """What its group got, which commits failed, and what is wrong: each record at least once, in order."""
+        """What its group got, what it was told of, and what is wrong: each record at least once, in order."""
         reader = self._readers[client]
         try:
             outcome = reader.wait(CHANGE_SECONDS_MAX)
@@ -330,7 +376,7 @@ class ChangingCluster:
             if offset <= newest.get(partition, -1):
                 found.append(f"its group got {value} behind later ones")
             newest[partition] = max(offset, newest.get(partition, -1))
-        return read, outcome.get("commits_failed") or [], found
+        return read, outcome.get("notices") or [], found
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + CHANGE_SECONDS_MAX

@@ -12,7 +12,7 @@ from testkit.real.kafka_tools import ROWS
 
 
 def test_the_page_is_made_of_the_results() -> None:
-    made = page(lines("matrix"), lines("kafka_tools"), lines("suites"))
+    made = page(lines("matrix"), lines("kafka_tools"), lines("suites"), lines("cluster_changes"))
     assert PAGE.read_text() == made, "PYTHONPATH=tests python -m runs.compatibility_page writes it"
 
 

@@ -97,7 +97,7 @@ class Read:
         self._deadline = time.monotonic() + given["seconds_max"]
         self._commit_every_seconds = given.get("commit_every_seconds", 0)
         self._committed_at, self._committed_records = time.monotonic(), 0
-        self._commits_failed: list[str] = []
+        self._notices: list[str] = []
         self._values: set[bytes] = set()
         self._lines: list[bytes] = []
 
@@ -121,15 +121,15 @@ class Read:
         return due
 
     def commit_failed(self, error: Exception) -> None:
-        """Count it: the next one commits that, too. Raises the error if the group has nothing to live through."""
+        """Note it: the next one commits that, too. Raises the error if the group has nothing to live through."""
         if self._until is None or time.monotonic() > self._deadline:
             raise error
-        self._commits_failed.append(repr(error))
+        self._notices.append(repr(error))
 
     def finish(self, **more: object) -> None:
         """End the program with what was counted."""
         self._path.write_bytes(b"".join(self._lines))
-        more |= {"commits_failed": self._commits_failed} if self._until else {}
+        more |= {"notices": self._notices} if self._until else {}
         finish({"records": self.records, **more}, ok=self._is_enough)
 
     @property

@@ -84,7 +84,7 @@ public final class ModernReader {
         }
         String failed = until == null ? "" : failures.stream()
             .map(one -> "\"" + one.replaceAll("[^ -~]|[\"\\\\]", " ") + "\"")
-            .collect(Collectors.joining(", ", ", \"commits_failed\": [", "]"));
+            .collect(Collectors.joining(", ", ", \"notices\": [", "]"));
         System.out.println("{\"records\": " + read + ", " + places + failed + ", \"final\": true}");
         System.exit((until == null ? read >= wanted : isEnough(values.size(), until)) ? 0 : 1);
     }

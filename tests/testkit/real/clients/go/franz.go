@@ -82,7 +82,7 @@ func franzReader(given arguments) {
 	commit := func() bool {
 		err := client.CommitUncommittedOffsets(context.Background())
 		if err != nil {
-			reading.commitFailed(err)
+			reading.noticed(err)
 		}
 		return err == nil
 	}
@@ -91,7 +91,10 @@ func franzReader(given arguments) {
 		fetches := client.PollFetches(waits)
 		stop()
 		for _, one := range fetches.Errors() {
-			if !errors.Is(one.Err, context.DeadlineExceeded) {
+			var session *kgo.ErrGroupSession
+			if errors.As(one.Err, &session) {
+				reading.noticed(one.Err) // it joins again
+			} else if !errors.Is(one.Err, context.DeadlineExceeded) {
 				failed(fmt.Errorf("an error of a fetch reached the user: %w", one.Err))
 			}
 		}

@@ -144,7 +144,7 @@ type read struct {
 	values    map[string]struct{}
 	end       time.Time
 	committed time.Time
-	spoilt    []string
+	notices   []string
 }
 
 func newRead(given arguments) *read {
@@ -189,12 +189,13 @@ func (r *read) commitIsDue() bool {
 	return true
 }
 
-// Counts a commit that failed: the next one commits that, too. Ends the program if the group has nothing to live through.
-func (r *read) commitFailed(err error) {
+// Counts what the client tells its user and then goes on by itself, or by the next commit. Ends the program if the group
+// has nothing to live through.
+func (r *read) noticed(err error) {
 	if r.given.UntilFile == "" || time.Now().After(r.end) {
 		failed(fmt.Errorf("an error reached the user: %w", err))
 	}
-	r.spoilt = append(r.spoilt, err.Error())
+	r.notices = append(r.notices, err.Error())
 }
 
 func (r *read) finish(committed map[string]int64) {
@@ -204,7 +205,7 @@ func (r *read) finish(committed map[string]int64) {
 	if err := r.closed(); err != nil {
 		failed(err)
 	}
-	finish(map[string]any{"records": r.records, "committed": committed, "commits_failed": r.spoilt}, !r.goesOn() && time.Now().Before(r.end))
+	finish(map[string]any{"records": r.records, "committed": committed, "notices": r.notices}, !r.goesOn() && time.Now().Before(r.end))
 }
 
 func finish(outcome map[string]any, ok bool) {

@@ -137,13 +137,17 @@ func saramaReader(given arguments) {
 	ends, done := context.WithDeadline(context.Background(), reading.end)
 	member := &saramaMember{reading: reading, done: done}
 	go func() {
-		for err := range group.Errors() {
-			failed(fmt.Errorf("an error reached the user: %w", err))
+		for err := range group.Errors() { // it goes on
+			member.Lock()
+			reading.noticed(err)
+			member.Unlock()
 		}
 	}()
 	for ends.Err() == nil {
 		if err := group.Consume(ends, []string{given.Topic}, member); err != nil && !errors.Is(err, context.Canceled) {
-			failed(fmt.Errorf("an error reached the user: %w", err))
+			member.Lock()
+			reading.noticed(err) // its session ended: the next call begins another
+			member.Unlock()
 		}
 	}
 	admin, err := sarama.NewClusterAdmin(addresses, config)

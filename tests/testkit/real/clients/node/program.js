@@ -48,7 +48,8 @@ export class Told {
         yield batch
       }
       if (pace.records_per_second) {
-        await sleep(Math.max(0, begun + ((index + 1) * 1000) / pace.records_per_second - performance.now()))
+        const ahead = begun + ((index + 1) * 1000) / pace.records_per_second - performance.now()
+        if (ahead > 0) await sleep(ahead)
       }
     }
     yield * waiting.values()
@@ -82,7 +83,7 @@ export class Read {
   #file = createWriteStream(given.records_file)
   #end = performance.now() + given.seconds_max * 1000
   #committed = performance.now()
-  #commitsFailed = []
+  #notices = []
 
   constructor () {
     if (!given.group) throw new Error('this program reads in groups only')
@@ -122,7 +123,7 @@ export class Read {
         return await commit()
       } catch (error) {
         if (!given.until_file || performance.now() > this.#end) reachedTheUser(error)
-        this.#commitsFailed.push(said(error))
+        this.#notices.push(said(error))
         if (!isLast) return
         await sleep(500)
       }
@@ -130,7 +131,7 @@ export class Read {
   }
 
   finish (committed) {
-    const outcome = { records: this.records, committed, commits_failed: this.#commitsFailed }
+    const outcome = { records: this.records, committed, notices: this.#notices }
     this.#file.end(() => finish(outcome, this.#isEnough))
   }
 }
