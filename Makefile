@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy model crashes acceptance clients native upgrade matrix tools suites chaos takeovers flushes servers simulate simulate-upgrades simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native upgrade matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-upgrades simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -68,6 +68,9 @@ bench: uv  ## the benchmarks, one after the other
 bench-proxy: uv  ## what the proxy costs beside a bare relay and beside none; AGAINST=commit, BENCH_ARGS="--on sink"
 	@$(RUN_TOOLS) python benchmarks/bench_proxy.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH_ARGS)
 
+bench-spark: uv  ## the pipeline on Spark beside Spark's own Kafka connector; BENCH_ARGS="--kind read --rows 100000"
+	@$(RUN_TOOLS) python benchmarks/bench_spark.py $(BENCH_ARGS)
+
 native: uv  ## five real clients at five brokers with producer ids, under faults; a line each in benchmarks/results/native.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.native $(VERSIONS)
 
@@ -88,6 +91,9 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 
 matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)
+
+cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller and partitions change; benchmarks/results/cluster_changes.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools

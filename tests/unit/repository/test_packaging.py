@@ -176,6 +176,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "takeovers",
         "flushes",
         "simulate",
+        "simulate-tombstones",
         "simulate-upgrades",
         "mutants",
         "spark-sink",
@@ -193,7 +194,6 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "scenes",
         "servers",
         "cluster-changes",
-        "suites",
         "tools",
         "wheels",
     }
