@@ -74,7 +74,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
         brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, Mode.of_setting(settings.idempotence))
-        found = await brokers.look(settings.upstream)
+        found = await brokers.look(settings.upstream, logs_in=sasl is not None)
         if brokers.mode.is_native:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
         elif settings.redis is None:
@@ -228,11 +228,14 @@ class _Brokers:
         self.ids: Collection[int] = ()
         """The brokers that the cluster has, by id; none before they are known."""
 
-    async def look(self, upstream: Sequence[tuple[str, int]]) -> list[Finding]:
-        """Return a finding per address and per broker, and the message format of the topics."""
+    async def look(self, upstream: Sequence[tuple[str, int]], *, logs_in: bool) -> list[Finding]:
+        """Return a finding per address and per broker, and the message format of the topics. ``logs_in``: whether a
+        connection begins with a login by SASL; then what the listener says to that is the finding."""
         first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
-        findings = [await _named(one.finding(), address) for one, address in zip(first, upstream, strict=True)]
+        findings = [
+            await _named(one.finding(), address, logs_in=logs_in) for one, address in zip(first, upstream, strict=True)
+        ]
         told: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
@@ -343,11 +346,11 @@ def _advertised(finding: Finding) -> Finding:
     return finding._replace(text=f"{finding.text}; the cluster names this address (the broker's advertised.listeners)")
 
 
-async def _named(finding: Finding, address: tuple[str, int]) -> Finding:
+async def _named(finding: Finding, address: tuple[str, int], *, logs_in: bool) -> Finding:
     """Where something answers that is no broker, say what it is."""
     if finding.sign != "problem" or finding.text.startswith(_NOT_CONNECTED):
         return finding
-    found = await trio.to_thread.run_sync(what_listens, *address)
+    found = await trio.to_thread.run_sync(partial(what_listens, *address, asks_sasl=not logs_in))
     return finding if found is None else finding._replace(text=found)
 
 

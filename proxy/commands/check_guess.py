@@ -1,5 +1,5 @@
-"""Finds out what listens at an address where no Kafka broker answers: something that speaks HTTP, or TLS. Blocking; for
-``idemproxy check`` alone, so that a wrong port is called what it is."""
+"""Finds out what listens at an address where no Kafka broker answers: something that speaks HTTP or TLS, or
+a listener that asks for SASL. Blocking; for ``idemproxy check`` alone, so that a wrong port is called what it is."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _UNKNOWN_MECHANISM = bytes.fromhex("00000001 0021")
 _HANDSHAKE_BYTES_MAX = 1024
 
 
-def what_listens(host: str, port: int) -> str | None:
-    """Return what is there, and what can be done; None if it does not say. Takes some seconds at most."""
+def what_listens(host: str, port: int, *, asks_sasl: bool = True) -> str | None:
+    """Return what is there, and what can be done; None if it does not say. Takes some seconds at most.
+
+    ``asks_sasl``: whether to ask for SASL, too; not where a login was tried, which said more."""
     where = join_host_and_port(host, port)
     if _answer(host, port).startswith(b"HTTP/"):
         return f"an HTTP server listens at {where}, no Kafka broker: give the port of a broker's listener"
-    if mechanisms := _sasl_mechanisms(host, port):
+    if asks_sasl and (mechanisms := _sasl_mechanisms(host, port)):
         return f"the broker asks for SASL at {where} ({mechanisms}): say `sasl` below upstream, with mechanism and user"
     if _speaks_tls(host, port):
         return f"TLS is spoken at {where}: say `tls: {{}}` below upstream, or give the port of a plain listener"
