@@ -8,18 +8,19 @@ nothing."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from ...codecs.error_codes import ErrorCode
 from ...state import store
 from ...state.conditional import is_conditional
-from ...state.entry import Entry, StoredFormatError, WindowBatch, unpack
+from ...state.entry import Entry, StoredFormatError, WindowBatch, pack, pack_named, unpack
 from ...state.names import is_named
-from ...state.store import StoreAway
+from ...state.store import StoreAway, Swapped
 from ...values import value
 from .. import limits
 from ..bridge.describe_producers import ActiveProducer, DescribedPartition, Place
 from ..events import InternalError, Report
-from ..flow.effects import MemberAlive, NamedEntries, Now, Read, Wait
+from ..flow.effects import MemberAlive, NamedEntries, Now, Read, Swap, Wait
 from ..flow.runner import FlowRunner
 from ..producer.life import Life
 from ..producer.sequencer import Sequencer
@@ -178,11 +179,24 @@ class _Look:
         """Is what the entry has what is due? While its owner goes on, each look finds an open intent, and batches that
         were committed since: these are told. Of a fenced producer nothing is reserved any more, so what is open then is
         waited for."""
+        if entry.generation != self._life.generation:
+            self._seen = None
+            return False
         if not entry.has_open_intent:
-            return entry.generation == self._life.generation
+            return await self._is_confirmed(entry)
         assert entry.intent is not None
         seen, self._seen = self._seen, entry.window
         return seen not in (None, entry.window) and await MemberAlive(entry.intent.owner) is True
+
+    async def _is_confirmed(self, entry: Entry) -> bool:
+        """What was read may come from a server of Redis that is the master no longer: a swap that changes nothing but
+        the version shows what is due now (rule R11). Whoever works with the entry finds the newer version with the
+        next swap, and reads it again."""
+        era = self._life.era
+        touched = replace(entry, version=entry.version + 1)
+        value = pack_named(touched) if is_named(self.producer_id) else pack(touched)
+        result = await Swap(self._key, entry.version, value, store.KEEP_TTL)
+        return isinstance(result, Swapped) and era == self._life.era
 
 
 def _producer_of(entry_key: bytes) -> int | None:

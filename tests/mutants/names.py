@@ -122,7 +122,18 @@ NAMES = (
         _STOPPED + "test_after_a_loss_of_redis_the_log_is_read_first",
         (
             "proxy.session.describe_producers",
-            "            return entry.generation == self._life.generation\n",
+            "        if entry.generation != self._life.generation:\n",
+            "        if False:\n",
+        ),
+        deaths=("proxy-1 tells", "proxy-2 tells", "proxy-3 tells"),
+    ),
+    mutant(
+        "told_as_it_was_read",
+        "R22: where a producer stopped is confirmed by a swap before it is told",
+        _STOPPED + "test_what_a_server_tells_that_is_the_master_no_longer_is_not_told",
+        (
+            "proxy.session.describe_producers",
+            "            return await self._is_confirmed(entry)\n",
             "            return True\n",
         ),
         deaths=("proxy-1 tells", "proxy-2 tells", "proxy-3 tells"),

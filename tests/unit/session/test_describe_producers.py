@@ -124,6 +124,30 @@ def test_after_a_loss_of_redis_the_log_is_read_first(scene: NamedScene) -> None:
     assert rows(scene, 1) == [(client.producer.producer_id, 0, 1)]
 
 
+def test_what_a_server_tells_that_is_the_master_no_longer_is_not_told(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    scene.network.run(1.0)
+    redis = scene.world.redis
+    redis.demote(2.0)
+    (one,) = described(scene, 1)
+    assert one.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER or redis.server.role == "master"
+    scene.network.run(20.0)
+    assert rows(scene, 1) == [(client.producer.producer_id, 0, 0)]
+
+
+def test_to_be_told_costs_an_entry_one_version_and_its_producer_no_error(scene: NamedScene) -> None:
+    client = scene.instance()
+    scene.send(client)
+    scene.network.run(1.0)
+    key = entry_key(CLUSTER_NAME, client.producer.producer_id, *PLACE)
+    before = unpack(scene.world.redis.get(key) or b"")
+    assert rows(scene, 1) == [(client.producer.producer_id, 0, 0)]
+    assert unpack(scene.world.redis.get(key) or b"") == replace(before, version=before.version + 1)
+    assert [answer.error_code for answer in scene.send(client).answers] == [ErrorCode.NONE]
+    assert len(scene.stored()) == 2
+
+
 def test_one_that_goes_on_is_told_with_what_is_committed(scene: NamedScene) -> None:
     client = scene.instance()
     batches = [client.send(TOPIC, 0) for _ in range(200)]
