@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
 from ...state.store import StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
+from ..bridge.cluster import BrokerAddress
 from ..broker.cluster_id import ClusterName
 from ..broker.hand_over_mark import HandOverMark, bytes_pass_in_seconds
 from ..broker.mode import Mode
@@ -153,7 +154,7 @@ class Server:
             random_bytes=os.urandom,
             wall_clock_ms=_wall_ms,
             caps=self._settings.limits,
-            on_brokers=lambda brokers: self._listeners.open_for(brokers),
+            on_brokers=self._brokers_changed,
             on_ready=self._look_whether_ready,
             on_refused=lambda broker: self._unserved.refused(broker),
             shares_store=self._embedded is None,
@@ -495,6 +496,12 @@ class Server:
                     self._report(OperatorMessage("error", str(problem)))
 
     # ------------------------------------------------------------------ listeners
+    def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
+        """Clients that know a broker's port of before come to it at once: none is open before the bootstrap ports are,
+        as nobody can be served until the state is there."""
+        if self._ready.is_set():
+            self._listeners.open_for(brokers)
+
     def _look_whether_ready(self) -> None:
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)

@@ -1,7 +1,10 @@
 """What ``idemproxy run`` does about its surroundings: a Redis that dies or is emptied."""
 
+import socket
 from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -26,6 +29,9 @@ def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(
         where = f"redis://me:***@127.0.0.1:{port}/3; {why}"
         assert f"still waiting for Redis after 5 s ({where})" in line
         assert "secret" not in proxy.log
+        for offset in range(2):  # the bootstrap port, and that of broker 0, which clients may know from before
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((proxy.address[0], proxy.address[1] + offset), 5)
     finally:
         proxy.__exit__()
 

@@ -16,6 +16,7 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.limits import LISTEN_AGAIN_SECONDS
+from idemproxy.proxy.settings.addresses import UNLISTED_PORTS
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.configured_proxy import ConfiguredProxy
 from testkit.real.proxy_process import wait_until
@@ -59,9 +60,16 @@ def test_a_start_ends_and_says_which_port_for_which_broker_and_what_to_do(
         )
 
 
+def _port_outside(first_broker_port: int) -> int:
+    """A free port for the bootstrap that is none of the brokers' ports."""
+    while (port := neighbouring_ports(1)) in range(first_broker_port, first_broker_port + UNLISTED_PORTS):
+        pass
+    return port
+
+
 def test_a_start_whose_ports_are_the_brokers_own_ends(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     _, port = legacy_broker.address(0)
-    settings = settings_of(legacy_broker, neighbouring_ports(1), first_broker_port=port)
+    settings = settings_of(legacy_broker, _port_outside(port), first_broker_port=port)
     assert sentence_of_a_start(tmp_path, settings) == (
         f"listener 'clients': cannot listen on 127.0.0.1:{port} for broker 0: "
         f"the broker itself has this port; {OTHER_PORTS}"
