@@ -182,6 +182,15 @@ def vanished(base_offset: int) -> Answer:
     )
 
 
+def partly_vanished() -> Answer:
+    """Some of its records are in the log, and others, which were stored, are not any more."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message="some of the records of this batch are in the log, and others that were stored are not any more: the "
+        "brokers have lost them (an unclean leader election)",
+    )
+
+
 def header_refused(header: str, topic: str) -> Answer:
     """The broker's message format has no record headers."""
     name = repr(header[:_HEADER_NAME_SHOWN])

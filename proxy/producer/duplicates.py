@@ -37,6 +37,8 @@ class _Found(Enum):
     OTHER_CONTENT = auto()
     """Under the same numbers."""
     NOTHING_OF_IT = auto()
+    SOME_OF_IT = auto()
+    """It was stored in parts, of which the last ones are not there any more."""
 
 
 # R9 lives here: a duplicate is looked at, and answered.
@@ -59,6 +61,8 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
         stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
     elif found is _Found.NOTHING_OF_IT:
         stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
+    elif found is _Found.SOME_OF_IT:
+        stream.dismiss(batch, answers.partly_vanished(), "vanished")
     elif not is_suspect and await stream.confirm() and batch in stream.queue:
         stream.dismiss(batch, answers.other_content(verdict.base_offset), "other_content")
 
@@ -75,10 +79,11 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
         records, differs = 0, False
         if not carries(message, (piece,), stream.producer_id):
             return await in_steps(partial(has_contents, message, base_offset, contents), batch.sender)
+        own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
+        records = sum(one.record_count for one in own)
         if compares:
-            own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
             known = await in_steps(partial(contents_in, message, own), batch.sender)
-            records, differs = len(known), known != contents[: len(known)]
+            differs = known != contents[: len(known)]
         return not differs
 
     there = await look_at(stream.topic, stream.partition, base_offset, fits)
@@ -89,11 +94,15 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     if not 0 < records < batch.record_count:
         return _Found.THE_BATCH
     # It is stored in parts: this is the first one.
+    contents = contents if compares else await contents_of(batch)
     result, known = await _search_records(stream, batch.identity, base_offset, contents)
     if isinstance(result, Later):
         return result
-    is_told = isinstance(result, Searched) and is_covered(result.pieces, batch.identity)
-    return _Found.OTHER_CONTENT if is_told and known != contents else _Found.THE_BATCH
+    if isinstance(result, Undecidable):
+        return _Found.THE_BATCH
+    if not is_covered(result.pieces, batch.identity):
+        return _Found.SOME_OF_IT
+    return _Found.OTHER_CONTENT if known != contents else _Found.THE_BATCH
 
 
 def why_hidden(stream: Stream, batch: Batch) -> str | None:
@@ -144,8 +153,9 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
-    R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely,
-    else a retriable error, then 87."""
+    R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
+    and has other records; 87 if it has some of them only, as brokers lost the others; else a retriable error, then
+    87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -166,7 +176,10 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     elif isinstance(result, Undecidable):
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
-        stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+        if set(contents).isdisjoint(stored_contents):
+            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+        else:  # under a new epoch these records would be appended once more
+            stream.dismiss(batch, answers.partly_vanished(), "vanished")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
         stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
     elif record_count < identity.record_count:

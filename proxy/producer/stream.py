@@ -7,7 +7,6 @@ The loop (``sequencer.py``) decides what is done next. It and what works on a st
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -74,16 +73,14 @@ class Stream:
         self.target = Target(
             context.topics, context.options, context.memory.hold_bytes, producer_id, topic, self.is_conditional
         )
-        self.queue: deque[Batch] = deque()
+        self.queue: list[Batch] = []
         """Batches that wait. A flow that answers one removes it."""
         self.out: list[Batch] = []
         """The group that is reserved or sent, and not answered yet."""
         self.bell = Wakeup()
         """Wakes the flow that works here."""
         self.held = CachedEntry(context.life, context.observers, self.bell, producer_id, topic, partition)
-        self.acknowledged_by: deque[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = deque(
-            maxlen=WINDOW_BATCHES_MAX
-        )
+        self.acknowledged_by: list[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = []
         """Epoch and base sequence, and the connection that acknowledged it, under which nothing can vanish (rule R9):
         the newest comes last. Not kept alive for that: behind it may be the whole session of a client that has gone."""
         self.watch_intent_until = NO_INTENT
@@ -183,7 +180,7 @@ class Stream:
         """Batches that were not forwarded are due again, before the others. One that no request wants is dropped and is
         not out any more: a retry that joined it would never be answered."""
         self.out = []
-        self.queue.extendleft(batch for batch in reversed(group) if batch.is_wanted)
+        self.queue[:0] = [batch for batch in group if batch.is_wanted]
 
     def drop_unwanted(self) -> None:
         """Rule R17: nobody starts for a client that has gone, or that was answered. Nor, rule R12, for one that has
@@ -195,7 +192,7 @@ class Stream:
                     self.answer(batch, answers.in_doubt("a newer epoch of this producer is here"), "newer_epoch")
         for batch in self.queue:
             if not batch.is_wanted:
-                self.queue = deque(one for one in self.queue if one.is_wanted)
+                self.queue = [one for one in self.queue if one.is_wanted]
                 return
 
     def is_outdated(self, producer_epoch: int) -> bool:
@@ -339,8 +336,9 @@ class Stream:
             name = batch.identity.producer_epoch, batch.identity.base_sequence
             if lane is not None:
                 known.append((name, ref(lane)))
+                del known[:-WINDOW_BATCHES_MAX]
             else:
-                self.acknowledged_by = known = deque((one for one in known if one[0] != name), known.maxlen)
+                self.acknowledged_by = known = [one for one in known if one[0] != name]
 
     def acknowledger(self, identity: BatchIdentity) -> Acknowledger | None:
         """The connection that acknowledged it, if that is remembered, and it is there."""

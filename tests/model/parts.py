@@ -5,10 +5,12 @@ last writes, one entry. Each part is reserved, appended and committed like a bat
 commits the one before. Somebody may begin the sequences of the epoch anew, with a batch o that has the same first sequence as b and
 another size. A lease is over, and nothing is under way any more, as soon as somebody else goes on (R1, R4, R6, R10: see model.py).
 
+An unclean election loses the end of the log, while nothing is under way: what is lost behind the back of who appends nobody can see.
+
 Safety    D  no part is twice in the log
           E  45 is never told of a batch of which a part is in the log
           F  a batch that was acknowledged is in the log, all of it
-Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged, or be told 45
+Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged, or be told 45 or 87
 """
 from collections import namedtuple
 
@@ -27,11 +29,13 @@ RULES = dict(
     content='own',
     # R10  a rebuild looks for the content of the part that is 'due' | for that of the 'first' one
     rebuild='due',
+    # R9, R11  a batch of which the brokers have lost some parts is told 87 ('told') | 'overlaps', 45 | is a 'duplicate' if the entry has all
+    part_lost='told',
 )
 WORLD = dict(parts=2, undo=2, a_open=False)            # a_open: the client has no answer for a
-FAULTS = dict(broken=0, reconnect=0, crash=0, loss=0, unmark=0, anew=0)
+FAULTS = dict(broken=0, reconnect=0, crash=0, loss=0, unmark=0, anew=0, unclean=0)
 
-# a, b: N new, F under way, R to send again, A acknowledged, X told 45. who: whose batch is b: 'b', or 'o' of who begins anew. conn: the
+# a, b: N new, F under way, R to send again, A acknowledged, X told 45, L told 87. who: whose batch is b: 'b', or 'o' of who begins anew. conn: the
 # client's proxy. cid: its connection. flows: per proxy None or (pc, who, part, cid). log: (who, part, has a marker). pend: (who, part,
 # proxy or -1). undo: entries before the last writes
 State = namedtuple('State', 'a b who conn cid flows log pend entry undo unmarked bud')
@@ -70,6 +74,9 @@ class Parts(Small):
             yield f'BROKER appends {who}{part} at {len(s.log)}' + (' without its marker' if s.unmarked else ''), t
         if self.left(s, 'unmark') and s.log and not s.unmarked:
             yield 'the topic keeps no markers any more', self.spend(s._replace(unmarked=True), 'unmark')
+        if self.left(s, 'unclean') and s.b in 'FR' and not s.pend and s.flows == (None, None):
+            for n in range(1, len(s.log) + 1):
+                yield f'an UNCLEAN election, the last {n} part(s) are gone', self.spend(s._replace(log=s.log[:-n]), 'unclean')
         if self.left(s, 'loss'):
             for n in range(1, len(s.undo) + 1):
                 t = s._replace(entry=s.undo[-n]._replace(suspect=True), undo=())
@@ -132,6 +139,10 @@ class Parts(Small):
                 yield f'P{p} takes the intent over: {n} part(s) are stored', self.write(s, next=n, intent=None)
         elif s.a == 'F':
             yield f'P{p} a is a duplicate', s._replace(a='A')
+        elif e.next == self.parts and s.who == 'b' and ('b', 1) not in {one[:2] for one in s.log}:
+            yield f'P{p} b has vanished: 87', s._replace(b='L')
+        elif self.lacks_some(s) and self.part_lost != ('duplicate' if e.next == self.parts else 'overlaps'):
+            yield f'P{p} finds that the log has lost a part of {s.who}: 87', s._replace(b='L')
         elif e.next == self.parts and s.who == 'b':
             yield f'P{p} b is a duplicate', s._replace(b='A')
         elif e.next == 0 or self.may_go_on(s):
@@ -147,6 +158,11 @@ class Parts(Small):
         if self.goes_on == 'content':
             return {(s.who, part) for part in range(1, s.entry.next + 1)} <= {(who, part) for who, part, _ in s.log}
         return self.goes_on == 'numbers'
+
+    def lacks_some(self, s):
+        """Are some of the parts that the entry has in the log, with the content of the batch that waits, and others not?"""
+        own = {(s.who, part) for part in range(1, s.entry.next + 1)}
+        return bool(own & {one[:2] for one in s.log}) and not own <= {one[:2] for one in s.log}
 
     def work(self, s, p, pc, who, part, cid):
         flow = pc, who, part, cid
@@ -186,7 +202,7 @@ class Parts(Small):
         return 'F ACKNOWLEDGED AND NOT STORED' if s.b == 'A' and not whole <= set(stored) else None
 
     def is_done(self, s):
-        return s.a == 'A' and s.b in 'AX'
+        return s.a == 'A' and s.b in 'AXL'
 
     def show(self, s):
         return f'==> log={s.log} client={s.a}{s.b} {s.who} entry={s.entry}'

@@ -7,6 +7,7 @@ from mutants.mutant import mutant
 _SCENES = "unit/rules/test_rule_log.py::"
 _DUPLICATES = "unit/rules/test_rule_duplicates.py::"
 _OTHER_CONTENT = "unit/producer/test_other_content.py::"
+_BELOW_WINDOW = "unit/producer/test_parts_below_window.py::"
 _LEADERS = "unit/partition_log/test_two_leaders.py::"
 
 LOG = (
@@ -445,7 +446,24 @@ LOG = (
         "first_part_stands_for_all",
         "R9: of a batch in parts each is compared",
         _OTHER_CONTENT + "test_each_part_of_a_batch_is_compared",
-        ("proxy.producer.duplicates", "if is_told and known != contents else", "if False else"),
+        (
+            "proxy.producer.duplicates",
+            "_Found.OTHER_CONTENT if known != contents else",
+            "_Found.OTHER_CONTENT if False else",
+        ),
+    ),
+    mutant(
+        "lost_part_is_a_gap",
+        "R11: a batch of which brokers have lost a part is not out of order",
+        _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order",
+        ("proxy.producer.duplicates", "        if set(contents).isdisjoint(stored_contents):\n", "        if True:\n"),
+        deaths=("45",),
+    ),
+    mutant(
+        "lost_part_is_stored",
+        "R9: nor is it a duplicate",
+        _BELOW_WINDOW + "test_nor_is_it_a_duplicate",
+        ("proxy.producer.duplicates", "        return _Found.SOME_OF_IT\n", "        return _Found.THE_BATCH\n"),
     ),
     mutant(
         "no_second_look",

@@ -40,6 +40,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "vanished": (lambda: answers.vanished(5), 87),
+    "partly_vanished": (answers.partly_vanished, 87),
     "header_refused": (lambda: answers.header_refused("tenant", "orders"), 43),
     "corrupt": (lambda: answers.corrupt("CRC"), 2),
     "unreadable": (lambda: answers.unreadable("gzip"), 87),

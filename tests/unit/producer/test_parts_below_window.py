@@ -9,7 +9,7 @@ from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Unanswered
 from testkit.stage.sequencer import Client, Stage
 
-DUPLICATE = 46
+DUPLICATE, INVALID_RECORD = 46, 87
 RECORD_BYTES, PART_BYTES_MAX = 2000, 2500
 Batches = dict[int, list[bytes]]
 """Values by base sequence."""
@@ -77,6 +77,27 @@ def test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate() -> N
     stage.reply = lambda _broker, asked: one_message(stage, asked.offset) if isinstance(asked, FetchRecords) else None
     assert all_sent(stage, batches) == [DUPLICATE]
     assert stage.stored_values() == stored
+
+
+# ---------------------------------------------------------------------- brokers that have lost a part
+def test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order() -> None:
+    """Told so, its client would send all of it again under a new epoch, also what is there."""
+    stage = takes_one_record_at_a_time()
+    values = records(6)
+    assert all_sent(stage, {0: values[:4]}) == [0]
+    stage.log.truncate(3, unclean=True)
+    assert all_sent(stage, {0: values}) == [INVALID_RECORD]
+    assert stage.stored_values() == values[:3]
+
+
+def test_nor_is_it_a_duplicate() -> None:
+    stage = takes_one_record_at_a_time()
+    values = records(4)
+    assert all_sent(stage, {0: values}) == [0]
+    stage.log.truncate(3, unclean=True)
+    stage.lane.is_open = False
+    assert all_sent(stage, {0: values}) == [INVALID_RECORD]
+    assert stage.stored_values() == values[:3]
 
 
 # ---------------------------------------------------------------------- while the log is read
