@@ -119,7 +119,7 @@ TOMBSTONES = (
         ("proxy.tombstones.leaving_out", "        self._looked_bytes += position * len(logs)\n", ""),
     ),
     _tombstones(
-        "taken_apart_without_end",
+        "parts_without_end",
         "so many wrappers of an answer are taken apart in one step",
         _LEAVING_OUT + "test_so_many_wrappers_are_taken_apart_for_one_answer",
         ("proxy.tombstones.leaving_out", "        self._parts += 1\n", ""),
