@@ -21,7 +21,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from idemproxy.client import Client, ClientError, Progress, Receipt, Record
@@ -35,10 +35,10 @@ Place = tuple[str, int]
 
 def batches_of(path: Path, first: int) -> Iterator[tuple[int, list[Record]]]:
     """Yield the lines from number ``first`` on, as (number of the first one, records). A line without an end is not
-    there yet."""
+    there yet: nothing behind it is read, as it may be its other half."""
     with path.open("rb") as lines:
-        rest = islice(lines, first, None)
-        while batch := [line for line in islice(rest, BATCH_LINES) if line.endswith(b"\n")]:
+        rest = takewhile(lambda line: line.endswith(b"\n"), islice(lines, first, None))
+        while batch := list(islice(rest, BATCH_LINES)):
             yield first, [Record(line.removesuffix(b"\n")) for line in batch]
             first += len(batch)
 

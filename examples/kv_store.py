@@ -107,6 +107,7 @@ class Shard:
                 self._producer.publish(*self.place, batch, expected_offset=offset)
             except (Undecided, NotDelivered) as error:
                 print(f"{error}: again", file=sys.stderr, flush=True)
+                time.sleep(0.2)
             else:
                 with self._read:
                     if self._next_offset == offset:  # else it was read already

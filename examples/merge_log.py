@@ -3,14 +3,13 @@
 That order is a matter of chance: who was read first. So it is decided once, by an entry in the merge log, and what is
 sent follows from that log and the inputs alone, in every life and in every copy of the output. A life takes its name
 (which fences the one before), writes an entry that orders nothing, and reads the merge log up to that: nothing of an
-older life can come behind it. The output is sent as by exclusive_producer.py: a record's place in the order is its
-sequence and tells its offset.
+older life can come behind it. The output is sent as by exclusive_producer.py: a record's place is its sequence.
 
 Promises: each input record is in the output once, those of a partition in their order, wherever this program, proxies
 or brokers are killed; whoever follows the merge log makes the same output. A second instance fences the first.
 Does not promise: that the inputs are merged by time.
-Needs: merge log and output of one partition each, to which nobody else writes; inputs that keep what is not in the
-output yet. Each life reads the merge log from its start; changelog.py shows how that is made short.
+Needs: merge log and output of one partition each, for this program alone; inputs that keep what is not in the output
+yet. Each life reads the merge log from its start; changelog.py shows how that is made short.
 
     python merge_log.py begin proxy:9092 merge orders-merge-log all-orders orders payments   # once
     python merge_log.py run   proxy:9092 merge orders-merge-log all-orders orders payments   # again whenever it ends
@@ -21,12 +20,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from idemproxy.client import Client, ClientError, ProducerId, Reader, Record, StoredRecord
 from idemproxy.client.records import SEQUENCE_MODULUS
 
-BATCH_RECORDS = 500
+BATCH_RECORDS, IDLE_SECONDS = 500, 0.1
 Place = tuple[str, int]
 
 
@@ -93,15 +93,15 @@ class Merge:
         until = {place: self._client.end_offset(*place) if until_end else None for place in self._positions}
         readers = {place: self._client.reader(*place, offset) for place, offset in self._positions.items()}
         while any(end is None or readers[place].offset < end for place, end in until.items()):
-            for place, reader in readers.items():
-                if self._client.end_offset(*place) > reader.offset:
-                    self._order(place, reader)
+            more = [place for place, reader in readers.items() if self._client.end_offset(*place) > reader.offset]
+            for place in more:
+                self._order(place, readers[place])
+            time.sleep(0 if more else IDLE_SECONDS)
 
     def _order(self, place: Place, reader: Reader) -> None:
         """Decide that what this input has comes next, and then send it."""
         records = reader.read()
-        chunks = [records[at : at + BATCH_RECORDS] for at in range(0, len(records), BATCH_RECORDS)]
-        for one in chunks:
+        for one in (records[at : at + BATCH_RECORDS] for at in range(0, len(records), BATCH_RECORDS)):
             borders = {"from": one[0].offset, "to": one[-1].offset + 1}
             entry = entry_of(topic=place[0], partition=place[1], records=len(one), **borders)
             self._producer.publish(*self._log, [entry])

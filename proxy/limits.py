@@ -362,8 +362,18 @@ TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
 """How often the list is asked for until it was read for the first time: no client is served before."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
-TOMBSTONE_FETCH_BYTES_MAX: Final = 4 * MIB
-"""Of one partition with tombstones in one fetch: its messages are walked over one by one, in one step."""
+TOMBSTONE_PART_RECORDS_MAX: Final = 10_000
+"""Of such wrappers, in one answer: it is as much work as their bytes, another 20 ms."""
+TOMBSTONE_PARTS_MAX: Final = 8
+TOMBSTONE_MORE_UNPACKED_BYTES_MAX: Final = 512 * KIB
+"""So many such wrappers in one answer, and bytes of each but the first: ten more ms. What is behind is cut off, and the
+client asks for it next."""
+TOMBSTONE_FETCH_BYTES_MAX: Final = MIB
+"""Of all partitions with tombstones in one answer: their messages are walked over one by one, in one step."""
+TOMBSTONE_FETCH_SHARE_BYTES_MIN: Final = 64 * KIB
+"""Of one such partition, where many are fetched at once: what does not fit into the answer is fetched again."""
+TOMBSTONE_FETCH_REQUEST_BYTES_MAX: Final = 512 * KIB
+"""Of a fetch, while there are tombstones: 20,000 partitions are looked for in one step, some 20 ms."""
 TOMBSTONE_LOGS_MAX: Final = 8
 """Logs that one partition has had, with named messages at the same offsets: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000

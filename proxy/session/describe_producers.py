@@ -115,6 +115,10 @@ class DescribeProducers:
         while True:
             left = []
             for look in looks:
+                if not look.is_begun and await Now() >= until:
+                    unseen = sum(not one.is_begun for one in looks)
+                    what = f"{unseen} of its {len(ids)} producers could not be looked at in time: ask again"
+                    return _refused(place, _NOT_NOW, what)
                 found = await look.at_rest(principal)
                 if isinstance(found, _NotTold):
                     return _refused(place, found.error_code, found.reason)
@@ -154,12 +158,14 @@ class _Look:
 
     def __init__(self, life: Life, producer_id: int, place: Place) -> None:
         self.producer_id = producer_id
+        self.is_begun = False
         self._life = life
         self._key = store.entry_key(life.cluster, producer_id, *place)
         self._seen: tuple[WindowBatch, ...] | None = None
 
     async def at_rest(self, principal: bytes) -> ActiveProducer | _Open | _NotTold | None:
         """Return where it stopped; None: it has nothing here, or is another principal's."""
+        self.is_begun = True
         stored = await Read(self._key)
         if isinstance(stored, StoreAway):
             return _NotTold(_NOT_NOW, f"Redis cannot be asked: {stored.reason}")

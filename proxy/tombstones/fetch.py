@@ -7,17 +7,20 @@ it is, too, where all that is left lies before its offset: a wrapper's first rec
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from struct import Struct, pack_into
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import LimitExceeded
 from ...codecs.message_set import OFFSET_AND_SIZE_BYTES
-from ...codecs.without_ranges import without_ranges
 from ...reactor import Buffer
 from ...state.tombstones import OFFSET_MAX
 from .. import limits
 from ..bridge.base import Bridge, Chunks, Refused
 from ..bridge.fields import INT32, INT64, Reader
 from .known import KnownTombstones, Place, Skips
+from .leaving_out import LeavingOut
 
 _TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17, 6: 17}
 _TOPIC_BYTES_MIN = 6
@@ -38,7 +41,7 @@ class FetchWithoutTombstones:
     """One fetch. ``inner``: what translates it between the client's version and the broker's. ``skips``: of its
     client."""
 
-    __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_moved", "_skips")
+    __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_leaving_out", "_moved", "_skips")
 
     def __init__(self, inner: Bridge, client_version: int, known: KnownTombstones, skips: Skips) -> None:
         self._inner = inner
@@ -49,6 +52,7 @@ class FetchWithoutTombstones:
         """Partitions with tombstones that are fetched, and the offset that the client said."""
         self._moved: set[Place] = set()
         """Those that are fetched at another offset."""
+        self._leaving_out = LeavingOut()
 
     @property
     def broker_version(self) -> int:
@@ -60,7 +64,13 @@ class FetchWithoutTombstones:
         return self._inner.request(self._looked_at(body))
 
     def _looked_at(self, body: memoryview) -> memoryview:
+        if len(body) > limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX:
+            raise LimitExceeded(
+                f"Fetch: {len(body)} bytes, the limit is {limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX} while there are "
+                "tombstones"
+            )
         rewritten: bytearray | None = None
+        limited: list[tuple[int, int]] = []
         version = self._client_version
         has_log_start = version >= _LOG_START_OFFSET_SINCE
         reader = Reader(body, min(_TOPICS_AT[version], len(body)))
@@ -72,19 +82,24 @@ class FetchWithoutTombstones:
                 if has_log_start:
                     reader.int64("log_start_offset")
                 bytes_max = reader.int32("partition_max_bytes")
-                place, ranges = (topic, partition), self._known.ranges_of(topic, partition)
-                if all(offset > one.last_offset for one in ranges):
+                place, logs = (topic, partition), self._known.ranges_of(topic, partition)
+                if all(offset > one.last_offset for one in logs):
                     self._skips.forget(place)
                     continue
                 self._fetched[place] = offset
                 rewritten = bytearray(body) if rewritten is None else rewritten
-                begins_at = self._skips.begin(place, offset, ranges)
+                begins_at = self._skips.begin(place, offset, logs)
                 if begins_at != offset:
                     self._moved.add(place)
                     pack_into(">q", rewritten, at + _FETCH_OFFSET_AT, begins_at)
-                if bytes_max > limits.TOMBSTONE_FETCH_BYTES_MAX and self.broker_version >= _TAKES_WHOLE_MESSAGE_SINCE:
-                    pack_into(">i", rewritten, reader.position - INT32.size, limits.TOMBSTONE_FETCH_BYTES_MAX)
-        return body if rewritten is None else memoryview(rewritten)
+                limited.append((reader.position - INT32.size, bytes_max))
+        if rewritten is None:
+            return body
+        share_bytes = max(limits.TOMBSTONE_FETCH_BYTES_MAX // len(limited), limits.TOMBSTONE_FETCH_SHARE_BYTES_MIN)
+        for at, bytes_max in limited:
+            if bytes_max > share_bytes and self.broker_version >= _TAKES_WHOLE_MESSAGE_SINCE:
+                pack_into(">i", rewritten, at, share_bytes)
+        return memoryview(rewritten)
 
     def response(self, body: memoryview) -> Chunks:
         """The broker's answer without what lies in the ranges."""
@@ -128,30 +143,29 @@ class FetchWithoutTombstones:
 
     def _left_of(self, place: Place, records: memoryview) -> memoryview:
         """What the client gets of a partition; where that is nothing new, its next fetch begins behind it."""
-        ranges, offset = self._known.ranges_of(*place), self._fetched[place]
-        left = records
-        for one in ranges:
-            pieces = without_ranges(left, one, limits.TOMBSTONE_UNPACKED_BYTES_MAX).records
-            if not (len(pieces) == 1 and pieces[0] is left):
-                left = memoryview(b"".join(pieces))
+        logs, offset = self._known.ranges_of(*place), self._fetched[place]
+        if not logs:  # shown again since the request
+            return records
+        records, left = self._leaving_out.of(records, logs)
         if left is records:
             return records
         self._known.applied += 1
-        if _end_of(left) > offset:
+        if any(end > offset for end in _ends_in(left)):
             return left
-        self._skips.note(place, offset, _end_of(records), ranges)
+        (end,) = deque(_ends_in(records), maxlen=1)
+        self._skips.note(place, offset, end, logs)
         return left[:0]
 
 
-def _end_of(records: Buffer) -> int:
-    """Return the offset behind the last message that is there as a whole; of another format than the old ones, that no
+def _ends_in(records: Buffer) -> Iterator[int]:
+    """Yield the offset behind each message that is there as a whole; of another format than the old ones, that no
     offset is behind it."""
-    position, end = 0, -1
+    position = 0
     while len(records) - position >= _OFFSET_SIZE_MAGIC.size:
         offset, size, magic = _OFFSET_SIZE_MAGIC.unpack_from(records, position)
-        if magic > _MAGIC_MAX:
-            return OFFSET_MAX
         position += OFFSET_AND_SIZE_BYTES + max(size, 1)
+        if magic > _MAGIC_MAX:
+            yield OFFSET_MAX
+            return
         if position <= len(records):
-            end = offset + 1
-    return end
+            yield offset + 1

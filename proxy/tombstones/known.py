@@ -6,15 +6,32 @@ a log or the store.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from cachetools import TTLCache
 
 from ...codecs.without_ranges import Ranges
-from ...state.tombstones import OffsetRange, State, Tombstone, Tombstones, active_by_partition
+from ...state.tombstones import OFFSET_MAX, OffsetRange, State, Tombstone, Tombstones, active_by_partition
 from .. import limits
 
 Place = tuple[str, int]
+
+
+class LogRanges(Ranges):
+    """What is left out of one log that a partition has had; the spans are in order, and none meets another one."""
+
+    __slots__ = ()
+
+    def have(self, first: int, last: int) -> bool:
+        """The same for thousands of ranges, which audits find, in no more time."""
+        span = bisect_right(self.spans, (first, OFFSET_MAX)) - 1
+        return span >= 0 and last < self.spans[span][1]
+
+    def part_records(self, offset: int, crc: int) -> int:
+        """Return how many offsets the wrapper has that is there, if only a part of it is left out; else 0."""
+        noted, first = self.messages.get(offset, (-1, offset))
+        return offset - first + 1 if noted == crc and not self.have(first, offset) else 0
 
 
 class KnownTombstones:
@@ -31,16 +48,18 @@ class KnownTombstones:
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.tombstones: Tombstones = {}
-        self._ranges: dict[Place, tuple[Ranges, ...]] = {}
+        self._ranges: dict[Place, tuple[LogRanges, ...]] = {}
+        self._active: dict[Place, list[tuple[OffsetRange, Tombstone]]] = {}
+        """What the ranges of each partition were made of."""
 
     def take(self, tombstones: Tombstones) -> None:
         """These are all from now on."""
         self.tombstones = tombstones
         before, self._ranges = self._ranges, {}
+        active, self._active = self._active, active_by_partition(tombstones)
         self.records_left_out = 0
-        for place, found in active_by_partition(tombstones).items():
-            ranges = _by_log(found)
-            self._ranges[place] = before[place] if before.get(place) == ranges else ranges
+        for place, found in self._active.items():
+            self._ranges[place] = before[place] if active.get(place) == found else _by_log(found)
             self.records_left_out += sum(one.end - one.first for one, _ in found)
         self.is_any = bool(self._ranges)
 
@@ -54,7 +73,7 @@ class KnownTombstones:
         listed = [one for one in self.tombstones.items() if one[1].state is not State.REMOVED]
         return sorted(listed, key=lambda one: -one[1].at_ms)
 
-    def ranges_of(self, topic: str, partition: int) -> tuple[Ranges, ...]:
+    def ranges_of(self, topic: str, partition: int) -> tuple[LogRanges, ...]:
         """What is left out of a partition, for each log that it has had. The same object as long as it is the same."""
         return self._ranges.get((topic, partition), ())
 
@@ -86,12 +105,18 @@ class _Log:
         self._messages[offset] = crc, first
         self.end = offset + 1
 
-    def ranges(self) -> Ranges:
+    def ranges(self) -> LogRanges:
         """What a message set is compared with."""
-        return Ranges(tuple(self._spans), self._messages, self.end - 1)
+        spans: list[tuple[int, int]] = []
+        for start, end in sorted(self._spans):
+            if spans and start <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(spans[-1][1], end)
+            else:
+                spans.append((start, end))
+        return LogRanges(tuple(spans), self._messages, self.end - 1)
 
 
-def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[Ranges, ...]:
+def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[LogRanges, ...]:
     """Keep messages apart that cannot have been in one log, as they have the same offsets: it may have been cut off, or
     made anew, in between. So a range counts only in the messages that it was seen to be in."""
     noted: dict[tuple[int, int, int], list[OffsetRange]] = {}
@@ -116,12 +141,12 @@ class Skips:
     other ranges count. What one client has seen is never believed for another one, which may see another log."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._noted: TTLCache[Place, tuple[int, int, Sequence[Ranges]]] = TTLCache(
+        self._noted: TTLCache[Place, tuple[int, int, Sequence[LogRanges]]] = TTLCache(
             limits.TOMBSTONE_SKIPS_MAX, limits.TOMBSTONE_SKIP_SECONDS, timer=now
         )
         """Offset that the client says, offset at which the log goes on, and what was left out then."""
 
-    def note(self, place: Place, offset: int, skipped_to: int, ranges: Sequence[Ranges]) -> None:
+    def note(self, place: Place, offset: int, skipped_to: int, ranges: Sequence[LogRanges]) -> None:
         """Of what a fetch at this offset brought nothing was left: the next one goes on there."""
         self._noted[place] = offset, skipped_to, ranges
 
@@ -129,7 +154,7 @@ class Skips:
         """The client stands elsewhere, or the log may be another one than that answer was taken from."""
         self._noted.pop(place, None)
 
-    def begin(self, place: Place, offset: int, ranges: Sequence[Ranges]) -> int:
+    def begin(self, place: Place, offset: int, ranges: Sequence[LogRanges]) -> int:
         """Where a fetch at this offset is to begin."""
         at, skipped_to, noted = self._noted.get(place, (-1, -1, ()))
         if at == offset and noted is ranges:

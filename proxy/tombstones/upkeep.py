@@ -7,7 +7,7 @@ of the leader, each noted with its checksum, and when that is stored; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage, unpacking
@@ -29,7 +29,7 @@ from ...state.tombstones import (
 from .. import limits
 from ..bridge.asks import EarliestOffset, LatestOffset
 from ..events import OperatorMessage, Report
-from ..flow.effects import Ask, Leader, Read, Swap, Unanswered, Wait
+from ..flow.effects import Ask, Leader, Now, Read, Swap, Unanswered, Wait
 from ..partition_log.log_chunk import ReadLog
 from .known import KnownTombstones
 
@@ -57,6 +57,10 @@ class TombstoneUpkeep:
         self._wall_clock_ms = wall_clock_ms
         self._told = ""
         """The last reason why the stored value is not used."""
+        self._unseen: set[OffsetRange] = set()
+        """Ranges whose leader did not answer the last time: they are looked for behind the others."""
+        self._settled: tuple[bytes | None, Tombstones] | None = None
+        """The stored value and what is known, as nothing was left to do for both."""
 
     async def run(self) -> None:
         """Look, and wait, for ever."""
@@ -68,29 +72,47 @@ class TombstoneUpkeep:
             await Wait(seconds)
 
     async def _follow(self, stored: bytes | None) -> None:
+        if self._settled is not None and self._settled[1] is self._known.tombstones and self._settled[0] == stored:
+            self._stored(())
+            return
         try:
             version, theirs = (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
         except TombstonesFormatError as error:
             self._warn(f"{error}; fetches leave out what they did before; idempotent producing is not concerned")
             self._is_read()
             return
-        now = merged(self._known.tombstones, theirs)
+        await Wait(0)  # others have a turn
+        now: Tombstones = merged(self._known.tombstones, theirs)
         self._take(now)  # a log that cannot be looked into does not hold up what others have found
         self._is_read()
+        asked = sorted(asked_for(now), key=lambda place: place in self._unseen)
+        now = await self._looked_for(asked, now)
+        own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
+        if not own or await self._store(version, now):
+            self._take(now)
+            self._stored(own)
+        self._settled = None if own or asked else (stored, self._known.tombstones)
+
+    async def _looked_for(self, asked: Sequence[OffsetRange], now: Tombstones) -> Tombstones:
+        """Return what is known when as many of these were looked for as two looks have time between them: what has been
+        added or removed meanwhile is heard then, and what was found so far counts."""
+        until = await Now() + limits.TOMBSTONE_LOOK_SECONDS
         away: set[int] = set()
-        for place in asked_for(now):
+        for place in asked:
             leader = await Leader(place.topic, place.partition)
             if leader is None or leader in away:
                 continue
             looked = await self._look_into(place, leader)
             if looked is None:
                 away.add(leader)
+                self._unseen.add(place)
             else:
+                self._unseen.discard(place)
                 now = replaced(now, place, self._wall_clock_ms(), **looked)
-        own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
-        if not own or await self._store(version, now):
-            self._take(now)
-            self._stored(own)
+            if await Now() >= until:
+                break
+        self._unseen.intersection_update(asked)
+        return now
 
     def _take(self, tombstones: Tombstones) -> None:
         if tombstones != self._known.tombstones:
@@ -176,6 +198,10 @@ def _why_not(place: OffsetRange, first: int, message: ShallowMessage) -> str | N
     taken apart for each fetch."""
     if place.first <= first and message.offset < place.end:
         return None
+    records = message.offset - first + 1
+    if records > limits.TOMBSTONE_PART_RECORDS_MAX:
+        what = f"it has {records} records, the limit is {limits.TOMBSTONE_PART_RECORDS_MAX}"
+        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be left out: {what}"
     try:
         at_once(unpacking(message, limits.TOMBSTONE_UNPACKED_BYTES_MAX))
     except WireError as error:

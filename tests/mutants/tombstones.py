@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant, mutant
 
 _FETCH = "unit/tombstones/test_fetch.py::"
+_LEAVING_OUT = "unit/tombstones/test_leaving_out.py::"
 _UPKEEP = "unit/tombstones/test_upkeep.py::"
 _WORLDS = "simulation.tombstones"
 _PASSED_OVER, _SHOWN, _STANDS = "offset ", "b'", "consumer-"
@@ -51,14 +52,14 @@ TOMBSTONES = (
         "stands_before_what_is_left_out",
         "where all is left out, the next fetch begins behind it",
         _FETCH + "test_where_all_is_left_out_the_next_fetch_goes_on_behind_it",
-        ("proxy.tombstones.fetch", "        self._skips.note(place, offset, _end_of(records), ranges)\n", ""),
+        ("proxy.tombstones.fetch", "        self._skips.note(place, offset, end, logs)\n", ""),
         deaths=(_STANDS,),
     ),
     _tombstones(
         "stands_in_a_wrapper",
         "a wrapper of which a client has had all that is left does not hold it up",
         _FETCH + "test_who_has_had_the_first_records_of_a_wrapper_goes_on_behind_it",
-        ("proxy.tombstones.fetch", "        if _end_of(left) > offset:\n", "        if left:\n"),
+        ("proxy.tombstones.fetch", "        if any(end > offset for end in _ends_in(left)):\n", "        if left:\n"),
         deaths=(_STANDS,),
     ),
     _tombstones(
@@ -114,12 +115,36 @@ TOMBSTONES = (
     _tombstones(
         "walked_without_end",
         "so much of an answer is looked into in one step",
-        _FETCH + "test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole",
+        _LEAVING_OUT + "test_all_partitions_of_an_answer_have_one_limit",
+        ("proxy.tombstones.leaving_out", "        self._looked_bytes += position * len(logs)\n", ""),
+    ),
+    _tombstones(
+        "parts_without_end",
+        "so many wrappers of an answer are taken apart in one step",
+        _LEAVING_OUT + "test_so_many_wrappers_are_taken_apart_for_one_answer",
+        ("proxy.tombstones.leaving_out", "        self._parts += 1\n", ""),
+    ),
+    _tombstones(
+        "moved_over_what_was_cut_off",
+        "the next fetch begins where this answer was cut off",
+        _FETCH + "test_what_was_cut_off_is_fetched_next",
         (
             "proxy.tombstones.fetch",
-            "                if bytes_max > limits.TOMBSTONE_FETCH_BYTES_MAX and ",
-            "                if False and ",
+            "        records, left = self._leaving_out.of(records, logs)\n",
+            "        left = self._leaving_out.of(records, logs)[1]\n",
         ),
+    ),
+    _tombstones(
+        "looked_for_without_end",
+        "what was added or removed is heard while many ranges are looked for",
+        _UPKEEP + "test_what_takes_long_is_looked_for_in_several_looks_and_counts_as_it_is_found",
+        ("proxy.tombstones.upkeep", "            if await Now() >= until:\n", "            if False:\n"),
+    ),
+    _tombstones(
+        "silent_leader_first_for_ever",
+        "who answers nothing is asked last",
+        _UPKEEP + "test_a_leader_that_takes_a_whole_look_to_answer_nothing_is_asked_last",
+        ("proxy.tombstones.upkeep", "                self._unseen.add(place)\n", ""),
     ),
     _tombstones(
         "left_out_before_it_is_stored",

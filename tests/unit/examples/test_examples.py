@@ -152,3 +152,18 @@ def test_a_line_without_an_end_is_not_there_yet(tmp_path: Path) -> None:
         [b"%d" % (BATCH_LINES + 1), b"%d" % (BATCH_LINES + 2)],
     )
     assert list(batches_of(file, BATCH_LINES + 3)) == []
+
+
+def test_the_other_half_of_a_line_is_no_line(tmp_path: Path) -> None:
+    """It is written while the lines before it are sent."""
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"line\n" * (BATCH_LINES - 1) + b"half of a")
+    batches = batches_of(path, 0)
+    assert len(next(batches)[1]) == BATCH_LINES - 1
+    with path.open("ab") as file:
+        file.write(b" line\nnext\n")
+    assert list(batches) == []
+    assert [one.value for _, records in batches_of(path, BATCH_LINES - 1) for one in records] == [
+        b"half of a line",
+        b"next",
+    ]

@@ -228,6 +228,21 @@ def test_a_doubt_that_lasts_is_said(scene: NamedScene) -> None:
     assert str(client.producer.producer_id) in (told.message or "")
 
 
+def test_an_answer_takes_no_longer_with_many_producers(scene: NamedScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(12):
+        scene.send(VirtualClient(scene.network, f"client {number}", [scene.world.proxies[0].address]))
+    scene.network.run(1.0)
+    began = scene.network.now
+    assert len(rows(scene)) == 12
+    seconds = scene.network.now - began
+    monkeypatch.setattr(limits, "DESCRIBE_SECONDS", seconds / 2)
+    began = scene.network.now
+    (told,) = described(scene)
+    assert scene.network.now - began < 0.7 * seconds
+    assert (told.error_code, told.producers) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ())
+    assert "of its 12 producers could not be looked at in time" in (told.message or "")
+
+
 # ---------------------------------------------------------------------- bodies
 def request(places: dict[str, list[int]]) -> bytes:
     topics = [{"name": name, "partition_indexes": partitions} for name, partitions in places.items()]

@@ -8,6 +8,7 @@ import pytest
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.errors import LimitExceeded
 from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.fetch import Fetch
@@ -22,9 +23,13 @@ HIDDEN = OffsetRange("t", 0, 3, 6)
 LOG = [encode_message(b"k", b"v%d" % offset, magic=1, offset=offset, timestamp=7) for offset in range(10)]
 
 
-def checksum(offset: int) -> int:
-    (message,) = iterate_shallow(LOG[offset])
+def crc_of(stored: bytes) -> int:
+    (message,) = iterate_shallow(stored)
     return message.crc
+
+
+def checksum(offset: int) -> int:
+    return crc_of(LOG[offset])
 
 
 class Scene:
@@ -126,6 +131,41 @@ def test_behind_the_last_tombstone_nothing_is_looked_into(version: int) -> None:
 def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version: int, limited: int) -> None:
     _, request = Scene(version).asked(0, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [limited, 100 << 20]
+
+
+def test_partitions_share_the_bytes_that_are_looked_into() -> None:
+    """What does not fit would be fetched again and again."""
+    scene = Scene(4)
+    (tombstone,) = scene.known.tombstones.values()
+    scene.known.take({HIDDEN: tombstone, OffsetRange("t", 1, 3, 6): tombstone})
+    _, request = scene.asked(0, 100 << 20)
+    assert [one.partition_max_bytes for one in request.topics[0].partitions] == [
+        limits.TOMBSTONE_FETCH_BYTES_MAX // 2
+    ] * 2
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fetch_of_more_partitions_than_one_step_looks_for_is_refused(version: int) -> None:
+    scene = Scene(version)
+    fetch = FetchWithoutTombstones(Fetch(version, version), version, scene.known, scene.skips)
+    with pytest.raises(LimitExceeded, match="while there are tombstones"):
+        fetch.request(memoryview(b"\xff" * (limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX + 1)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_was_cut_off_is_fetched_next(version: int) -> None:
+    """All that is looked at is left out: its client goes on behind that, and not behind all that the broker sent."""
+    scene = Scene(version)
+    large = [encode_message(None, bytes(400 << 10), magic=1, offset=at, timestamp=7) for at in range(4)]
+    place = OffsetRange("t", 0, 0, 4)
+    scene.known.take(
+        {place: Tombstone(State.ACTIVE, 1, messages=tuple((at, crc_of(large[at]), at) for at in range(4)))}
+    )
+    scene.log = [*large, encode_message(b"k", b"v4", magic=1, offset=4, timestamp=7)]
+    assert scene.answered(scene.asked(0)[0], 0, 4) == [[], [0, 1, 2, 3, 4]]
+    fetch, request = scene.asked(0)
+    assert offsets_of(request) == [2, 0]
+    assert scene.answered(fetch, 2, 4) == [[4], [2, 3, 4]]
 
 
 def test_without_active_tombstones_there_are_none() -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from idemproxy.codecs.message_set import encode_set
+import pytest
+
+from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
-from idemproxy.proxy.flow.effects import Ask, Leader, Read, Swap, Unanswered, Wait
+from idemproxy.proxy.flow.effects import Ask, Leader, Now, Read, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
+from idemproxy.proxy.tombstones import upkeep
 from idemproxy.proxy.tombstones.known import KnownTombstones
 from idemproxy.proxy.tombstones.upkeep import TombstoneUpkeep
 from idemproxy.state.store import Conflict, StoreAway, Swapped
@@ -32,6 +37,7 @@ class Shared:
         self.log.append(encode_set([(None, b"v%d" % at, 0) for at in range(5)], magic=1), 0.0)
         self.log.advance(5)
         self.at_ask: Any = None
+        self.now = 0.0
         self.asked_of: list[int] = []
 
     def write(self, tombstones: Tombstones) -> None:
@@ -57,15 +63,16 @@ class Proxy:
         self.said: list[str] = []
         self.waits: list[float] = []
         self._turns: list[Resume] = []
-        upkeep = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, first_read=self._first)
+        flow = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, first_read=self._first)
         handlers = {
             Read: lambda _, resume: resume(StoreAway("away") if shared.is_away else shared.stored),
             Swap: lambda effect, resume: resume(self._swap(effect)),
             Leader: lambda effect, resume: resume(9 if effect.topic == "dark" else 1),
             Ask: lambda effect, resume: resume(self._answer(effect)),
             Wait: self._wait,
+            Now: lambda _, resume: resume(shared.now),
         }
-        FlowRunner(handlers).start(upkeep.run(), failed=self._failed)
+        FlowRunner(handlers).start(flow.run(), failed=self._failed)
 
     def look(self) -> None:
         self._turns.pop()(None)
@@ -84,8 +91,11 @@ class Proxy:
         self.said.append(event.what)
 
     def _wait(self, effect: Wait, resume: Resume) -> None:
-        self.waits.append(effect.seconds)
-        self._turns.append(resume)
+        if effect.seconds:
+            self.waits.append(effect.seconds)
+            self._turns.append(resume)
+        else:
+            resume(None)
 
     def _swap(self, effect: Swap) -> Any:
         stored = self.shared.stored
@@ -186,3 +196,73 @@ def test_what_the_log_does_not_have_as_a_whole_is_refused() -> None:
     proxy = Proxy(shared)
     found = shared.read()[beyond]
     assert (proxy.left_out, found.state, found.refusal) == (set(), State.REFUSED, "the log has offsets 0 to 4")
+
+
+# ---------------------------------------------------------------------- how long one look takes
+def test_what_takes_long_is_looked_for_in_several_looks_and_counts_as_it_is_found() -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED, OTHER: ASKED})
+    slow = partial(setattr, shared, "now", limits.TOMBSTONE_LOOK_SECONDS)
+    shared.at_ask = slow
+    proxy = Proxy(shared)
+    assert (proxy.left_out, shared.read()[OTHER].state) == ({ONE}, State.ASKED)
+    shared.write({**shared.read(), ONE: replace(shared.read()[ONE], state=State.REMOVED, at_ms=2_000)})
+    proxy.look()
+    assert proxy.left_out == {OTHER}, "and who takes one back meanwhile is heard"
+
+
+def test_a_leader_that_takes_a_whole_look_to_answer_nothing_is_asked_last() -> None:
+    shared = Shared()
+    shared.write({DARK: ASKED, ONE: ASKED})
+
+    def slow() -> None:
+        shared.now += limits.TOMBSTONE_LOOK_SECONDS
+        shared.at_ask = slow
+
+    shared.at_ask = slow
+    proxy = Proxy(shared)
+    assert shared.asked_of == [9, 9]
+    proxy.look()
+    assert proxy.left_out == {ONE}
+
+
+def test_a_list_that_is_the_same_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a mebibyte, and is there every two seconds."""
+    shared = Shared()
+    shared.write({ONE: ASKED})
+    proxy = Proxy(shared)
+    proxy.look()
+    packed, shared.stored = shared.stored, b"\x02" + bytes(8)
+    proxy.look()
+    assert "format 2" in proxy.said[-1]
+    shared.stored = packed
+    read: list[bytes] = []
+
+    def counted(stored: bytes) -> tuple[int, dict[OffsetRange, Tombstone]]:
+        read.append(stored)
+        return unpack_tombstones(stored)
+
+    monkeypatch.setattr(upkeep, "unpack_tombstones", counted)
+    for _ in range(3):
+        proxy.look()
+    assert read == []
+    shared.write({})
+    proxy.look()
+    assert (len(read), proxy.left_out, set(shared.read())) == (1, {ONE}, {ONE})
+
+
+def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
+    shared = Shared()
+    count = limits.TOMBSTONE_PART_RECORDS_MAX + 1
+    inside = encode_set([(None, b"", 0)] * count, magic=1)
+    packed = compress(Codec.GZIP, inside, magic=1)
+    shared.log.append(encode_message(None, packed, magic=1, offset=count - 1, codec=Codec.GZIP), 0.0)
+    shared.log.advance(5 + count)
+    part, whole = replace(ONE, first=6, end=7), replace(ONE, first=5, end=5 + count)
+    shared.write({part: ASKED})
+    assert Proxy(shared).left_out == set()
+    assert shared.read()[part].refusal == (
+        "a part of the wrapper at offsets 5 to 10005 cannot be left out: it has 10001 records, the limit is 10000"
+    )
+    shared.write({whole: ASKED})
+    assert Proxy(shared).left_out == {whole}
