@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rolled_back": options.roll_back,
         }
         for result in scene.results(seconds_max=STANDS_STILL_SECONDS_MAX).values():
-            complaints = [*result.complaints(), *scene.internal_errors]
+            complaints = [*result.complaints(leaders_move=options.brokers > 1), *scene.internal_errors]
             figures = _figures(result, options.brokers)
             append_result("upgrade", {**figures, **what, "complaints": complaints})
             say(", ".join(f"{key} {value}" for key, value in figures.items()))
@@ -113,6 +113,7 @@ def _figures(result: ClientResult, brokers: int) -> dict[str, object]:
         "losses": result.verdict.lost,
         "reorders": result.verdict.reordered,
         "errors": len(result.outcome["errors"]),
+        "told_in_order": result.outcome["offsets_in_order"],
         "consumer_agrees": result.consumed == result.stored,
         "producer_ids": len(result.producer_ids),
         "produce_requests": result.produce_requests,
