@@ -121,7 +121,7 @@ EXPLAINED: Mapping[int, int] = {
 """Up to these versions offered where the brokers have none, for the sentence that says so (``bridge/explained.py``)."""
 
 RAISED_TO: Mapping[int, int] = {
-    ApiKey.FETCH: 6,
+    ApiKey.FETCH: 5,
     ApiKey.LIST_OFFSETS: 2,
     ApiKey.OFFSET_COMMIT: 3,
     ApiKey.OFFSET_FETCH: 3,
@@ -136,8 +136,8 @@ RAISED_TO: Mapping[int, int] = {
     ApiKey.DELETE_TOPICS: 1,
 }
 """What Kafka 0.11 has: some clients (kafka-python 1.4) see Metadata 4 and send these versions without looking, and
-sarama that was told ``V0_11_0_0`` sends them without asking. Told ``V1_0_0_0`` it sends Fetch 6, which has the layout
-of 5. CreateTopics 4 is the first that leaves numbers to the broker. Bridged where the broker stops earlier."""
+sarama that was told ``V0_11_0_0`` sends them without asking. CreateTopics 4 is the first that leaves numbers to the
+broker. Bridged where the broker stops earlier."""
 
 RAISED_FROM: Mapping[int, int] = {ApiKey.OFFSET_COMMIT: 1, ApiKey.OFFSET_FETCH: 1}
 """The broker has to have at least this version: v0 of these keeps offsets in ZooKeeper, which is something else, not

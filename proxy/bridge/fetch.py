@@ -1,7 +1,7 @@
-"""Fetch v4 to v6 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
+"""Fetch v4 and v5 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
 
 Hot and large, hence by hand and in pieces. Source: KIP-74 (v3: max_bytes of the whole answer), KIP-98 (v4: isolation),
-KIP-107 (v5: the start of the log, which old brokers do not tell: -1), KIP-112 (v6: the layout of v5, one more code).
+KIP-107 (v5: the start of the log, which old brokers do not tell: -1).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...reactor import Buffer
 from .base import THROTTLE_NONE, Chunks, Refused, check_size
 from .fields import INT32, INT64, Reader
 
-BRIDGED_VERSION_MAX = 6
+BRIDGED_VERSION_MAX = 5
 BRIDGED_TO_MAX = 3
 """The highest version of a broker that others are translated to."""
 PARTITION_BYTES_MIN = 1_000_012 + 12
@@ -26,7 +26,7 @@ LOG_STARTS_BYTES_MAX: Final = 1024 * 1024
 
 _REPLICA_ID = Struct(">i")
 _MAX_BYTES_AT = 12
-_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17, 6: 17}
+_TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17}
 _TOPIC_BYTES_MIN = 6
 _REQUEST_PARTITION = Struct(">iqi")
 _REQUEST_PARTITION_SINCE_5 = Struct(">iqqi")

@@ -40,7 +40,7 @@ KAFKA_4_3: BrokerRanges = {
 
 EVERYBODY_NEEDS = {
     ApiKey.PRODUCE: 8,
-    ApiKey.FETCH: 6,
+    ApiKey.FETCH: 5,
     ApiKey.METADATA: 4,
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.API_VERSIONS: 3,
