@@ -76,9 +76,9 @@ class ClientResult:
 
     def complaints(self, *, ids_are_ours: bool = True, leaders_move: bool = False) -> list[str]:
         """Return what is not as it should be: once, in order, told truly, without an error; and under one producer id
-        where the proxy gave it (a broker may be asked again until its coordinator is loaded). ``leaders_move``: Java
-        sends new batches to the new leader while it waits for the old one's answer, and then calls back in the order of
-        answers, with and without a proxy."""
+        where the proxy gave it (a broker may be asked again until its coordinator is loaded). ``leaders_move``: a
+        client that sends to the new leader while it waits for the old one's answer is told in the order of answers, not
+        in that of offsets."""
         found = [f"{self.verdict}"] if not self.verdict.is_exactly_once else []
         if self.verdict.stored != self.records or self.acknowledged != self.records:
             found.append(f"of {self.records} {self.verdict.stored} are stored, {self.acknowledged} acknowledged")
