@@ -22,13 +22,13 @@ def test_clients_go_on_when_the_format_is_raised_with_no_duplicate_no_loss_and_n
     with UpgradeScene(tmp_path, clients, brokers=1, plan=plan, starts_with=len(STAGES) - 1) as scene:
         scene.start_clients(seconds_max=SECONDS_MAX)
         scene.wait_for_more(30, SECONDS_MAX)
-        assert HANDED_OVER not in scene.proxy.log
+        assert HANDED_OVER not in scene.proxies[0].log
         for _, version, settings in scene.stages:
             scene.become(0, version, settings)
-        scene.proxy.wait_for_log(HANDED_OVER, SECONDS_MAX)
+        scene.wait_until_handed_over(SECONDS_MAX)
         scene.wait_for_more(60, SECONDS_MAX)
         scene.wait_for_faults(SECONDS_MAX)
         found = {client: result.complaints() for client, result in scene.results(seconds_max=SECONDS_MAX).items()}
         assert found == {client: [] for client in clients}
         assert scene.broker_relays[0].counts[FaultKind.LOST_ANSWER] > 0
-        assert "internal error" not in scene.proxy.log
+        assert not scene.internal_errors

@@ -4,8 +4,8 @@ replicas, the controller, partitions.
 ``python -m runs.cluster_changes`` is ``make cluster-changes``: a line of JSON for each client in
 benchmarks/results/cluster_changes.jsonl, and exit status 1 unless every record of every client is stored once, in
 order, was read by its group at least once and in order, and no error reached the user. A topic that is deleted and
-made anew is ``--delete-topic``: what users see of that differs from client to client, so it is judged apart, and beside
-the brokers alone (``--without-proxy``).
+made anew under producer and reader is ``--delete-topic``: what users see of that differs from client to client, so it
+is judged apart, and beside the brokers alone (``--without-proxy``).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _followed(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[s
 
 def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """A topic that is deleted and made anew: a line for each client. What its user is told is no complaint."""
-    scene.start_clients(readers=False)
+    scene.start_clients()
     scene.wait_for_more(RECORDS_BETWEEN)
     scene.remake_topics()
     say("the topics are deleted and made anew")
@@ -95,6 +95,8 @@ def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str
         figures |= {"records": found.sent, "acknowledged": found.acknowledged, "stored_anew": new.stored}
         figures |= {"duplicates": new.duplicates, "reorders": new.reordered, "errors": len(found.errors)}
         figures["first_error"] = next(iter(found.errors), None)
+        figures |= {"read_anew": found.read_anew, "not_read": found.not_read}
+        figures |= {"notices": len(found.reading), "first_notice": next(iter(found.reading), None)}
         told_off = scene.proxy is not None and (new.duplicates or new.reordered)
         lines.append({**figures, "complaints": [twice] if told_off else []})
     return lines

@@ -54,8 +54,9 @@ ends and returns, one dies and returns, one is added, partitions are reassigned 
 preferred leaders are elected, the controller moves, the controller dies, and partitions are added (`make
 cluster-changes`). A mark means: each record stored once, in order, where the client was told, each read at least
 once, in order, and no error to the user. Readers commit each second, so what was read and not yet committed is read
-again after a change. A topic that is deleted and made anew under a producer is tried apart, and beside the brokers
-alone, without idempotence.
+again after a change. A topic that is deleted and made anew under a producer and a reader is tried apart, and beside
+the brokers alone, without idempotence. A reader that does not notice goes on at its old position, behind the first
+records of the new log.
 """
 _TOOLS = """\
 ## Kafka's own command line tools
@@ -161,7 +162,11 @@ def _remade(line: Line | None) -> str:
     if line is None:
         return "not run"
     goes_on = "goes on" if line["goes_on"] else "stops"
-    return f"{goes_on}, {line['errors']} errors"
+    found = f"{goes_on}, {line['errors']} errors"
+    if "not_read" in line:
+        missing = f"misses {line['not_read']}" if line["not_read"] else "has all"
+        found += f"; its reader {missing} of {line['stored_anew']}"
+    return found
 
 
 def write() -> None:

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +41,8 @@ CHANGE_SECONDS_MAX = 240
 GONE_SECONDS = 3
 GOES_ON_SECONDS_MAX = 90
 """For a producer whose topic was made anew."""
+READS_ON_SECONDS = 15
+"""That its reader has, when all is produced, before it is told to end."""
 COMMIT_EVERY_SECONDS = 1
 RECORDS_BY_THE_SECOND = 60
 """That a second producer sends to all partitions, those that were added too."""
@@ -78,7 +80,8 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """What became of a client whose topic was deleted and made anew under its producer. ``verdict``: of the new log."""
+    """What became of a client whose topic was deleted and made anew under its producer and its reader. ``verdict``: of
+    the new log."""
 
     client: str
     goes_on: bool
@@ -86,6 +89,12 @@ class Remade:
     acknowledged: int
     errors: list[str]
     verdict: Verdict
+    read_anew: int = 0
+    """Records of the new log that its reader got."""
+    not_read: int = 0
+    """Those that it did not get: a client that does not notice goes on at the old position, behind the first ones."""
+    reading: list[str] = field(default_factory=list)
+    """What its reader ended with, if with an error, and what it was told of before."""
 
 
 class ChangingCluster:
@@ -131,13 +140,12 @@ class ChangingCluster:
         self._stack.__exit__(None, None, None)
 
     # ------------------------------------------------------------------ clients
-    def start_clients(self, *, readers: bool = True) -> None:
+    def start_clients(self) -> None:
         """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group."""
         for client in self.clients:
             self.topics[client] = f"topic-of-{client}"
             self.cluster.create_topic(self.topics[client], assignment=AT_FIRST)
-            if readers:
-                self._readers[client] = self._start_reader(client)
+            self._readers[client] = self._start_reader(client)
             pace = {"records_per_second": RECORDS_PER_SECOND, "until_file": str(self._enough)}
             self._producers[client] = [self.start_producer(client, self.topics[client], client, RECORDS_MAX, pace=pace)]
 
@@ -192,6 +200,9 @@ class ChangingCluster:
             time.sleep(1)
         goes_on = {client: self.stored_records(client) >= records for client in self.clients}
         self._enough.touch()
+        time.sleep(READS_ON_SECONDS)
+        for client in self.clients:
+            self._end_reader(client, values=0)
         return {client: self._remade(client, goes_on[client]) for client in self.clients}
 
     def _remade(self, client: str, goes_on: bool) -> Remade:
@@ -201,7 +212,14 @@ class ChangingCluster:
         except JavaClientError as error:
             outcome = {"sent": 0, "acked": 0, "errors": [str(error)]}
         found = verdict(self.cluster, self.topics[client], PARTITIONS)
-        return Remade(client, goes_on, int(outcome["sent"]), int(outcome["acked"]), outcome["errors"], found)
+        remade = Remade(client, goes_on, int(outcome["sent"]), int(outcome["acked"]), outcome["errors"], found)
+        try:
+            notices = self._readers[client].wait(GOES_ON_SECONDS_MAX).get("notices") or []
+        except JavaClientError as error:
+            return replace(remade, not_read=found.stored, reading=[f"its reader ended: {error}"])
+        there = self._there(client)
+        read = there & {(one.partition, one.offset, one.value) for one in self._readers[client].consumed()}
+        return replace(remade, read_anew=len(read), not_read=len(there - read), reading=notices)
 
     # ------------------------------------------------------------------ changes
     def changes(self) -> Mapping[str, Callable[[], None]]:
@@ -320,6 +338,17 @@ class ChangingCluster:
             follow={"until_file": str(self._count_file(client)), "commit_every_seconds": COMMIT_EVERY_SECONDS},
         )
 
+    def _end_reader(self, client: str, *, values: int) -> None:
+        """Let it end when it has got so many different ones."""
+        fresh = self._count_file(client).with_suffix(".fresh")
+        fresh.write_text(str(values))
+        fresh.rename(self._count_file(client))
+
+    def _there(self, client: str) -> set[tuple[int, int, str]]:
+        """(partition, offset, value) of all records in the log of the leaders."""
+        log = stored(self.cluster, self.topics[client], self._partitions)
+        return {(number, one.offset, (one.value or b"").decode()) for number, records in log.items() for one in records}
+
     def _count_file(self, client: str) -> Path:
         return self.directory / f"{client}.count"
 
@@ -335,9 +364,7 @@ class ChangingCluster:
             sent += int(outcome["sent"])
             errors += outcome["errors"]
             acknowledged |= told(name, program.acknowledged())
-        fresh = self._count_file(client).with_suffix(".fresh")
-        fresh.write_text(str(sent))
-        fresh.rename(self._count_file(client))
+        self._end_reader(client, values=sent)
         topic, relay = self.topics[client], self._relays[client]
         read, notices, reading = self._read(client)
         return Followed(
@@ -362,10 +389,7 @@ class ChangingCluster:
         except JavaClientError as error:
             return [], [], [f"its reader: {error}"]
         read = [(one.partition, one.offset, one.value) for one in reader.consumed()]
-        log = stored(self.cluster, self.topics[client], self._partitions)
-        there = {
-            (number, one.offset, (one.value or b"").decode()) for number, records in log.items() for one in records
-        }
+        there = self._there(client)
         found = []
         if missing := there - set(read):
             found.append(f"its group did not get {len(missing)} records, such as {min(missing)}")

@@ -1,11 +1,13 @@
 """A cluster that is upgraded broker by broker under the proxy, from 0.10.2 to 3.9, message format last, while clients
-produce, with faults on both sides of the proxy.
+produce, with faults on both sides of the proxy; and what may happen once producers are handed over: proxies that begin
+anew, a broker that is rolled back.
 
 Says what became of each client's records, as ``faulty_scene.py`` does.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,12 +18,14 @@ from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.zookeeper import ZooKeeper
 
 from .client_runs import AIOKAFKA, LIBRDKAFKA, start_producer, start_reader
 from .faulty_scene import ClientResult
 from .java_clients import JavaProgram as ClientProgram
 from .kafka_cluster import fresh_topic, stored, told, verdict
 from .proxy_process import ProxyProcess
+from .two_proxies_redis import ExternalRedis
 
 OLD, MIDDLE, NEW = "0.10.2.2", "2.8.2", "3.9.1"
 _FORMAT, _PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
@@ -35,9 +39,14 @@ STAGES: tuple[tuple[str, str, Mapping[str, str | int]], ...] = (
 PARTITIONS = 3
 RECORDS_MAX = 1_000_000
 RECORDS_PER_SECOND = 40
-PATIENT = {AIOKAFKA: {"request_timeout_ms": 600_000}}
+PATIENT = {AIOKAFKA: {"request_timeout_ms": 3_600_000}}
 """It takes its request timeout for the delivery time as well, and brokers restart."""
 HANDED_OVER = "producers are handed over to them"
+GOES_ON_HANDING_OVER = "with ids of the proxy are handed over to them"
+"""What a proxy says at its start that knows from before that they are."""
+ROLLED_BACK = "cannot be served: it has producer ids of its own, but stores message format"
+_LEADERS_STAY = {"auto.leader.rebalance.enable": "false"}
+"""As the page says, so that no leader moves to a broker that waits for the others."""
 
 
 class UpgradedCluster(LegacyCluster):
@@ -53,9 +62,17 @@ class UpgradeScene:
     """A context manager: entering starts relays, brokers and the proxy."""
 
     def __init__(
-        self, directory: Path, clients: tuple[str, ...], *, brokers: int, plan: FaultPlan, starts_with: int = 0
+        self,
+        directory: Path,
+        clients: tuple[str, ...],
+        *,
+        brokers: int,
+        plan: FaultPlan,
+        starts_with: int = 0,
+        proxies: int = 1,
     ) -> None:
-        """``starts_with``: so many of the stages are done already when the brokers start for the first time."""
+        """``starts_with``: so many of the stages are done already when the brokers start for the first time.
+        ``proxies``: clients use one of them each, in turn; several have one Redis."""
         version, settings = STAGES[starts_with - 1][1:] if starts_with else (OLD, {})
         self.stages = STAGES[starts_with:]
         self.directory = directory
@@ -65,14 +82,21 @@ class UpgradeScene:
             directory / "cluster",
             version=version,
             brokers=brokers,
-            broker_settings=settings,
+            broker_settings={**_LEADERS_STAY, **settings},
             advertised={broker: (HOST, port) for broker, port in enumerate(ports)},
             auto_create_topics=False,
         )
         self.broker_relays = [
             FaultRelay(self.cluster.address(broker), plan=plan, port=port) for broker, port in enumerate(ports)
         ]
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, ports[0]), brokers=brokers)
+        self._redis = ExternalRedis() if proxies > 1 else None
+        host, port = ("", 0) if self._redis is None else self._redis.address
+        options = () if self._redis is None else ("--redis", f"redis://{host}:{port}/0")
+        self._proxy_directories = [directory / f"proxy-{number}" for number in range(proxies)]
+        self.proxies = [
+            ProxyProcess(folder, (HOST, ports[0]), brokers=brokers, options=options)
+            for folder in self._proxy_directories
+        ]
         self.topics: dict[str, str] = {}
         self._plan = plan
         self._programs: dict[str, ClientProgram] = {}
@@ -85,7 +109,9 @@ class UpgradeScene:
         with ExitStack() as started:
             for relay in self.broker_relays:
                 started.enter_context(relay)
-            for manager in (self.cluster, self.proxy, self._children):
+            if self._redis is not None:
+                started.enter_context(self._redis)
+            for manager in (self.cluster, *self.proxies, self._children):
                 started.enter_context(manager)
             self._stack = started.pop_all()
         return self
@@ -97,9 +123,10 @@ class UpgradeScene:
     def start_clients(self, *, seconds_max: int) -> None:
         """Let each produce to a topic and over a relay of its own, until ``results``."""
         replication = len(self.broker_relays)
-        for client in self.clients:
+        for number, client in enumerate(self.clients):
+            proxy = self.proxies[number % len(self.proxies)]
             topic = self.topics[client] = fresh_topic(self.cluster, PARTITIONS, replication)
-            relay = FaultRelay(self.proxy.address, rewrite_addresses=True, plan=self._plan)
+            relay = FaultRelay(proxy.address, rewrite_addresses=True, plan=self._plan)
             self._relays[client] = self._stack.enter_context(relay)
             self._programs[client] = start_producer(
                 self._children,
@@ -125,7 +152,7 @@ class UpgradeScene:
         end = time.monotonic() + seconds_max
         for client, count in wanted.items():
             while self.stored_records(client) < count:
-                assert time.monotonic() < end, f"{client} stands still:\n{self.proxy.log[-3000:]}"
+                assert time.monotonic() < end, f"{client} stands still:\n{self._logs_end}"
                 time.sleep(0.5)
 
     def wait_for_faults(self, seconds_max: float) -> None:
@@ -165,13 +192,60 @@ class UpgradeScene:
     def become(self, broker: int, version: str, settings: Mapping[str, str | int]) -> None:
         """Restart one broker as another version, and wait until all replicas are in sync."""
         self.cluster.stop_broker(broker)
-        self.cluster.become(version, settings)
+        self.cluster.become(version, {**_LEADERS_STAY, **settings})
         self.cluster.start_broker(broker)
         for topic in self.topics.values():
             self.cluster.wait_for_leaders(topic, PARTITIONS)
             self.cluster.wait_in_sync(topic, PARTITIONS)
 
+    def roll_back(self, broker: int, *, seconds_max: float) -> None:
+        """One that producers were handed over to gets the old format again, and leads partitions; return when every
+        proxy has said that it does not serve it."""
+        _, version, settings = STAGES[-2]
+        self.become(broker, version, settings)
+        for proxy in self.proxies:
+            proxy.wait_for_log(ROLLED_BACK, seconds_max)
+        places = [{"topic": topic, "partition": number} for topic, number in self._places]
+        with ZooKeeper(self.cluster.zookeeper_address) as keeper:
+            keeper.create(
+                "/admin/preferred_replica_election", json.dumps({"version": 1, "partitions": places}).encode()
+            )
+        end = time.monotonic() + seconds_max
+        while not any(self.cluster.leader(topic, number) == broker for topic, number in self._places):
+            assert time.monotonic() < end, f"broker {broker} leads nothing"
+            time.sleep(0.2)
+
+    # ------------------------------------------------------------------ proxies
+    def wait_until_handed_over(self, seconds_max: float) -> None:
+        """Return when every proxy says that producers are handed over."""
+        for proxy in self.proxies:
+            proxy.wait_for_log(HANDED_OVER, seconds_max)
+
+    def restart_proxies(self, *, by_kill: bool, seconds_max: float) -> None:
+        """End and start them, one after the other, while they hand over; return when all go on with it."""
+        for proxy in self.proxies:
+            if by_kill:
+                proxy.kill()
+            else:
+                assert (code := proxy.stop()) == 0, f"the proxy ended with {code}"
+            proxy.start()
+            proxy.wait_for_log(GOES_ON_HANDING_OVER, seconds_max)
+
+    @property
+    def internal_errors(self) -> list[str]:
+        """What went wrong inside the proxies, in all their lives."""
+        logs = [(folder / "proxy.log").read_text(errors="replace") for folder in self._proxy_directories]
+        return [log[log.index("internal error") :][:2000] for log in logs if "internal error" in log]
+
     # ------------------------------------------------------------------ inside
+    @property
+    def _places(self) -> list[tuple[str, int]]:
+        return [(topic, number) for topic in self.topics.values() for number in range(PARTITIONS)]
+
+    @property
+    def _logs_end(self) -> str:
+        return "\n".join(proxy.log[-3000:] for proxy in self.proxies)
+
     def _consumed(self, client: str, topic: str, records: int) -> list[tuple[int, int, str]]:
         reader = start_reader(
             self._children,
