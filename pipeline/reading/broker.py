@@ -1,6 +1,9 @@
 """Reads topics of a Kafka cluster, 0.8.2 to 4.x, or what a proxy shows of one: metadata, offsets, raw Fetch.
 
 Blocking sockets, one request at a time; each task has connections of its own. Writes nothing and joins no group.
+
+Spark makes and plans a source in fresh processes, so what takes long to import (the library of messages, the client) is
+imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,16 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ...client.security import Sasl, login_maker, tls_context
-from ...codecs import messages
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.framing import frame
 from ...codecs.headers import encode_request_header, parse_response_header
 from ...codecs.sasl import SaslError
-from ...codecs.sasl_exchange import SaslExchange
+
+if TYPE_CHECKING:
+    from ...client.security import Sasl
+    from ...codecs.sasl_exchange import SaslExchange
 
 Address = tuple[str, int]
 TopicPartition = tuple[str, int]
@@ -66,6 +70,8 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """Return what connections are made with. Raises BrokerProblem."""
+        from ...client.security import tls_context
+
         files = {"ca_file": self.ca_file, "cert_file": self.cert_file, "key_file": self.key_file}
         try:
             made = tls_context(**files, key_password=self.key_password)
@@ -113,6 +119,9 @@ class Connection:
         self, address: Address, client_id: str, tls: ssl.SSLContext | None, login: SaslExchange | None
     ) -> None:
         """Raises OSError, EOFError, WireError, BrokerProblem."""
+        from ...codecs import messages
+
+        self._messages = messages
         self._client_id = client_id
         self._socket = socket.create_connection(address, _ANSWER_SECONDS_MAX)
         try:
@@ -140,7 +149,7 @@ class Connection:
     def ask(self, api_key: int, **fields: Any) -> Any:
         """Send a request in the highest version that both know, and return its answer. Raises OSError, WireError."""
         version = self._versions[api_key]
-        return messages.decode_response(api_key, version, self._call(api_key, version, fields))
+        return self._messages.decode_response(api_key, version, self._call(api_key, version, fields))
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return what the broker says of these topics; None: of all. Raises OSError, WireError."""
@@ -164,11 +173,11 @@ class Connection:
         question that every broker answers, the older ones in a layout that shows their age."""
         answer = self._call(_METADATA, 1, {"topics": []})
         try:
-            messages.decode_response(_METADATA, 1, answer)
+            self._messages.decode_response(_METADATA, 1, answer)
         except WireError:
-            messages.decode_response(_METADATA, 0, answer)
+            self._messages.decode_response(_METADATA, 0, answer)
             return
-        told = messages.decode_response(_API_VERSIONS, 0, self._call(_API_VERSIONS, 0, {}))
+        told = self._messages.decode_response(_API_VERSIONS, 0, self._call(_API_VERSIONS, 0, {}))
         offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in told.api_keys}
         for api_key, known in _KNOWN.items():
             common = set(known) & set(offered.get(api_key, ()))
@@ -181,7 +190,7 @@ class Connection:
         number = next(self._numbers)
         if api_key == _FETCH and version >= 3:
             fields = {**fields, "max_bytes": fields["topics"][0]["partitions"][0]["partition_max_bytes"]}
-        body = messages.encode_request(api_key, version, **fields)
+        body = self._messages.encode_request(api_key, version, **fields)
         self._socket.sendall(frame(encode_request_header(api_key, version, number, self._client_id), body))
         size = int.from_bytes(self._read(_INT32_BYTES), "big")
         if not _INT32_BYTES <= size <= _ANSWER_BYTES_MAX:
@@ -231,7 +240,11 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._client_id = access.client_id
         self._tls = None if access.tls is None else access.tls.context()
-        self._begin_login = login_maker(access.sasl, access.client_id)
+        self._begin_login: Callable[[], SaslExchange] | None = None
+        if access.sasl is not None:
+            from ...client.security import login_maker
+
+            self._begin_login = login_maker(access.sasl, access.client_id)
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Address] = {}
         self._replicas: dict[TopicPartition, list[Address]] = {}

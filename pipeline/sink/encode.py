@@ -4,7 +4,9 @@ Lengths are made with numpy, and the bytes are put together by Arrow. Knows noth
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +18,14 @@ from ...codecs import record_batch
 from ...codecs.compression import Codec
 
 _VARINT_BITS: Final = 7
+_DIGIT: Final = (1 << _VARINT_BITS) - 1
 _NO_HEADERS: Final = b"\0"
 _ATTRIBUTES_AND_TIMESTAMP_DELTA: Final = b"\0\0"
 """All records of a batch have its timestamp."""
 NULL: Final = -1
 """The length that a record has in place of a key or value that is null."""
+BATCHES_AT_ONCE: Final = 32
+"""That are encoded together: 8 MiB of them, where batches are as large as usual."""
 RECORD_BYTES_FIXED: Final = 12
 """A record without key, value and headers has no more: lengths of up to three bytes, attributes, deltas."""
 
@@ -86,45 +91,51 @@ def encoded_headers(column: Any) -> Any:
     return _concatenated(varints(counts), lists)
 
 
-def finished_batch(rows: Columns, timestamp_ms: int, codec: Codec) -> bytes:
-    """Return one batch of all these rows without a producer's numbers. Raises ValueError: there are none."""
-    count = len(rows)
-    if not count:
-        raise ValueError("a batch has at least one record")
+def finished_batches(rows: Columns, ends: Sequence[int], timestamp_ms: int, codec: Codec) -> Iterator[bytes]:
+    """Yield batches without a producer's numbers: the first has the rows up to ``ends[0]``, the second those from there
+    up to ``ends[1]``, and so on. Many are encoded at once: a batch of a few hundred rows is too short for arrays."""
+    start = 0
+    for at in range(0, len(ends), BATCHES_AT_ONCE):
+        group = ends[at : at + BATCHES_AT_ONCE]
+        borders = np.array([start, *group]) - start
+        data, offsets = buffers_of(_records(rows.slice(start, group[-1]), borders))
+        for begin, end in pairwise(borders.tolist()):
+            payload = data[offsets[begin] : offsets[end]].data
+            yield record_batch.batch_of(payload, end - begin, timestamp_ms, codec=codec)
+        start = group[-1]
+
+
+def _records(rows: Columns, borders: npt.NDArray[np.int64]) -> Any:
+    """Return the rows as records of batches that begin and end at these rows."""
+    counts = np.diff(borders)
     key_heads, value_heads = varints(_lengths(rows.keys, NULL)), varints(_lengths(rows.values, NULL))
-    deltas = varints(np.arange(count))
+    deltas = varints(np.arange(len(rows)) - np.repeat(borders[:-1], counts))
     headers = pa.scalar(_NO_HEADERS, _BINARY) if rows.headers is None else rows.headers
-    header_bytes = np.full(count, len(_NO_HEADERS)) if rows.headers is None else _lengths(rows.headers)
-    sizes = header_bytes + len(_ATTRIBUTES_AND_TIMESTAMP_DELTA)
+    sizes = np.full(len(rows), len(_NO_HEADERS)) if rows.headers is None else _lengths(rows.headers)
+    sizes = sizes + len(_ATTRIBUTES_AND_TIMESTAMP_DELTA)
     for part in (deltas, key_heads, rows.keys, value_heads, rows.values):
         sizes = sizes + _lengths(part)
     fixed = pa.scalar(_ATTRIBUTES_AND_TIMESTAMP_DELTA, _BINARY)
-    records = _concatenated(varints(sizes), fixed, deltas, key_heads, rows.keys, value_heads, rows.values, headers)
-    data, offsets = buffers_of(records)
-    payload = data[offsets[0] : offsets[-1]].data
-    return record_batch.batch_of(payload, count, timestamp_ms, codec=codec)
+    return _concatenated(varints(sizes), fixed, deltas, key_heads, rows.keys, value_heads, rows.values, headers)
 
 
 def varints(numbers: npt.NDArray[np.int64]) -> Any:
     """Return zig-zag varints, as records have them, as a column of bytes. Numbers of up to 31 bits."""
-    left = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
-    if not len(left) or left.max() < 1 << _VARINT_BITS:
-        ends = pa.py_buffer(np.arange(len(left) + 1))
-        return pa.LargeBinaryArray.from_buffers(_BINARY, len(left), [None, ends, pa.py_buffer(left.astype(np.uint8))])
-    limits = np.array([1 << bits for bits in range(_VARINT_BITS, 5 * _VARINT_BITS, _VARINT_BITS)], np.uint64)
-    sizes = 1 + np.searchsorted(limits, left, side="right")
+    left = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint32)
+    longest = int(left.max()) if len(left) else 0
+    bytes_max = max(1, -(-longest.bit_length() // _VARINT_BITS))
+    digits = np.empty((len(left), bytes_max), np.uint8)
+    is_there = np.ones((len(left), bytes_max), bool)
+    for place in range(bytes_max):
+        digits[:, place] = left & np.uint32(_DIGIT)
+        if place:
+            is_there[:, place] = left
+            digits[:, place - 1] |= is_there[:, place].view(np.uint8) << np.uint8(_VARINT_BITS)
+        left >>= np.uint32(_VARINT_BITS)
     offsets = np.zeros(len(left) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
-    positions = offsets[:-1].copy()
-    more = np.arange(len(left))
-    while len(more):
-        goes_on = left[more] >= 1 << _VARINT_BITS
-        data[positions[more]] = (left[more] & np.uint64(0x7F)) | (goes_on.astype(np.uint64) << np.uint64(_VARINT_BITS))
-        more = more[goes_on]
-        left[more] >>= np.uint64(_VARINT_BITS)
-        positions[more] += 1
-    return pa.LargeBinaryArray.from_buffers(_BINARY, len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    np.cumsum(np.count_nonzero(is_there, axis=1), out=offsets[1:])
+    data = digits if bytes_max == 1 else digits[is_there]
+    return pa.LargeBinaryArray.from_buffers(_BINARY, len(left), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def buffers_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

@@ -143,11 +143,13 @@ class BatchMaker:
             return
         rows = encode.joined(pending.parts)
         sizes = np.concatenate(pending.sizes)
+        ends = list(ends_of_batches(sizes, self._options.batch_bytes, RECORDS_MAX))
+        if not is_all:
+            ends.pop()  # it may get more
+        encoded = encode.finished_batches(rows, ends, self._now_ms(), self._options.codec)
         start = 0
-        for end in ends_of_batches(sizes, self._options.batch_bytes, RECORDS_MAX):
-            if end == len(rows) and not is_all:
-                break  # it may get more
-            yield self._made(place, rows.slice(start, end))
+        for end, data in zip(ends, encoded, strict=True):
+            yield MadeBatch(place, end - start, data)
             start = end
         left = int(sizes[start:].sum())
         self._pending_bytes += left - pending.size_bytes
@@ -155,9 +157,6 @@ class BatchMaker:
             del self._pending[place]
         else:
             pending.parts, pending.sizes, pending.size_bytes = [rows.slice(start, len(rows))], [sizes[start:]], left
-
-    def _made(self, place: Place, rows: Columns) -> MadeBatch:
-        return MadeBatch(place, len(rows), encode.finished_batch(rows, self._now_ms(), self._options.codec))
 
 
 def ends_of_batches(sizes: Int64s, batch_bytes: int, records_max: int) -> Iterator[int]:

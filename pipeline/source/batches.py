@@ -21,31 +21,10 @@ from ...codecs.marker import parse_marker
 from ...codecs.record_batch import BatchHeader
 from ..reading.container import pieces_of
 from ..reading.decode import containers
-from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
+from .columns import BATCHES
+from .records import APPEND_TIME, CREATE_TIME, NO_TIME, arrow_schema, times
 
-COLUMNS: Final = (
-    ("topic", "string", pa.string()),
-    ("partition", "int", pa.int32()),
-    ("baseOffset", "bigint", pa.int64()),
-    ("lastOffset", "bigint", pa.int64()),
-    ("recordCount", "int", pa.int32()),
-    ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
-    ("timestampType", "int", pa.int32()),
-    ("producerId", "bigint", pa.int64()),
-    ("producerEpoch", "int", pa.int32()),
-    ("baseSequence", "int", pa.int32()),
-    ("marker", "binary", pa.binary()),
-    ("magic", "int", pa.int32()),
-    ("codec", "string", pa.string()),
-    ("crc", "bigint", pa.int64()),
-    ("crcIsValid", "boolean", pa.bool_()),
-    ("sizeBytes", "int", pa.int32()),
-    ("entryOffset", "bigint", pa.int64()),
-    ("isTransactional", "boolean", pa.bool_()),
-    ("isControl", "boolean", pa.bool_()),
-)
-"""Name, type of Spark, type of Arrow."""
-SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
+SCHEMA: Final = arrow_schema(BATCHES)
 _INT64: Final = Struct(">q")
 _UINT32: Final = Struct(">I")
 _CRC_AT: Final = 12

@@ -9,12 +9,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...client.security import Sasl
 from ..reading.broker import EARLIEST, FETCH_BYTES, FETCH_BYTES_MAX, LATEST, Access, Address, Tls, TopicPartition
 from .offsets import Offsets, parse_assignment, parse_offsets
 from .problems import WrongOption
+
+if TYPE_CHECKING:
+    from ...client.security import Sasl
 
 _BOTH: Final = (
     "kafka.bootstrap.servers",
@@ -283,6 +285,8 @@ def _tls(options: _Options) -> Tls | None:
 def _sasl(options: _Options) -> Sasl | None:
     if not _protocol(options).startswith("SASL"):
         return None
+    from ...client.security import Sasl
+
     jaas = options.text("kafka.sasl.jaas.config") or ""
     username, password = _of_jaas(jaas, "username"), _of_jaas(jaas, "password")
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..reading.broker import TopicPartition
+from ..reading.broker import Access, Address, TopicPartition
 from .offsets import Offsets
+from .options import Rows
 
 
 class Range(NamedTuple):
@@ -21,6 +23,19 @@ class Range(NamedTuple):
     @property
     def place(self) -> TopicPartition:
         return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """All that a task needs; it is pickled."""
+
+    bootstrap: tuple[Address, ...]
+    access: Access
+    range: Range
+    rows: Rows
+    with_headers: bool
+    fails_on_data_loss: bool
+    fetch_bytes: int
 
 
 def ranges_between(starts: Offsets, ends: Offsets) -> list[Range]:

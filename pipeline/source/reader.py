@@ -1,20 +1,22 @@
-"""``spark.read.format("idemproxy")``: plans on the driver which task reads what."""
+"""``spark.read.format("idemproxy")``: plans on the driver which task reads what. Spark plans each query in a fresh
+process, so what only tasks need is imported by them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..reading.broker import Cluster
-from . import tasks
 from .offsets import Offsets, named
 from .options import ReadOptions
-from .planning import Range, ranges_between, split
+from .planning import Range, ReadTask, ranges_between, split
 from .positions import offsets_of, partitions_of
 from .problems import DataLost
-from .tasks import ReadTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class TaskPartition(InputPartition):
@@ -62,6 +64,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What a task does."""
+        from . import tasks
+
         return iter(()) if partition.value is None else tasks.read(partition.value)
 
     def _check(self, starts: Offsets, ends: Offsets) -> None:

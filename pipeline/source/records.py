@@ -12,22 +12,29 @@ from ...codecs.errors import Truncated
 from ...codecs.primitives import Buffer, read_varlong
 from ..reading.container import LOG_APPEND_TIME, Container
 from ..reading.contents import Array, joined
+from .columns import RECORDS, RECORDS_WITH_HEADERS, Columns
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-COLUMNS: Final = (
-    ("key", "binary", pa.binary()),
-    ("value", "binary", pa.binary()),
-    ("topic", "string", pa.string()),
-    ("partition", "int", pa.int32()),
-    ("offset", "bigint", pa.int64()),
-    ("timestamp", "timestamp", _TIME),
-    ("timestampType", "int", pa.int32()),
-)
-"""Name, type of Spark, type of Arrow."""
-COLUMNS_WITH_HEADERS: Final = (*COLUMNS, ("headers", "array<struct<key:string,value:binary>>", _HEADERS))
-_SCHEMA: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS])
-_SCHEMA_WITH_HEADERS: Final = pa.schema([(name, kind) for name, _, kind in COLUMNS_WITH_HEADERS])
+_ARROW: Final = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "timestamp": _TIME,
+    "array<struct<key:string,value:binary>>": _HEADERS,
+}
+"""By the type of Spark."""
+
+
+def arrow_schema(columns: Columns) -> pa.Schema:
+    """Return the schema of rows with these columns."""
+    return pa.schema([(name, _ARROW[kind]) for name, kind in columns])
+
+
+_SCHEMA: Final = arrow_schema(RECORDS)
+_SCHEMA_WITH_HEADERS: Final = arrow_schema(RECORDS_WITH_HEADERS)
 CONTENT_BYTES_AT_ONCE: Final = 16 << 20
 """Of one Arrow batch, as far as records are small: columns of more take the JVM's memory, of less its time."""
 NO_TIME, CREATE_TIME, APPEND_TIME = -1, 0, 1

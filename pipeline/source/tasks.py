@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from ...codecs.errors import WireError
-from ..reading.broker import Access, Address, Cluster, OutOfRange
+from ..reading.broker import Cluster, OutOfRange
 from ..reading.container import Broken
 from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
 from .batch_runs import Run, batch_runs, run_table
 from .batches import BatchRow, table
 from .options import Rows
-from .planning import Range
+from .planning import ReadTask
 from .problems import DamagedLog, DataLost
 from .records import Part, part_of, record_rows
 
@@ -26,19 +25,6 @@ LAG_SECONDS_MAX: Final = 10.0
 """For which a new leader may show less than the old one has shown: it learns the high watermark from its followers."""
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """All that a task needs; it is pickled."""
-
-    bootstrap: tuple[Address, ...]
-    access: Access
-    range: Range
-    rows: Rows
-    with_headers: bool
-    fails_on_data_loss: bool
-    fetch_bytes: int
 
 
 class _Reading:

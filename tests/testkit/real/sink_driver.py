@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from idemproxy.pipeline.datasource import register
@@ -50,11 +51,18 @@ class Plan:
     options: tuple[tuple[str, str], ...] = ()
     counts_by: int = 0
     """Not 0: the query is a stateful one, which counts the rows of so many keys."""
+    each_batch: bool = False
+    """Each batch is written by ``foreachBatch``, as a run with a name of its own."""
 
     @property
     def checkpoint(self) -> Path:
         """Of the query."""
         return Path(self.folder, "checkpoint")
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Where its rows go, and how."""
+        return {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic, **dict(self.options)}
 
 
 def write_rows(folder: Path, files: int, rows: int, first: int = 0) -> None:
@@ -110,14 +118,18 @@ def run_query(spark: SparkSession, plan: Plan) -> None:
     if plan.counts_by:
         key = F.expr(f"CAST(CAST(CAST(key AS STRING) AS BIGINT) % {plan.counts_by} AS STRING)")
         rows = counted(rows.withColumn("key", key.cast("binary")))
-    writer = (
-        rows.writeStream.format("idemproxy")
-        .option("kafka.bootstrap.servers", plan.bootstrap)
-        .option("topic", plan.topic)
-        .option("checkpointLocation", str(plan.checkpoint))
-        .options(**dict(plan.options))
-    )
+    writer = rows.writeStream.option("checkpointLocation", str(plan.checkpoint))
+    if plan.each_batch:
+        writer = writer.foreachBatch(partial(write_run, plan))
+    else:
+        writer = writer.format("idemproxy").options(**plan.sink_options)
     writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def write_run(plan: Plan, rows: DataFrame, batch_id: int) -> None:
+    """Write one batch of a query as a run: repeated, it has the same name."""
+    run = {"producerName": f"batch-{batch_id}", "stagingLocation": str(Path(plan.folder, "runs"))}
+    rows.write.format("idemproxy").mode("append").options(**plan.sink_options, **run).save()
 
 
 class Driver:

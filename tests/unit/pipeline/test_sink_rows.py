@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.primitives import encode_varlong
 from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, parse_single_batch
 from idemproxy.pipeline.sink import encode
-from idemproxy.pipeline.sink.encode import Columns, encoded_headers, finished_batch
+from idemproxy.pipeline.sink.encode import Columns, encoded_headers, finished_batches, varints
 from idemproxy.pipeline.sink.options import SinkOptions, sink_options
 from idemproxy.pipeline.sink.problems import SinkProblem
 from idemproxy.pipeline.sink.rows import BatchMaker, MadeBatch, ends_of_batches
@@ -53,6 +55,11 @@ def record_batch(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch(list(columns.values()), names=list(columns))
 
 
+def one_batch(columns: Columns, codec: Codec) -> bytes:
+    (batch,) = finished_batches(columns, [len(columns)], NOW_MS, codec)
+    return batch
+
+
 def made(maker: BatchMaker, *batches: pa.RecordBatch) -> list[MadeBatch]:
     return [batch for rows in batches for batch in maker.add(rows)] + list(maker.rest())
 
@@ -67,6 +74,26 @@ def values_by_place(batches: Sequence[MadeBatch]) -> dict[tuple[str, int], list[
     return values
 
 
+@given(rows_of_all_kinds, st.data())
+def test_rows_are_cut_into_batches_wherever_they_are_to_end(rows: list[Row], data: st.DataObject) -> None:
+    """Also more of them than are encoded at once, and of columns that begin within others."""
+    rows = rows * 20
+    before = data.draw(st.integers(0, len(rows) - 1))
+    columns = Columns(binary([row[0] for row in rows]), binary([row[1] for row in rows]))
+    count = len(rows) - before
+    ends = sorted({*data.draw(st.lists(st.integers(1, count), max_size=2 * encode.BATCHES_AT_ONCE)), count})
+    expected = [
+        encode_batch([Record(index, NOW_MS, *row[:2]) for index, row in enumerate(rows[before:][start:end])])
+        for start, end in pairwise([0, *ends])
+    ]
+    assert list(finished_batches(columns.slice(before, len(rows)), ends, NOW_MS, Codec.NONE)) == expected
+
+
+@given(st.lists(st.integers(-(1 << 30), (1 << 30) - 1)))
+def test_varints_are_those_of_records(numbers: list[int]) -> None:
+    assert varints(np.array(numbers, np.int64)).to_pylist() == [encode_varlong(number) for number in numbers]
+
+
 @given(rows_of_all_kinds, st.sampled_from([Codec.NONE, Codec.GZIP, Codec.ZSTD]))
 def test_columns_are_encoded_as_records_are(rows: list[Row], codec: Codec) -> None:
     columns = Columns(
@@ -75,7 +102,7 @@ def test_columns_are_encoded_as_records_are(rows: list[Row], codec: Codec) -> No
         encoded_headers(headers_column([row[2] for row in rows])),
     )
     records = [Record(index, NOW_MS, *row) for index, row in enumerate(rows)]
-    assert finished_batch(columns, NOW_MS, codec) == encode_batch(records, codec=codec)
+    assert one_batch(columns, codec) == encode_batch(records, codec=codec)
 
 
 def test_slices_taken_rows_and_joined_parts_are_what_they_say() -> None:
@@ -84,14 +111,14 @@ def test_slices_taken_rows_and_joined_parts_are_what_they_say() -> None:
     columns = Columns(binary([row[0] for row in rows]), binary([row[1] for row in rows]), encoded_headers(column))
     parts = [columns.slice(7, 9), columns.taken(np.array([3, 1]))]
     expected = [Record(index, NOW_MS, *rows[number]) for index, number in enumerate((7, 8, 3, 1))]
-    assert finished_batch(encode.joined(parts), NOW_MS, Codec.NONE) == encode_batch(expected)
+    assert one_batch(encode.joined(parts), Codec.NONE) == encode_batch(expected)
     assert encoded_headers(column.slice(4, 2)).to_pylist() == encoded_headers(column).to_pylist()[4:6]
 
 
 def test_a_row_without_headers_has_none_and_numbers_of_three_bytes_are_written() -> None:
     columns = Columns(binary([None] * 20_000), binary([b"v" * 9000] + [b""] * 19_999), None)
     records = [Record(index, NOW_MS, None, b"v" * 9000 if index == 0 else b"") for index in range(20_000)]
-    assert finished_batch(columns, NOW_MS, Codec.NONE) == encode_batch(records)
+    assert one_batch(columns, Codec.NONE) == encode_batch(records)
     assert encoded_headers(headers_column([None, ()])).to_pylist() == [b"\0", b"\0"]
 
 
@@ -99,7 +126,7 @@ def test_a_row_without_headers_has_none_and_numbers_of_three_bytes_are_written()
 def test_no_record_is_larger_than_it_was_counted(rows: list[Row]) -> None:
     headers = encoded_headers(headers_column([row[2] for row in rows]))
     columns = Columns(binary([row[0] for row in rows]), binary([row[1] for row in rows]), headers)
-    assert len(finished_batch(columns, NOW_MS, Codec.NONE)) - 61 <= columns.sizes().sum()
+    assert len(one_batch(columns, Codec.NONE)) - 61 <= columns.sizes().sum()
 
 
 def test_rows_go_to_the_given_partition_or_by_their_key_and_keep_their_order() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from idemproxy.client.security import Sasl
 from idemproxy.pipeline.reading.broker import EARLIEST, LATEST, Tls
-from idemproxy.pipeline.source import batches, records
+from idemproxy.pipeline.source.columns import BATCHES, RECORDS_WITH_HEADERS
 from idemproxy.pipeline.source.options import KNOWN, WITHOUT_USE, Rows, check_names, parse_options, rows_of
 from idemproxy.pipeline.source.problems import WrongOption
 
@@ -167,8 +167,8 @@ def test_the_page_has_every_option_and_every_column() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs/SPARK.md").read_text()
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    columns = {name for name, _, _ in batches.COLUMNS}
+    columns = {name for name, _ in BATCHES}
     assert set(KNOWN) | columns <= named
     assert {name for name in named if name.startswith("kafka.")} <= set(KNOWN)
-    for name, _, _ in records.COLUMNS_WITH_HEADERS:
+    for name, _ in RECORDS_WITH_HEADERS:
         assert f"`{name}`" in page

@@ -29,9 +29,9 @@ from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Reco
 from idemproxy.pipeline.reading.container import ENTRY_BYTES_MIN, Broken
 from idemproxy.pipeline.reading.contents import StoredContents
 from idemproxy.pipeline.reading.decode import containers
-from idemproxy.pipeline.source import batch_runs, batches, records
+from idemproxy.pipeline.source import batch_runs, records
 from idemproxy.pipeline.source.batches import BatchRow, rows_of_entry, table
-from idemproxy.pipeline.source.columns import check_schema, columns_for
+from idemproxy.pipeline.source.columns import BATCHES, RECORDS_WITH_HEADERS, check_schema, columns_for
 from idemproxy.pipeline.source.problems import WrongOption
 from idemproxy.pipeline.source.records import part_of, record_rows
 from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
@@ -210,7 +210,7 @@ def spark_type(name: str) -> Any:
 
 
 def test_arrow_columns_are_those_that_spark_asks_for() -> None:
-    wanted = StructType([StructField(name, spark_type(kind)) for name, kind, _ in records.COLUMNS_WITH_HEADERS])
+    wanted = StructType([StructField(name, spark_type(kind)) for name, kind in RECORDS_WITH_HEADERS])
     (found,) = record_rows("orders", 0, [p for one in containers(plain(ENTRIES)) if (p := part_of(one, 0, 9))], True)
     assert to_arrow_schema(wanted, timezone="UTC").equals(found.schema)
     check_schema(wanted, {"includeHeaders": "true"})
@@ -222,7 +222,7 @@ def test_columns_of_batches() -> None:
     data = memoryview(wrapper(numbered(0, 6), 20, Identity(5, 0, 10, 6)) + plain(ENTRIES, 26))
     found = table("orders", 3, list(batch_rows(data)))
     assert found.num_rows == 6
-    assert found.schema.names == [name for name, _, _ in batches.COLUMNS]
+    assert found.schema.names == [name for name, _ in BATCHES]
     assert columns_for({"rows": "batches"}).startswith("topic string, partition int, baseOffset bigint, ")
     assert found.column("timestamp").type == pa.timestamp("us", tz="UTC")
     assert found.to_pylist()[0]["producerId"] == 5

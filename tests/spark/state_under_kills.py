@@ -1,0 +1,129 @@
+"""A stream with state, its checkpoint and its changelog: the driver killed by SIGKILL at random moments, started again
+each time, and each change of each key is in the topic once and in order. Minutes; ``make test-spark``."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kafka_cluster import fresh_topic, stored
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.sink_driver import Driver, Plan, write_rows
+
+PARTITIONS = 3
+KEYS = 300
+ROWS_OF_KEY = 2
+"""Of each key, in each file."""
+FILES_OF_LIFE = 2
+"""That are new when a life begins: it has work to be killed in."""
+KILLS = 8
+START_SECONDS_MAX = 600
+BATCH_SECONDS = 2.0
+"""Where none was measured yet."""
+pytestmark = pytest.mark.timeout(7200)
+
+
+@pytest.fixture(params=["sink of the query", "foreachBatch"])
+def plan(request: pytest.FixtureRequest, cluster: LegacyCluster, proxy: ProxyProcess, tmp_path: Path) -> Plan:
+    """Batches of the sink are small, so that a publication is many of them."""
+    return Plan(
+        "{}:{}".format(*proxy.address),
+        fresh_topic(cluster, PARTITIONS),
+        str(tmp_path / "source"),
+        str(tmp_path / "query"),
+        options=(("kafka.batch.size", "1024"),),
+        counts_by=KEYS,
+        each_batch=request.param == "foreachBatch",
+    )
+
+
+def newest(folder: Path) -> int:
+    """The last batch that a folder of the checkpoint has, -1 for none."""
+    return max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=-1)
+
+
+def seconds_of_batch(plan: Plan) -> float:
+    """How long a batch takes, by the times at which two were noted one after the other."""
+    noted = sorted(path.stat().st_mtime for path in (plan.checkpoint / "commits").glob("[0-9]*"))
+    return min((later - one for one, later in pairwise(noted)), default=BATCH_SECONDS)
+
+
+def last_change(plan: Plan) -> float:
+    """When something below the checkpoint was written, 0 for never."""
+    return max((path.stat().st_mtime for path in plan.checkpoint.rglob("*")), default=0)
+
+
+def moment(plan: Plan) -> str:
+    """What had been done of the last batch when the driver died."""
+    number = newest(plan.checkpoint / "offsets")
+    if newest(plan.checkpoint / "commits") == number:
+        return "between two batches"
+    if plan.each_batch:
+        decided = Path(plan.folder, "runs", f"batch-{number}", "sink", "0.json")
+    else:
+        decided = plan.checkpoint / "sink" / f"{number}.json"
+    if not decided.exists():
+        return "before its manifest"
+    return "behind its publication" if decided.with_suffix(".published").exists() else "in its publication"
+
+
+def killed(plan: Plan, rest: random.Random) -> str:
+    """Run a life that is killed some time after it has begun to work; return what it was at."""
+    before = last_change(plan)
+
+    def is_at_work() -> bool:
+        try:
+            return last_change(plan) > before
+        except FileNotFoundError:  # a file has got its name this very moment
+            return True
+
+    with Driver(plan) as driver:
+        wait_until(is_at_work, "something is written to the checkpoint", START_SECONDS_MAX)
+        time.sleep(rest.uniform(0, 2 * seconds_of_batch(plan)))
+        driver.kill()
+        driver.wait()
+    return moment(plan)
+
+
+def check_changelog(cluster: LegacyCluster, plan: Plan, files: int) -> None:
+    """Each change of each key is there once, and none before an earlier one."""
+    found: dict[bytes, list[int]] = {}
+    for records in stored(cluster, plan.topic, PARTITIONS).values():
+        for record in records:
+            assert record.key is not None
+            assert record.value is not None
+            found.setdefault(record.key, []).append(int(record.value))
+    wanted = [ROWS_OF_KEY * (number + 1) for number in range(files)]
+    assert found == {b"%d" % key: wanted for key in range(KEYS)}
+
+
+def test_a_changelog_has_each_change_once_whenever_the_driver_is_killed(
+    spark: SparkSession, cluster: LegacyCluster, plan: Plan
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    rest = random.Random(seed)
+    moments: Counter[str] = Counter()
+    files = 0
+    for life in range(KILLS + 1):
+        write_rows(Path(plan.source), FILES_OF_LIFE, KEYS * ROWS_OF_KEY, first=files)
+        files += FILES_OF_LIFE
+        of_life = replace(plan, cores=2 + life % 2)
+        if life < KILLS:
+            moments[killed(of_life, rest)] += 1
+            continue
+        with Driver(of_life) as driver:
+            assert driver.wait().startswith("done"), driver.output[-4000:]
+    print(f"seed {seed}: killed {dict(moments)}")
+    assert set(moments) - {"between two batches"}, "no kill was in a batch"
+    check_changelog(cluster, plan, files)
+    state = spark.read.format("statestore").load(str(plan.checkpoint))
+    assert state.count() == KEYS
+    assert state.where(f"value.groupState.n <> {ROWS_OF_KEY * files}").count() == 0
