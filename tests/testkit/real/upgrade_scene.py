@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -111,7 +111,8 @@ class UpgradeScene:
                 started.enter_context(relay)
             if self._redis is not None:
                 started.enter_context(self._redis)
-            for manager in (self.cluster, *self.proxies, self._children):
+            managers: list[AbstractContextManager[object]] = [self.cluster, *self.proxies, self._children]
+            for manager in managers:
                 started.enter_context(manager)
             self._stack = started.pop_all()
         return self
