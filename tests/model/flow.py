@@ -77,11 +77,11 @@ class FlowPart:
         if self.answer_first:                                                            # R7
             for t in parts:
                 s2 = self.answer_part(s2, t, 'ack', True)
-        mark = s.pr[p].mark
+        checkpoint = s.pr[p].checkpoint
         if self.lower in ('own', 'known', 'known LEO') and self.anchors:
-            mark = max(s.pr[p].mark, (w.x + 1, s.log[w.x]), key=lambda m: m[0])
+            checkpoint = max(s.pr[p].checkpoint, (w.x + 1, s.log[w.x]), key=lambda m: m[0])
         yield (f'P{p} has the broker\'s answer for {self.parts_name(w)}: {w.x}',
-               self.setp(s2, p, w=w._replace(pc='finish', parts=parts), mark=mark))
+               self.setp(s2, p, w=w._replace(pc='finish', parts=parts), checkpoint=checkpoint))
 
     def at_hw(self, s, p, w):
         """R5: an error code came with a base offset."""

@@ -3,7 +3,7 @@
 g merging, as far as other proxies, clients that have gone and losses are concerned; m more than two proxies; n settling fails,
 and the second look (R14); o what cannot be decided; p the bound of a producer's first batch (R8); q before the window (R9), and
 the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
-same joined with the whole model (witness.py); x marks of time and high watermark (R10, marks.py); r what is told behind a batch that is
+same joined with the whole model (witness.py); x checkpoints of time and high watermark (R10, checkpoints.py); r what is told behind a batch that is
 unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
@@ -25,7 +25,7 @@ W = dict(members=True, n=2, loss=1)                             # a model of its
 V = dict(joined=True, tries=2, N=1, window=1, undo=2)           # the same joined with the whole model
 END = dict(begin=2 ** 31 - 1, N=3)                             # the second batch has sequence 0
 
-X = dict(flush=1, mark=1, reconnect=1, tries=2)                # Redis emptied, one mark
+X = dict(flush=1, checkpoint=1, reconnect=1, tries=2)                # Redis emptied, one checkpoint
 REGROWN = dict(X, unclean=2, foreign=1, producers=2, N=1, window=1, apart=True, after=(
     'foreign', 'C0 sends', 'P0 reserves', 'P0 forwards', 'BROKER appends', 'P0 notes', 'UNCLEAN', 'UNCLEAN'))
 ANEW = dict(anew=1, broken=1, foreign=1, reconnect=1, lower='known', window=1, tries=2, anchors=False)
@@ -236,30 +236,30 @@ ROWS = [
  ('v38', 'a proxy sleeps past its lease', 'holds', 0, dict(V, loss=1, stall=1, reconnect=1)),
  ('v39', 'same, every proxy begins a new incarnation', 'holds', 0, dict(V, loss=1, stall=1, reconnect=1, resume='never')),
  ('v40', 'same, two batches, a loss of up to three writes', 'holds', 0, dict(V, loss=1, crash=1, N=2, undo=3, resume='never')),
- ('x1', 'marks: all emptied, rebuilt from a mark older than any retry', 'holds', 0, dict(X, crash=1)),
- ('x2', 'same, a mark as young as a retry', 'I1', 1, dict(X, crash=1, mark_age=0)),
- ('x3', 'same, truncated and grown again, record below the mark not compared', 'I1', 1,
-  dict(X, unclean=1, foreign=2, N=1, window=1, mark_anchor=False)),
+ ('x1', 'checkpoints: all emptied, rebuilt from a checkpoint older than any retry', 'holds', 0, dict(X, crash=1)),
+ ('x2', 'same, a checkpoint as young as a retry', 'I1', 1, dict(X, crash=1, checkpoint_age=0)),
+ ('x3', 'same, truncated and grown again, record below the checkpoint not compared', 'I1', 1,
+  dict(X, unclean=1, foreign=2, N=1, window=1, checkpoint_anchor=False)),
  ('x4', 'same, compared', 'holds', 0, dict(X, unclean=1, foreign=2, N=1, window=1)),
- ('x5', 'nothing found since the mark, sequence > 0: taken for a gap', 'T', 1, dict(flush=1, mark=1, window=1, mark_decides='gap', **L)),
- ('x6', 'same, any sequence begins', 'T', 1, dict(flush=1, mark=1, in_time=1, N=3, mark_decides='any', **L)),
- ('x7', 'same, the log is read from the old bound', 'holds', 1, dict(flush=1, mark=1, in_time=1, N=3, **L)),
- ('x8', 'sequence 0 of a new epoch, nothing found since the mark', 'holds', 1, dict(X, N=3, window=1, client='kip360')),
+ ('x5', 'nothing found since the checkpoint, sequence > 0: taken for a gap', 'T', 1, dict(flush=1, checkpoint=1, window=1, checkpoint_decides='gap', **L)),
+ ('x6', 'same, any sequence begins', 'T', 1, dict(flush=1, checkpoint=1, in_time=1, N=3, checkpoint_decides='any', **L)),
+ ('x7', 'same, the log is read from the old bound', 'holds', 1, dict(flush=1, checkpoint=1, in_time=1, N=3, **L)),
+ ('x8', 'sequence 0 of a new epoch, nothing found since the checkpoint', 'holds', 1, dict(X, N=3, window=1, client='kip360')),
  ('x9', 'same, later batches re-sent', 'holds', 0, dict(X, broken=1, client='resend')),
- ('x10', 'present entry, foreign records after it, nothing found since the mark, the next sequence', 'holds', 1,
-  dict(restart=1, mark=1, foreign=1, reconnect=1, N=3, tries=1)),
- ('x11', 'same, two writes lost', 'holds', 0, dict(loss=1, undo=2, mark=1, reconnect=1, in_time=1, N=3, window=1, tries=2)),
- ('x12', 'marks, before the window', 'holds', 0, dict(X, group=2, keep=1, N=3)),
- ('x13', 'record below the mark is of a batch in life: appended there again after an unclean election', 'I1', 0, REGROWN),
- ('x14', 'same, a mark is twice as old', 'holds', 0, dict(REGROWN, mark_age=2)),
- ('x15', 'marks, records that cannot be recognised before or after', 'holds', 0, dict(X, veil=1)),
- ('x16', 'marks, clean truncation', 'holds', 0, dict(X, **HW) | dict(N=1, window=1)),
- ('x17', 'marks, settling fails: told', 'holds', 0,
-  dict(notice=True, flush=1, mark=1, reconnect=1, tries=2, broken=1, unsettled=1, second_look='rebuild') | dict(N=1, window=1)),
- ('x18', 'marks, slow Redis', 'holds', 0, dict(X, slow=1)),
- ('x19', 'marks, progress', 'holds', 0, dict(flush=1, mark=1, reconnect=1, broken=1, **L)),
- ('x20', 'marks, three proxies', 'holds', 0, dict(P3, flush=1, mark=1, crash=1, reconnect=1)),
- ('x21', 'marks, merge', 'holds', 0, dict(M, flush=1, mark=1, reconnect=1)),
+ ('x10', 'present entry, foreign records after it, nothing found since the checkpoint, the next sequence', 'holds', 1,
+  dict(restart=1, checkpoint=1, foreign=1, reconnect=1, N=3, tries=1)),
+ ('x11', 'same, two writes lost', 'holds', 0, dict(loss=1, undo=2, checkpoint=1, reconnect=1, in_time=1, N=3, window=1, tries=2)),
+ ('x12', 'checkpoints, before the window', 'holds', 0, dict(X, group=2, keep=1, N=3)),
+ ('x13', 'record below the checkpoint is of a batch in life: appended there again after an unclean election', 'I1', 0, REGROWN),
+ ('x14', 'same, a checkpoint is twice as old', 'holds', 0, dict(REGROWN, checkpoint_age=2)),
+ ('x15', 'checkpoints, records that cannot be recognised before or after', 'holds', 0, dict(X, veil=1)),
+ ('x16', 'checkpoints, clean truncation', 'holds', 0, dict(X, **HW) | dict(N=1, window=1)),
+ ('x17', 'checkpoints, settling fails: told', 'holds', 0,
+  dict(notice=True, flush=1, checkpoint=1, reconnect=1, tries=2, broken=1, unsettled=1, second_look='rebuild') | dict(N=1, window=1)),
+ ('x18', 'checkpoints, slow Redis', 'holds', 0, dict(X, slow=1)),
+ ('x19', 'checkpoints, progress', 'holds', 0, dict(flush=1, checkpoint=1, reconnect=1, broken=1, **L)),
+ ('x20', 'checkpoints, three proxies', 'holds', 0, dict(P3, flush=1, checkpoint=1, crash=1, reconnect=1)),
+ ('x21', 'checkpoints, merge', 'holds', 0, dict(M, flush=1, checkpoint=1, reconnect=1)),
  ('r1', 'what failed on a connection is waited for, though its client has given it up', 'T', 1,
   dict(R, again='any', in_time=1, expire=1, **L)),
  ('r2', 'of what failed there only what failed later is waited for', 'holds', 1, dict(R, in_time=2, lost=1, fail=1, expire=1, bad=1, **L)),
@@ -453,7 +453,7 @@ ROWS = [
  ('l54', 'error with offset, clean truncation', 'holds', 0, dict(OWN, **HW, error=1, reconnect=1)),
  ('l55', 'unclean election', 'holds', 0, dict(OWN, unclean=1, foreign=1, crash=1, reconnect=1)),
  ('l56', 'clients that bump, epoch at reserve', 'holds', 0, dict(OWN, crash=1, broken=1, reconnect=1, client='resend', epoch_at='reserve')),
- ('l57', 'marks, all emptied', 'holds', 0, dict(X, owned=True, N=1, window=1)),
+ ('l57', 'checkpoints, all emptied', 'holds', 0, dict(X, owned=True, N=1, window=1)),
  ('l58', 'three proxies', 'holds', 0, dict(OWN, proxies=3, crash=1, reconnect=1, broken=1)),
  ('l59', 'slow Redis, progress', 'holds', 0, dict(SLOW, broken=1, crash=1, **ONE, **L)),
  ('l60', 'topic made anew', 'holds', 0, dict(ANEW, owned=True)),

@@ -211,7 +211,7 @@ class Joined(Model):
     def adopt(self, s, p, decision):
         s = self.member(s, p, asks=False, misses=False)
         if self.resume == 'never' and dict(s.house.reg).get((p, s.pr[p].inc), (0, 'fresh'))[1] != 'fresh':
-            return self.newborn(self.setp(s, p, inc=s.pr[p].inc + 1, mark=(0, None)), p)
+            return self.newborn(self.setp(s, p, inc=s.pr[p].inc + 1, checkpoint=(0, None)), p)
         x, w = s.pr[p], s.pr[p].w
         if w:
             found = all(self.has_intent(s, p, w, t) and (self.resume == 'always' or self.believed(s, s.ent[t.q].egen)) for t in w.parts)
@@ -235,7 +235,7 @@ class Joined(Model):
                 return
             for q, c in enumerate(s2.cl):
                 s2 = self.disconnect(s2, q, (p + 1) % self.proxies) if c.conn == p else s2
-            yield f'P{p} says goodbye, its clients go on at the next', self.newborn(self.setp(s2, p, inc=x.inc + 1, mark=(0, None)), p)
+            yield f'P{p} says goodbye, its clients go on at the next', self.newborn(self.setp(s2, p, inc=x.inc + 1, checkpoint=(0, None)), p)
 
     def newborn(self, s, p):
         return self.member(s, p, phase=0, gen=0, misses=False, asks=False)

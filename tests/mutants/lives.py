@@ -100,7 +100,7 @@ LIVES = (
     mutant(
         "checkpoint_without_anchor",
         "R10: a position without an anchor is no checkpoint",
-        _MARKS + "test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it",
+        _MARKS + "test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_cut_below_it",
         (
             "proxy.partition_log.offset_checkpoints",
             "        if position.offset > 0 and position.anchor == NO_ANCHOR:\n",
@@ -111,7 +111,7 @@ LIVES = (
     mutant(
         "young_checkpoint_used",
         "R10: a checkpoint is used when it is older than the client retry time",
-        _MARKS + "test_a_mark_that_is_younger_than_the_horizon_is_not_used",
+        _MARKS + "test_a_checkpoint_that_is_younger_than_the_horizon_is_not_used",
         (
             "proxy.partition_log.offset_checkpoints",
             "        return now - checkpoint.time > self.horizon_seconds\n",

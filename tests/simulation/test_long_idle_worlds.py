@@ -58,7 +58,7 @@ def log_bytes(world: World) -> int:
 
 
 @pytest.mark.parametrize("newcomer", [1, 2])
-def test_marks_in_the_data_directory_spare_those_who_go_on_a_log_that_nobody_retries_from(newcomer: int) -> None:
+def test_checkpoints_in_the_data_directory_spare_those_who_go_on_a_log_that_nobody_retries_from(newcomer: int) -> None:
     world, oracle = an_old_log_with_a_gap()
     everything_is_lost(world)
     client = world.clients[newcomer]
@@ -81,7 +81,7 @@ def test_whoever_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
     assert oracle.finish(state_was_lost=True) == []
 
 
-def test_without_marks_the_gap_is_in_the_way_of_a_newcomer() -> None:
+def test_without_checkpoints_the_gap_is_in_the_way_of_a_newcomer() -> None:
     """The control: it is the marks that spare the others this."""
     world, oracle = an_old_log_with_a_gap()
     world.proxies[0].checkpoints = None

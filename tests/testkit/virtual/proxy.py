@@ -166,7 +166,7 @@ class VirtualProxy:
             report=self._report,
         )
         self._begin(host, engine)
-        self._keep_marks(host, engine)
+        self._keep_checkpoints(host, engine)
 
     def _begin(self, host: VirtualReactor, engine: Any) -> None:
         """Look for brokers and take part in what proxies share."""
@@ -236,7 +236,7 @@ class VirtualProxy:
     def _wall_ms(self) -> int:
         return EPOCH_MS + int(self.network.now * 1000)
 
-    def _keep_marks(self, host: VirtualReactor, engine: Any) -> None:
+    def _keep_checkpoints(self, host: VirtualReactor, engine: Any) -> None:
         """As proxy/process/server.py writes them: every now and then, for whatever life comes next."""
 
         def write() -> None:

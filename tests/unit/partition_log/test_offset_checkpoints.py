@@ -22,7 +22,7 @@ def noted(*times: int, checkpoints: OffsetCheckpoints | None = None) -> OffsetCh
     return checkpoints
 
 
-def test_a_mark_serves_when_it_is_older_than_the_horizon_and_the_newest_of_these_does() -> None:
+def test_a_checkpoint_serves_when_it_is_older_than_the_horizon_and_the_newest_of_these_does() -> None:
     checkpoints = noted(0, 100, 200, 300)
     assert checkpoints.before_horizon(PLACE, 600) is None
     assert checkpoints.before_horizon(PLACE, 601) == at(0)
@@ -44,7 +44,7 @@ def test_a_partition_that_stands_still_keeps_the_older_time() -> None:
     assert checkpoints.before_horizon(PLACE, 601) == at(5)
 
 
-def test_without_an_anchor_only_the_start_of_a_log_is_a_mark() -> None:
+def test_without_an_anchor_only_the_start_of_a_log_is_a_checkpoint() -> None:
     checkpoints = OffsetCheckpoints(600.0)
     checkpoints.note(0, PLACE, Position(5, NO_ANCHOR))
     checkpoints.note(0, OTHER, Position(0, NO_ANCHOR))
@@ -66,7 +66,7 @@ def test_the_first_bounds_are_taken_as_soon_as_there_are_some() -> None:
     assert checkpoints.before_horizon(PLACE, 602) == at(5)
 
 
-def test_a_log_that_may_have_been_cut_has_no_marks() -> None:
+def test_a_log_that_may_have_been_cut_has_no_checkpoints() -> None:
     checkpoints = noted(0)
     checkpoints.forget(PLACE)
     checkpoints.forget(OTHER)
@@ -104,7 +104,7 @@ def test_a_copy_is_packed_while_more_is_noted() -> None:
     assert copy.pack(300, WALL_MS) == noted(0, 100).pack(300, WALL_MS)
 
 
-def test_a_mark_from_the_future_is_dropped() -> None:
+def test_a_checkpoint_from_the_future_is_dropped() -> None:
     data = noted(0, 100).pack(100, WALL_MS)
     other = OffsetCheckpoints(600.0)
     other.unpack(data, 0, WALL_MS - 50_000)  # the clock was set back by 50 s

@@ -103,7 +103,7 @@ def test_a_new_epoch_goes_on_without_reading_what_is_old() -> None:
     assert bytes_read(stage) < LONG_BYTES / 10
 
 
-def test_a_gap_below_the_mark_is_in_nobodys_way() -> None:
+def test_a_gap_below_the_checkpoint_is_in_nobodys_way() -> None:
     stage = grown_old()
     foreign(stage)
     del stage.log.messages[0]
@@ -113,7 +113,7 @@ def test_a_gap_below_the_mark_is_in_nobodys_way() -> None:
     assert first.offset == 3
 
 
-def test_a_gap_above_the_mark_may_hide_what_comes() -> None:
+def test_a_gap_above_the_checkpoint_may_hide_what_comes() -> None:
     stage = grown_old()
     foreign(stage)
     foreign(stage)
@@ -124,7 +124,7 @@ def test_a_gap_above_the_mark_may_hide_what_comes() -> None:
     assert first.code == INVALID
 
 
-def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_mark() -> None:
+def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_checkpoint() -> None:
     stage = grown_old(0, 1)
     foreign(stage)
     stage.begin_era()  # Redis was restarted and has lost nothing
@@ -136,7 +136,7 @@ def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_ma
     assert stage.entry().window[0].base_offset == 0
 
 
-def test_a_batch_before_the_mark_is_never_told_to_be_out_of_order() -> None:
+def test_a_batch_before_the_checkpoint_is_never_told_to_be_out_of_order() -> None:
     stage = grown_old(0, 1)
     send_all(stage, *range(2, 10))
     lose(stage)
@@ -155,7 +155,7 @@ def test_a_batch_before_the_mark_is_never_told_to_be_out_of_order() -> None:
     assert late.code == INVALID
 
 
-def test_where_an_epoch_that_began_after_the_mark_begins_is_known() -> None:
+def test_where_an_epoch_that_began_after_the_checkpoint_begins_is_known() -> None:
     stage = grown_old()
     send_all(stage, *range(8))
     lose(stage)
@@ -165,7 +165,7 @@ def test_where_an_epoch_that_began_after_the_mark_begins_is_known() -> None:
     assert stage.entry().first_base_offset == 2
 
 
-def test_the_start_of_the_log_that_retention_has_moved_beyond_the_mark_is_enough() -> None:
+def test_the_start_of_the_log_that_retention_has_moved_beyond_the_checkpoint_is_enough() -> None:
     stage = grown_old(0)
     send_all(stage, 1, 2)
     stage.log.retain(4)
@@ -190,7 +190,7 @@ def test_another_life_of_the_process_uses_the_checkpoints_of_the_one_before() ->
 
 
 @pytest.mark.parametrize("code", NOT_LASTING)
-def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> None:
+def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int) -> None:
     """Leaders move and followers stop every day: a loss in Redis after that reads no whole log either."""
     stage = grown_old(0, 1)
     stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
@@ -204,7 +204,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_mark(code: int) -> No
 
 
 @pytest.mark.parametrize("code", NOT_LASTING)
-def test_a_mark_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
+def test_a_checkpoint_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
     """The new leader lacks what the checkpoint was taken from: what it has stored since lies below the checkpoint."""
     stage = grown_old()
     stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
@@ -252,7 +252,7 @@ def test_the_lowest_batch_that_waits_decides() -> None:
     assert (earlier.offset, later.offset) == (1, 4)
 
 
-def test_a_mark_that_is_younger_than_the_horizon_is_not_used() -> None:
+def test_a_checkpoint_that_is_younger_than_the_horizon_is_not_used() -> None:
     stage = Stage()
     foreign(stage, LONG_BYTES)
     send_all(stage, 0)
@@ -280,7 +280,7 @@ def test_the_horizon_counts_back_from_when_a_batch_came() -> None:
     assert len(stage.log.messages) == 2
 
 
-def test_a_log_that_was_cut_below_the_mark_and_grew_again_is_read_as_a_whole() -> None:
+def test_a_log_that_was_cut_below_the_checkpoint_and_grew_again_is_read_as_a_whole() -> None:
     stage = grown_old()
     stage.log.truncate(0, unclean=True)
     send_all(stage, 0)
@@ -297,7 +297,7 @@ def test_a_log_that_was_cut_below_the_mark_and_grew_again_is_read_as_a_whole() -
     )
 
 
-def test_a_position_without_an_anchor_is_no_mark_as_the_log_may_have_been_cut_below_it() -> None:
+def test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_cut_below_it() -> None:
     stage = grown_old(with_anchor=False)
     stage.log.truncate(0, unclean=True)
     send_all(stage, 0)
