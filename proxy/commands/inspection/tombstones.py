@@ -64,6 +64,13 @@ def add_tombstone(
     """Ask for a range to be left out, and wait for a proxy's word; return the exit status. ``ask`` returns what was
     typed; None: no question is asked."""
     _check_reason(reason)
+    if _is_active(inspection.tombstones(), place):
+        print(
+            f"{where_is(place)} are left out already. If the log was made anew since, remove the range, and add it "
+            "again: a proxy looks into the log then",
+            file=out,
+        )
+        return 0
     print(f"{where_is(place)}\n{MEANING}", file=out)
     if ask is not None:
         print("\nType the topic's name to go on: ", end="", file=out, flush=True)
@@ -74,6 +81,8 @@ def add_tombstone(
     def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
         if (other := overlapping(known, place)) is not None:
             raise ConfigError(f"{where_is(other)} are left out already: remove that range first")
+        if _is_active(known, place):  # to ask for it anew would show it until a proxy has looked
+            return known
         if place in known:
             return replaced(known, place, now_ms, state=State.ASKED, reason=reason, messages=(), refusal="")
         return {**known, place: Tombstone(State.ASKED, now_ms, reason)}
@@ -194,6 +203,10 @@ def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: Te
         return 1
     print(f"{where_is(place)}: shown again within seconds, at every proxy", file=out)
     return 0
+
+
+def _is_active(known: Tombstones, place: OffsetRange) -> bool:
+    return place in known and known[place].state is State.ACTIVE
 
 
 def _check_reason(reason: str) -> None:
