@@ -28,6 +28,8 @@ WAIT_SECONDS_MAX = 30.0
 WAIT_SECONDS_EACH: Final = 0.1
 """Longer for each of many ranges: a proxy looks at one after the other."""
 _LOOK_SECONDS = 0.5
+_SHOWN_SECONDS_MAX: Final = 253_402_300_799
+"""The end of the year 9999: a record of the compacted topic may name any time."""
 _TITLES_FOUND = ("TOPIC", "PARTITION", "FIRST", "LAST", "COPY OF")
 _TITLES = ("TOPIC", "PARTITION", "FIRST", "LAST", "STATE", "SINCE", "REASON")
 MEANING = """\
@@ -224,7 +226,7 @@ def _sort_key(place: OffsetRange) -> tuple[str, int, int]:
 
 
 def _cells(place: OffsetRange, tombstone: Tombstone) -> tuple[object, ...]:
-    since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(tombstone.at_ms / 1000))
+    since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(min(tombstone.at_ms // 1000, _SHOWN_SECONDS_MAX)))
     why = tombstone.refusal or tombstone.reason
     return (place.topic, place.partition, place.first, place.end - 1, tombstone.state.value, since, why)
 
