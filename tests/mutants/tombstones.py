@@ -139,6 +139,7 @@ TOMBSTONES = (
             "        records, left = self._leaving_out.of(records, logs)\n",
             "        left = self._leaving_out.of(records, logs)[1]\n",
         ),
+        deaths=(_PASSED_OVER,),
     ),
     _tombstones(
         "looked_for_without_end",
