@@ -34,6 +34,30 @@ Answer = dict[str, Any]
 """done, and result: the value that the key had; or leader: who leads; or error: it was not done, and why."""
 DELIVERY_SECONDS_MAX = 5.0
 TRIES_MAX = 20
+NEEDED = {"get": {"key"}, "put": {"key", "value"}, "cas": {"key", "value"}}
+"""Texts that an operation has; ``expected`` may also be null, for a key that is not there."""
+
+
+def checked(operation: Any) -> Operation:
+    """Return what a client asks. What is in the log every node reads for ever, so nothing else gets there. Raises
+    ValueError."""
+    needed = NEEDED.get(str(operation.get("op"))) if isinstance(operation, dict) else None
+    if needed is None:
+        raise ValueError(f"op is one of {', '.join(NEEDED)}")
+    if missing := sorted(name for name in needed if not isinstance(operation.get(name), str)):
+        raise ValueError(f"no text: {', '.join(missing)}")
+    if not isinstance(expected := operation.get("expected"), str | None):
+        raise ValueError(f"expected is a text or null, not {expected!r}")
+    return {name: operation.get(name) for name in ("op", "key", "value", "expected", "lead")}
+
+
+def entry_of(value: bytes | None) -> Operation:
+    """Return what a record of the log says; empty: it is somebody else's."""
+    try:
+        operation = checked(entry := json.loads(value or b"{}"))
+        return {**entry, **operation}
+    except ValueError:
+        return {}
 
 
 class Shard:
@@ -62,7 +86,7 @@ class Shard:
                 with self._read:
                     for record in records:
                         if record.offset >= self._next_offset:
-                            self._apply(record.offset, json.loads(record.value or b"{}"))
+                            self._apply(record.offset, entry_of(record.value))
 
     def _apply(self, offset: int, entry: Operation) -> None:
         """The next record of the log. One that lies elsewhere than it was to is no part of it."""
@@ -135,8 +159,8 @@ class _Connection(socketserver.StreamRequestHandler):
         assert isinstance(self.server, Node)
         for line in self.rfile:
             try:
-                answer = self.server.work(json.loads(line))
-            except ClientError as error:  # somebody else writes to the log, or it may not be written to
+                answer = self.server.work(checked(json.loads(line)))
+            except (ClientError, ValueError) as error:  # the log may not be written to; what was asked is no operation
                 answer = {"error": str(error)}
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 

@@ -8,7 +8,8 @@ it is, too, where all that is left lies before its offset: a wrapper's first rec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from struct import Struct, pack_into
 
 from ...codecs.error_codes import ErrorCode
@@ -108,8 +109,8 @@ class FetchWithoutTombstones:
     def _without(self, body: memoryview) -> memoryview:
         version = self.broker_version
         reader = Reader(body, INT32.size if version >= _THROTTLE_SINCE else 0)
-        chunks: list[Buffer] = []
-        copied = 0
+        rows: list[tuple[Place, int, memoryview]] = []
+        instead: list[tuple[int, int, tuple[Buffer, ...]]] = []
         for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
             topic = reader.string("topic name")
             for _ in range(reader.count("partitions", _ANSWER_PARTITION_HEAD.size + INT32.size)):
@@ -131,15 +132,16 @@ class FetchWithoutTombstones:
                     self._skips.forget(place)
                     if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place in self._moved:
                         # Of the client's own offset nothing is said.
-                        chunks += (body[copied:head_at], _ANSWER_PARTITION_HEAD.pack(partition, 0, end))
-                        copied = head_at + _ANSWER_PARTITION_HEAD.size
-                if records is None:
-                    continue
-                left = self._left_of(place, records)
-                chunks += (body[copied:at], INT32.pack(len(left)), left)
-                copied = reader.position
+                        head = _ANSWER_PARTITION_HEAD.pack(partition, 0, end)
+                        instead.append((head_at, head_at + len(head), (head,)))
+                if records is not None:
+                    rows.append((place, at, records))
         reader.finish()
-        return memoryview(b"".join((*chunks, body[copied:]))) if copied else body
+        for place, at, records in self._skips.in_turn(rows):
+            left = self._left_of(place, records)
+            if left is not records:
+                instead.append((at, at + INT32.size + len(records), (INT32.pack(len(left)), left)))
+        return _with_pieces(body, sorted(instead, key=itemgetter(0)))
 
     def _left_of(self, place: Place, records: memoryview) -> memoryview:
         """What the client gets of a partition; where that is nothing new, its next fetch begins behind it."""
@@ -155,6 +157,18 @@ class FetchWithoutTombstones:
         (end,) = deque(_ends_in(records), maxlen=1)
         self._skips.note(place, offset, end, logs)
         return left[:0]
+
+
+def _with_pieces(body: memoryview, instead: Sequence[tuple[int, int, Sequence[Buffer]]]) -> memoryview:
+    """Put pieces in the place of others, from one position up to another."""
+    if not instead:
+        return body
+    chunks: list[Buffer] = []
+    copied = 0
+    for start, end, pieces in instead:
+        chunks += (body[copied:start], *pieces)
+        copied = end
+    return memoryview(b"".join((*chunks, body[copied:])))
 
 
 def _ends_in(records: Buffer) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from cachetools import TTLCache
 
@@ -16,6 +17,7 @@ from ...state.tombstones import OFFSET_MAX, OffsetRange, State, Tombstone, Tombs
 from .. import limits
 
 Place = tuple[str, int]
+Row = TypeVar("Row")
 
 
 class LogRanges(Ranges):
@@ -138,13 +140,21 @@ def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[LogRanges, 
 class Skips:
     """Of one client connection: where its next fetch of a partition begins, as all that its last one brought is left
     out. It stands there as if it had read these records: until it asks for another offset, is told of an error, or
-    other ranges count. What one client has seen is never believed for another one, which may see another log."""
+    other ranges count. What one client has seen is never believed for another one, which may see another log. And whose
+    turn it is among its partitions."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._noted: TTLCache[Place, tuple[int, int, Sequence[LogRanges]]] = TTLCache(
             limits.TOMBSTONE_SKIPS_MAX, limits.TOMBSTONE_SKIP_SECONDS, timer=now
         )
         """Offset that the client says, offset at which the log goes on, and what was left out then."""
+        self._answers = 0
+
+    def in_turn(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return them with another one first for each answer, as there may not be time for all in one."""
+        self._answers += 1
+        first = self._answers % max(len(rows), 1)
+        return (*rows[first:], *rows[:first])
 
     def note(self, place: Place, offset: int, skipped_to: int, ranges: Sequence[LogRanges]) -> None:
         """Of what a fetch at this offset brought nothing was left: the next one goes on there."""

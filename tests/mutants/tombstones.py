@@ -125,6 +125,12 @@ TOMBSTONES = (
         ("proxy.tombstones.leaving_out", "        self._parts += 1\n", ""),
     ),
     _tombstones(
+        "one_partition_before_the_others",
+        "partitions have turns, where an answer has no time for all",
+        _FETCH + "test_no_partition_waits_for_another_one",
+        ("proxy.tombstones.known", "        first = self._answers % max(len(rows), 1)\n", "        first = 0\n"),
+    ),
+    _tombstones(
         "moved_over_what_was_cut_off",
         "the next fetch begins where this answer was cut off",
         _FETCH + "test_what_was_cut_off_is_fetched_next",
@@ -133,6 +139,7 @@ TOMBSTONES = (
             "        records, left = self._leaving_out.of(records, logs)\n",
             "        left = self._leaving_out.of(records, logs)[1]\n",
         ),
+        deaths=(_PASSED_OVER,),
     ),
     _tombstones(
         "looked_for_without_end",

@@ -12,6 +12,9 @@ from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.without_ranges import Left, Ranges, without_ranges
+from idemproxy.proxy import limits
+from idemproxy.proxy.tombstones.known import LogRanges
+from idemproxy.proxy.tombstones.leaving_out import LeavingOut
 
 OUTPUT_BYTES_MAX = 1 << 20
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -91,6 +94,25 @@ def test_of_a_set_that_was_cut_off_no_part_of_a_message_is_left_alone(log: Log, 
     assert read(b"".join(left.records)) == wanted
     if whole and not wanted:
         assert left.records == (), "a part of a message alone is what a client takes for a message too large"
+
+
+@given(logs(), st.integers(1, 3), st.integers(1, 400), st.integers(1, 100))
+def test_what_takes_several_answers_is_what_one_would_have(
+    log: Log, parts_max: int, bytes_max: int, more_bytes_max: int
+) -> None:
+    """However little of it is looked at for each of them."""
+    ranges = LogRanges(*log.ranges)
+    left, position = b"", 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "TOMBSTONE_PARTS_MAX", parts_max)
+        patch.setattr(limits, "TOMBSTONE_FETCH_BYTES_MAX", bytes_max)
+        patch.setattr(limits, "TOMBSTONE_MORE_UNPACKED_BYTES_MAX", more_bytes_max)
+        while position < len(log.records):
+            looked, some = LeavingOut().of(memoryview(log.records)[position:], (ranges,))
+            assert looked
+            left += some
+            position += len(looked)
+    assert read(left) == read(b"".join(without_ranges(memoryview(log.records), log.ranges, OUTPUT_BYTES_MAX).records))
 
 
 @given(logs())

@@ -62,6 +62,13 @@ ACTS: dict[str, float] = {
 """How often each happens at most; each seed leaves some out. Naming and reading are in all."""
 ALWAYS = ("name", "consumer begins anew")
 _LOST_WRITES = (0, 1, 2, 5)
+NARROW = {
+    "TOMBSTONE_PARTS_MAX": 1,
+    "TOMBSTONE_MORE_UNPACKED_BYTES_MAX": 60,
+    "TOMBSTONE_FETCH_BYTES_MAX": 300,
+    "TOMBSTONE_FETCH_SHARE_BYTES_MIN": 50,
+}
+"""Limits of what is looked into for one answer."""
 
 
 @dataclass(slots=True)
@@ -293,8 +300,16 @@ class NamedCopies:
 
 
 def run_seed(seed: int, *, package: str = "idemproxy") -> Outcome:
-    """One world. ``package``: the shipped one, or a patched copy."""
-    return NamedCopies(seed, package).run()
+    """One world. ``package``: the shipped one, or a patched copy. In half of all, an answer has time for next to
+    nothing, so that most of it is cut off."""
+    limits = importlib.import_module(f"{package}.proxy.limits")
+    usual = {name: getattr(limits, name) for name in NARROW}
+    try:
+        if seed % 2:
+            vars(limits).update(NARROW)
+        return NamedCopies(seed, package).run()
+    finally:
+        vars(limits).update(usual)
 
 
 def main() -> None:

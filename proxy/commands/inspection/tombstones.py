@@ -28,6 +28,8 @@ WAIT_SECONDS_MAX = 30.0
 WAIT_SECONDS_EACH: Final = 0.1
 """Longer for each of many ranges: a proxy looks at one after the other."""
 _LOOK_SECONDS = 0.5
+_SHOWN_SECONDS_MAX: Final = 253_402_300_799
+"""The end of the year 9999: a record of the compacted topic may name any time."""
 _TITLES_FOUND = ("TOPIC", "PARTITION", "FIRST", "LAST", "COPY OF")
 _TITLES = ("TOPIC", "PARTITION", "FIRST", "LAST", "STATE", "SINCE", "REASON")
 MEANING = """\
@@ -64,6 +66,13 @@ def add_tombstone(
     """Ask for a range to be left out, and wait for a proxy's word; return the exit status. ``ask`` returns what was
     typed; None: no question is asked."""
     _check_reason(reason)
+    if _is_active(inspection.tombstones(), place):
+        print(
+            f"{where_is(place)} are left out already. If the log was made anew since, remove the range, and add it "
+            "again: a proxy looks into the log then",
+            file=out,
+        )
+        return 0
     print(f"{where_is(place)}\n{MEANING}", file=out)
     if ask is not None:
         print("\nType the topic's name to go on: ", end="", file=out, flush=True)
@@ -74,6 +83,8 @@ def add_tombstone(
     def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
         if (other := overlapping(known, place)) is not None:
             raise ConfigError(f"{where_is(other)} are left out already: remove that range first")
+        if _is_active(known, place):  # to ask for it anew would show it until a proxy has looked
+            return known
         if place in known:
             return replaced(known, place, now_ms, state=State.ASKED, reason=reason, messages=(), refusal="")
         return {**known, place: Tombstone(State.ASKED, now_ms, reason)}
@@ -196,6 +207,10 @@ def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: Te
     return 0
 
 
+def _is_active(known: Tombstones, place: OffsetRange) -> bool:
+    return place in known and known[place].state is State.ACTIVE
+
+
 def _check_reason(reason: str) -> None:
     if len(reason) > REASON_CHARACTERS_MAX:
         raise ConfigError(f"--reason has {len(reason)} characters, the limit is {REASON_CHARACTERS_MAX}")
@@ -211,7 +226,7 @@ def _sort_key(place: OffsetRange) -> tuple[str, int, int]:
 
 
 def _cells(place: OffsetRange, tombstone: Tombstone) -> tuple[object, ...]:
-    since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(tombstone.at_ms / 1000))
+    since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(min(tombstone.at_ms // 1000, _SHOWN_SECONDS_MAX)))
     why = tombstone.refusal or tombstone.reason
     return (place.topic, place.partition, place.first, place.end - 1, tombstone.state.value, since, why)
 

@@ -91,6 +91,20 @@ def test_what_the_log_does_not_have_is_refused_with_a_sentence(producer: RawClie
     assert (backwards.returncode, "the last one is below the first one" in backwards.stderr) == (2, True)
 
 
+def test_what_is_left_out_already_is_not_shown_meanwhile(producer: RawClient, url: str, log: Place) -> None:
+    append(producer, log, b"a0")
+    append(producer, log, b"a0")
+    hide(url, log, 1, 1, "--reason", "first")
+    before = rows(url, log)
+    again = idemproxy("tombstone", "add", *log, 1, 1, "--reason", "second", "--redis", url)
+    assert (again.returncode, "are left out already" in again.stdout) == (0, True)
+    assert rows(url, log) == before, "no proxy has to look into the log again, which takes as long as its leader does"
+    removed = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
+    assert removed.returncode == 0
+    hide(url, log, 1, 1, "--reason", "third")
+    assert [(row["state"], row["reason"]) for row in rows(url, log)] == [("active", "third")]
+
+
 def test_a_topic_that_was_made_anew_loses_nothing(
     producer: RawClient, legacy_broker: LegacyCluster, url: str, log: Place
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from idemproxy.client import StoredRecord
 from idemproxy.proxy.commands.inspection import tombstone_topic
 from idemproxy.proxy.commands.inspection.tombstone_topic import TopicContents, filled_from
+from idemproxy.proxy.commands.inspection.tombstones import table_of
 from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.tombstones.records import key_of, value_of, word_of
 from idemproxy.state.tombstones import OffsetRange, State, Tombstone, Tombstones, overlapping
@@ -75,3 +76,11 @@ def test_nothing_in_redis_gets_an_older_word(known: Tombstones, topic: Tombstone
     for place in news:
         if filled[place].state is State.ACTIVE and not any(overlapping(known, old) for old in known):
             assert overlapping(filled, place) is None
+
+
+def test_any_time_that_a_record_names_can_be_shown() -> None:
+    late = Tombstone(State.REMOVED, (1 << 63) - 2)
+    contents = TopicContents()
+    contents.take(record(key_of(PLACE), value_of(PLACE, late, "x")))
+    assert contents.tombstones == {PLACE: late}
+    assert "9999-12-31 23:59:59Z" in "\n".join(table_of(contents.tombstones))

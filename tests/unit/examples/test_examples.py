@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from changelog import BATCH_BYTES as CHANGELOG_BYTES
@@ -14,6 +15,7 @@ from changelog import State, in_batches
 from exclusive_producer import BATCH_LINES, batches_of
 from hypothesis import given
 from hypothesis import strategies as st
+from kv_store import checked, entry_of
 from mirror import copied
 from partition_copy import BATCH_BYTES, BATCH_RECORDS, WINDOW_BATCHES, in_windows
 from pristine import without_copies
@@ -167,3 +169,33 @@ def test_the_other_half_of_a_line_is_no_line(tmp_path: Path) -> None:
         b"half of a line",
         b"next",
     ]
+
+
+# ---------------------------------------------------------------------- kv_store
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"op": "put", "key": "a"}, "no text: value"),
+        ({"op": "nonsense", "key": "a", "value": "1"}, "op is one of get, put, cas"),
+        ({"op": "get", "key": 7}, "no text: key"),
+        ({"op": "cas", "key": "a", "value": "1", "expected": 0}, "expected is a text or null, not 0"),
+        ([], "op is one of get, put, cas"),
+    ],
+)
+def test_what_is_no_operation_comes_into_no_log(asked: Any, said: str) -> None:
+    """It would be read by every node, for ever."""
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        checked(asked)
+    assert entry_of(json.dumps({**asked, "at": 3} if asked else asked).encode()) == {}
+
+
+@pytest.mark.parametrize("value", [None, b"", b"no JSON", b"[1]", b"\xff", b"7"])
+def test_a_record_of_somebody_else_is_no_part_of_the_store(value: bytes | None) -> None:
+    assert entry_of(value) == {}
+
+
+def test_an_operation_is_read_as_it_was_written() -> None:
+    asked = checked({"op": "cas", "key": "a", "value": "1", "expected": None, "lead": True, "more": 1})
+    assert asked == {"op": "cas", "key": "a", "value": "1", "expected": None, "lead": True}
+    entry = {"op": "get", "key": "a", "at": 3, "node": "one"}
+    assert entry_of(json.dumps(entry).encode()) == {**entry, "value": None, "expected": None, "lead": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,6 +167,18 @@ def test_what_was_cut_off_is_fetched_next(version: int) -> None:
     fetch, request = scene.asked(0)
     assert offsets_of(request) == [2, 0]
     assert scene.answered(fetch, 2, 4) == [[4], [2, 3, 4]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_partition_waits_for_another_one(version: int) -> None:
+    """Clients name them in the same order each time, and each has more than an answer takes."""
+    scene = Scene(version)
+    (tombstone,) = scene.known.tombstones.values()
+    far = replace(tombstone, messages=((99, 1, 99),))
+    scene.known.take({OffsetRange("t", number, 99, 100): far for number in (0, 1)})
+    scene.log = [encode_message(None, bytes(600 << 10), magic=1, offset=at, timestamp=7) for at in range(6)]
+    got = [scene.answered(scene.asked(0)[0], 0, 5) for _ in range(4)]
+    assert sorted(map(str, got)) == ["[[0], []]"] * 2 + ["[[], [0]]"] * 2
 
 
 def test_without_active_tombstones_there_are_none() -> None:
