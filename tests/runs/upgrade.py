@@ -113,6 +113,7 @@ def _figures(result: ClientResult, brokers: int) -> dict[str, object]:
         "losses": result.verdict.lost,
         "reorders": result.verdict.reordered,
         "errors": len(result.outcome["errors"]),
+        "offsets_known": result.outcome["offsets_known"],
         "told_in_order": result.outcome["offsets_in_order"],
         "consumer_agrees": result.consumed == result.stored,
         "producer_ids": len(result.producer_ids),
