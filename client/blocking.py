@@ -327,9 +327,14 @@ class _Worker(threading.Thread, ABC):
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
+        self._is_woken = False
+        """It has not looked again yet: a second word is not needed."""
 
     def wake(self) -> None:
         """Let it look again."""
+        if self._is_woken:
+            return
+        self._is_woken = True
         with contextlib.suppress(OSError):  # it was woken often enough, or is gone
             self._wake_sender.send(b"!")
 
@@ -364,6 +369,7 @@ class _Worker(threading.Thread, ABC):
         if self._wake_receiver.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake_receiver.recv(4096)
+            self._is_woken = False  # whoever wakes it from here on says so anew, and before that it looks
         return connection is not None and connection.socket.fileno() in ready
 
 
@@ -482,11 +488,13 @@ class _LeaderThread(_Worker):
                 raise ConnectionFailed("the server closed the connection")
             with producer._changed:
                 outcomes = session.received(data, time.monotonic())
+                is_keeper_wanted = producer._core.take_unsettled()
             producer._tell(outcomes)
             if outcomes:
                 self._failures = 0
-            assert producer._keeper is not None
-            producer._keeper.wake()  # a leader may have to be asked for
+            if is_keeper_wanted:
+                assert producer._keeper is not None
+                producer._keeper.wake()
 
     def _pause(self) -> None:
         self._failures += 1

@@ -80,6 +80,8 @@ class ProducerCore:
         self._refresh_at = 0.0
         self._refresh_failures = 0
         self._is_refreshing = False
+        self._is_unsettled = False
+        """See ``take_unsettled``."""
 
     # ------------------------------------------------------------------ the caller's side
     def next_sequence(self, place: Place) -> int:
@@ -214,6 +216,8 @@ class ProducerCore:
                 outcomes += self._lost(queued, now)
             else:
                 outcomes += self._answered(queued, answer, now)
+            if self.cluster.leaders.get(place) != broker:
+                self._is_unsettled = True
         return self._settle(outcomes)
 
     def lost(self, broker: int, now: float) -> list[Outcome]:
@@ -226,6 +230,12 @@ class ProducerCore:
         leader.in_flight.clear()
         self._stale |= {place.topic for place in leader.places}
         return self._settle(outcomes)
+
+    def take_unsettled(self) -> bool:
+        """Return whether, since this was asked last, an answer has left more to do than to send the next batch to the
+        same broker: leaders to ask for, a try that goes again, or a partition that another broker leads by now."""
+        is_unsettled, self._is_unsettled = self._is_unsettled, False
+        return is_unsettled
 
     def is_overdue(self, broker: int, now: float) -> bool:
         """Whether an answer of this broker has not come in time: the connection is of no use then."""
@@ -298,6 +308,8 @@ class ProducerCore:
     def _answered(self, queued: QueuedBatch, answer: PartitionAnswer, now: float) -> list[Outcome]:
         queue = self._queues[queued.place]
         outcomes, reaction = queue.answered(queued, answer)
+        if reaction.meaning is not Meaning.STORED:
+            self._is_unsettled = True
         if reaction.moves:
             self._stale.add(queued.place.topic)
         if reaction.meaning is Meaning.AGAIN:
@@ -312,6 +324,7 @@ class ProducerCore:
     def _lost(self, queued: QueuedBatch, now: float) -> list[Outcome]:
         queue = self._queues[queued.place]
         self._stale.add(queued.place.topic)
+        self._is_unsettled = True
         outcomes = queue.lost(queued)
         self._back_off(queue, now)
         return outcomes

@@ -51,6 +51,7 @@ _BY_NUMBER: Final = (
     Finding.INVERSION,
     Finding.EPOCH_REGRESSION,
 )
+_UNREAD_KINDS: Final = [int(Kind.UNREADABLE), int(Kind.DELETED)]
 _READ_KINDS: Final = [int(Kind.RUN), int(Kind.HOLE), int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.ACKNOWLEDGED)]
 
 
@@ -109,7 +110,7 @@ def _audited(
     log = ranges.mapInArrow(partial(read_ranges, plan), SPARK_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with progress.stage(spark.sparkContext, "reading the log"):
-            volumes = _volumes(log)
+            volumes, unread = _volumes(log)
         told, told_count = _acknowledged(spark, plan, progress, journals)
         with progress.stage(spark.sparkContext, "judging sequence numbers"):
             by_number, number_counts = _by_number(log if told is None else log.union(told), plan)
@@ -121,7 +122,7 @@ def _audited(
         with progress.stage(spark.sparkContext, "counting for the report"):
             first, width = _time_slots(volumes)
             slots = _slots(log, first, width)
-            notes = _notes(log)
+            notes = _notes(log) if unread else []
             listed = pa.concat_tables([verified, _unflagged(by_number), _unreadable(notes)])
             runs = _plotted_runs(log, listed)
         proven = flagged.filter(pc.equal(flagged["kind"], str(Finding.DUPLICATE)))
@@ -159,7 +160,8 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.set(name, before)
 
 
-def _volumes(log: DataFrame) -> dict[int, Volume]:
+def _volumes(log: DataFrame) -> tuple[dict[int, Volume], int]:
+    """Return what was read of each partition, and how many parts of all could not be read."""
     is_record = F.col("kind") == int(Kind.RECORD)
     stamped = is_record & (F.col("timestamp") >= 0)
     found = log.groupBy("place").agg(
@@ -170,13 +172,16 @@ def _volumes(log: DataFrame) -> dict[int, Volume]:
         F.min(F.when(is_record, F.col("offset"))).alias("first_offset"),
         F.max(F.when(is_record, F.col("offset"))).alias("last_offset"),
         F.count_if(is_record & (F.col("producer_id") >= 0)).alias("identified_records"),
+        F.count_if(F.col("kind").isin(_UNREAD_KINDS)).alias("unread"),
     )
     volumes = {}
+    unread = 0
     for row in found.collect():
         fields = {name: -1 if value is None else value for name, value in row.asDict().items()}
         place = fields.pop("place")
+        unread += fields.pop("unread")
         volumes[place] = Volume(**fields)
-    return volumes
+    return volumes, unread
 
 
 def _acknowledged(
@@ -292,13 +297,11 @@ def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
 
 def _collected(found: DataFrame) -> tuple[pa.Table, Counts]:
     """Return the findings, at most ``FINDINGS_MAX``, and how many there are of each kind in each partition."""
-    found = found.persist()
-    try:
-        summed = found.groupBy("kind", "place").agg(F.sum("count").alias("count")).collect()
-        counts = {(Finding(row["kind"]), row["place"]): row["count"] for row in summed}
-        return found.limit(FINDINGS_MAX).toArrow().cast(findings.SCHEMA), counts
-    finally:
-        found.unpersist()
+    table = found.limit(FINDINGS_MAX + 1).toArrow().cast(findings.SCHEMA)
+    if table.num_rows <= FINDINGS_MAX:  # as nearly always: one job of Spark less
+        return table, _summed(table)
+    summed = found.groupBy("kind", "place").agg(F.sum("count").alias("count")).collect()
+    return table.slice(0, FINDINGS_MAX), {(Finding(row["kind"]), row["place"]): row["count"] for row in summed}
 
 
 def _unflagged(by_number: pa.Table) -> pa.Table:
@@ -309,7 +312,7 @@ def _unflagged(by_number: pa.Table) -> pa.Table:
 def _notes(log: DataFrame) -> list[tuple[int, int, int, int, str]]:
     """Return (kind, place, first offset, last offset, why) of everything that could not be read."""
     columns = ("kind", "place", "offset", "last_offset", "note")
-    unread = log.where(F.col("kind").isin([int(Kind.UNREADABLE), int(Kind.DELETED)])).select(*columns)
+    unread = log.where(F.col("kind").isin(_UNREAD_KINDS)).select(*columns)
     return [tuple(row) for row in unread.limit(FINDINGS_MAX).collect()]
 
 

@@ -7,7 +7,6 @@ import random
 import time
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,28 +17,25 @@ from testkit.real.kafka_cluster import fresh_topic, stored
 from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.sink_driver import Driver, Plan, write_rows
 
-PARTITIONS = 3
-KEYS = 300
+PARTITIONS = 12
+KEYS = 60
 ROWS_OF_KEY = 2
 """Of each key, in each file."""
-FILES_OF_LIFE = 2
-"""That are new when a life begins: it has work to be killed in."""
-KILLS = 8
+KILLS = 6
 START_SECONDS_MAX = 600
-BATCH_SECONDS = 2.0
-"""Where none was measured yet."""
+BATCH_SECONDS = 4.0
+COMMIT_SECONDS = 0.5
 pytestmark = pytest.mark.timeout(7200)
 
 
 @pytest.fixture(params=["sink of the query", "foreachBatch"])
 def plan(request: pytest.FixtureRequest, cluster: LegacyCluster, proxy: ProxyProcess, tmp_path: Path) -> Plan:
-    """Batches of the sink are small, so that a publication is many of them."""
+    """A publication is a batch for each of many partitions."""
     return Plan(
         "{}:{}".format(*proxy.address),
         fresh_topic(cluster, PARTITIONS),
         str(tmp_path / "source"),
         str(tmp_path / "query"),
-        options=(("kafka.batch.size", "1024"),),
         counts_by=KEYS,
         each_batch=request.param == "foreachBatch",
     )
@@ -50,15 +46,14 @@ def newest(folder: Path) -> int:
     return max((int(path.name) for path in folder.glob("*") if path.name.isdecimal()), default=-1)
 
 
-def seconds_of_batch(plan: Plan) -> float:
-    """How long a batch takes, by the times at which two were noted one after the other."""
-    noted = sorted(path.stat().st_mtime for path in (plan.checkpoint / "commits").glob("[0-9]*"))
-    return min((later - one for one, later in pairwise(noted)), default=BATCH_SECONDS)
-
-
 def last_change(plan: Plan) -> float:
     """When something below the checkpoint was written, 0 for never."""
     return max((path.stat().st_mtime for path in plan.checkpoint.rglob("*")), default=0)
+
+
+def staged_or_decided(plan: Plan) -> float:
+    """How many files of tasks and manifests there are."""
+    return sum(1 for folder in (plan.checkpoint, Path(plan.folder, "runs")) for _ in folder.rglob("sink/**/*"))
 
 
 def moment(plan: Plan) -> str:
@@ -76,18 +71,20 @@ def moment(plan: Plan) -> str:
 
 
 def killed(plan: Plan, rest: random.Random) -> str:
-    """Run a life that is killed some time after it has begun to work; return what it was at."""
-    before = last_change(plan)
+    """Run a life that is killed at random: in a batch, or when its tasks have ended and it is decided and published;
+    return what it was at."""
+    measure, seconds = rest.choice([(last_change, BATCH_SECONDS), (staged_or_decided, COMMIT_SECONDS)])
+    before = measure(plan)
 
-    def is_at_work() -> bool:
+    def has_begun() -> bool:
         try:
-            return last_change(plan) > before
+            return measure(plan) != before
         except FileNotFoundError:  # a file has got its name this very moment
             return True
 
     with Driver(plan) as driver:
-        wait_until(is_at_work, "something is written to the checkpoint", START_SECONDS_MAX)
-        time.sleep(rest.uniform(0, 2 * seconds_of_batch(plan)))
+        wait_until(has_begun, "a batch has begun, or its tasks have ended", START_SECONDS_MAX)
+        time.sleep(rest.uniform(0, seconds))
         driver.kill()
         driver.wait()
     return moment(plan)
@@ -111,10 +108,8 @@ def test_a_changelog_has_each_change_once_whenever_the_driver_is_killed(
     seed = random.SystemRandom().randrange(1 << 32)
     rest = random.Random(seed)
     moments: Counter[str] = Counter()
-    files = 0
     for life in range(KILLS + 1):
-        write_rows(Path(plan.source), FILES_OF_LIFE, KEYS * ROWS_OF_KEY, first=files)
-        files += FILES_OF_LIFE
+        write_rows(Path(plan.source), 1, KEYS * ROWS_OF_KEY, first=life)  # each life has work to be killed in
         of_life = replace(plan, cores=2 + life % 2)
         if life < KILLS:
             moments[killed(of_life, rest)] += 1
@@ -123,7 +118,8 @@ def test_a_changelog_has_each_change_once_whenever_the_driver_is_killed(
             assert driver.wait().startswith("done"), driver.output[-4000:]
     print(f"seed {seed}: killed {dict(moments)}")
     assert set(moments) - {"between two batches"}, "no kill was in a batch"
-    check_changelog(cluster, plan, files)
+    check_changelog(cluster, plan, KILLS + 1)
+    assert not spark.streams.active  # asked for, they bring what the reader of the state needs
     state = spark.read.format("statestore").load(str(plan.checkpoint))
     assert state.count() == KEYS
-    assert state.where(f"value.groupState.n <> {ROWS_OF_KEY * files}").count() == 0
+    assert state.where(f"value.groupState.n <> {ROWS_OF_KEY * (KILLS + 1)}").count() == 0
