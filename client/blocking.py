@@ -252,13 +252,17 @@ class Producer:
                 self._raise_if_ended()
                 self._changed.wait()
             self._raise_if_ended()
-            place = Place(topic, partition)
-            self._core.submit(place, data, time.monotonic(), future, expected_offset)
+            place, now = Place(topic, partition), time.monotonic()
+            self._core.submit(place, data, now, future, expected_offset)
             leader = self._leaders.get(self._core.cluster.leaders.get(place, -1))
             if self._keeper is None:
                 self._keeper = _KeeperThread(self)
                 self._keeper.start()
-        (leader or self._keeper).wake()
+            keeper_sleeps_on = not self._keeper.wakes_by(now + self._core.timing.delivery_seconds_max)
+        if leader is not None:
+            leader.wake()
+        if leader is None or keeper_sleeps_on:
+            self._keeper.wake()
         return future
 
     def publish(
@@ -379,6 +383,11 @@ class _KeeperThread(_Worker):
     def __init__(self, producer: Producer) -> None:
         super().__init__(producer, "metadata")
         self._connections = Connections(producer._connector)
+        self._wakes_at: float | None = None
+
+    def wakes_by(self, deadline: float) -> bool:
+        """Does it look again in time to give up what has to be delivered by then?"""
+        return self._wakes_at is not None and self._wakes_at <= deadline
 
     def run(self) -> None:
         try:
@@ -392,7 +401,7 @@ class _KeeperThread(_Worker):
         with producer._changed:
             outcomes = core.expire(now)
             topics = core.topics_to_ask_for(now)
-            until = core.wakes_at(now)
+            self._wakes_at = until = core.wakes_at(now)
         producer._tell(outcomes)
         if topics:
             self._ask_for(topics, earlier(now + limits.CONNECT_SECONDS_MAX, until))

@@ -221,6 +221,7 @@ class TrioProducer:
         self._changed = trio.lowlevel.ParkingLot()
         """Whoever waits for outcomes."""
         self._keeper = _Bell()
+        self._keeper_wakes_at: float | None = None
         self._leaders: dict[int, _Bell] = {}
         self._failures: dict[int, int] = {}
         """Connections to a leader that ended, since one has brought an outcome."""
@@ -258,9 +259,13 @@ class TrioProducer:
             await self._changed.park()
         self._raise_if_ended()
         delivery = Delivery()
-        place = Place(topic, partition)
-        self._core.submit(place, data, trio.current_time(), delivery, expected_offset)
-        self._leaders.get(self._core.cluster.leaders.get(place, -1), self._keeper).ring()
+        place, now = Place(topic, partition), trio.current_time()
+        self._core.submit(place, data, now, delivery, expected_offset)
+        leader = self._leaders.get(self._core.cluster.leaders.get(place, -1))
+        if leader is not None:
+            leader.ring()
+        if leader is None or not self._keeper_wakes_by(now + self._core.timing.delivery_seconds_max):
+            self._keeper.ring()
         return delivery
 
     async def publish(
@@ -296,6 +301,10 @@ class TrioProducer:
         if outcomes:
             self._changed.unpark_all()
 
+    def _keeper_wakes_by(self, deadline: float) -> bool:
+        """Does it look again in time to give up what has to be delivered by then?"""
+        return self._keeper_wakes_at is not None and self._keeper_wakes_at <= deadline
+
     async def _keep(self) -> None:
         """Ask who leads, give up what is too late, start a task for each leader."""
         connections = Connections(self._connector)
@@ -304,7 +313,7 @@ class TrioProducer:
                 now = trio.current_time()
                 self._tell(self._core.expire(now))
                 topics = self._core.topics_to_ask_for(now)
-                until = self._core.wakes_at(now)
+                self._keeper_wakes_at = until = self._core.wakes_at(now)
                 if topics:
                     deadline = now + limits.CONNECT_SECONDS_MAX
                     await self._ask_for(connections, topics, deadline if until is None else min(deadline, until))

@@ -360,6 +360,8 @@ TOMBSTONE_LOOK_SECONDS: Final = 2.0
 """How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
 TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
 """How often the list is asked for until it was read for the first time: no client is served before."""
+TOMBSTONE_CHANGES_TOLD_MAX: Final = 20
+"""Lines of the log for one change of the list, which may have thousands of ranges: each takes 50 us."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_PART_RECORDS_MAX: Final = 10_000

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from cachetools import TTLCache
 
+from ...codecs.steps import STEP_RECORDS, Steps, at_once
 from ...codecs.without_ranges import Ranges
 from ...state.tombstones import OFFSET_MAX, OffsetRange, State, Tombstone, Tombstones, active_by_partition
 from .. import limits
@@ -56,14 +57,22 @@ class KnownTombstones:
 
     def take(self, tombstones: Tombstones) -> None:
         """These are all from now on."""
-        self.tombstones = tombstones
-        before, self._ranges = self._ranges, {}
-        active, self._active = self._active, active_by_partition(tombstones)
-        self.records_left_out = 0
-        for place, found in self._active.items():
-            self._ranges[place] = before[place] if active.get(place) == found else _by_log(found)
-            self.records_left_out += sum(one.end - one.first for one, _ in found)
-        self.is_any = bool(self._ranges)
+        at_once(self.taking(tombstones))
+
+    def taking(self, tombstones: Tombstones) -> Steps[None]:
+        """The same in steps; they count when the last one is done."""
+        ranges: dict[Place, tuple[LogRanges, ...]] = {}
+        active = active_by_partition(tombstones)
+        records_left_out = 0
+        for place, found in active.items():
+            if self._active.get(place) == found:
+                ranges[place] = self._ranges[place]
+            else:
+                ranges[place] = yield from _by_log(found)
+            records_left_out += sum(one.end - one.first for one, _ in found)
+        self.tombstones, self._active, self._ranges = tombstones, active, ranges
+        self.records_left_out = records_left_out
+        self.is_any = bool(ranges)
 
     def by_state(self) -> dict[State, int]:
         """Return how many ranges there are in each state that people look for. May be called from another thread."""
@@ -118,7 +127,7 @@ class _Log:
         return LogRanges(tuple(spans), self._messages, self.end - 1)
 
 
-def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[LogRanges, ...]:
+def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> Steps[tuple[LogRanges, ...]]:
     """Keep messages apart that cannot have been in one log, as they have the same offsets: it may have been cut off, or
     made anew, in between. So a range counts only in the messages that it was seen to be in."""
     noted: dict[tuple[int, int, int], list[OffsetRange]] = {}
@@ -126,7 +135,9 @@ def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> tuple[LogRanges, 
         for message in tombstone.messages:
             noted.setdefault(message, []).append(place)
     logs: list[_Log] = []
-    for message in sorted(noted, key=lambda one: (one[2], one[0])):
+    for count, message in enumerate(sorted(noted, key=lambda one: (one[2], one[0])), 1):
+        if not count % STEP_RECORDS:
+            yield
         log = next((log for log in logs if log.end <= message[2]), None)
         if log is None:
             if len(logs) == limits.TOMBSTONE_LOGS_MAX:

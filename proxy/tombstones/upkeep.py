@@ -61,6 +61,9 @@ class TombstoneUpkeep:
         """Ranges whose leader did not answer the last time: they are looked for behind the others."""
         self._settled: tuple[bytes | None, Tombstones] | None = None
         """The stored value and what is known, as nothing was left to do for both."""
+        self._is_full = False
+        self._full: bytes | None = None
+        """The stored value beside which there is no room for what was found: it is not looked for again and again."""
 
     async def run(self) -> None:
         """Look, and wait, for ever."""
@@ -83,14 +86,17 @@ class TombstoneUpkeep:
             return
         await Wait(0)  # others have a turn
         now: Tombstones = merged(self._known.tombstones, theirs)
-        self._take(now)  # a log that cannot be looked into does not hold up what others have found
+        await self._take(now)  # what others have found counts while logs are looked into
         self._is_read()
-        asked = sorted(asked_for(now), key=lambda place: place in self._unseen)
+        has_room = stored is None or stored != self._full
+        asked = sorted(asked_for(now) if has_room else (), key=lambda place: place in self._unseen)
         now = await self._looked_for(asked, now)
         own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
         if not own or await self._store(version, now):
-            self._take(now)
+            await self._take(now)
             self._stored(own)
+        elif self._is_full:
+            self._full = stored
         self._settled = None if own or asked else (stored, self._known.tombstones)
 
     async def _looked_for(self, asked: Sequence[OffsetRange], now: Tombstones) -> Tombstones:
@@ -114,10 +120,11 @@ class TombstoneUpkeep:
         self._unseen.intersection_update(asked)
         return now
 
-    def _take(self, tombstones: Tombstones) -> None:
+    async def _take(self, tombstones: Tombstones) -> None:
         if tombstones != self._known.tombstones:
-            self._tell_changes(self._known.tombstones, tombstones)
-            self._known.take(tombstones)
+            self._tell(_changes(self._known.tombstones, tombstones))
+            for _ in self._known.taking(tombstones):
+                await Wait(0)
 
     def _is_read(self) -> None:
         if not self._known.is_read:
@@ -128,7 +135,8 @@ class TombstoneUpkeep:
         """Somebody else's change in between is taken with the next look; what was found in a log is looked for anew
         then, as the range may have been removed meanwhile."""
         value = pack_tombstones(version + 1, tombstones)
-        if len(value) > STORED_BYTES_MAX:
+        self._is_full = len(value) > STORED_BYTES_MAX
+        if self._is_full:
             self._warn(f"the tombstones take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
         elif isinstance(await Swap(self._key, version, value, 0), Swapped):
             self._told = ""
@@ -140,19 +148,12 @@ class TombstoneUpkeep:
             self._told = what
             self._report(OperatorMessage("warning", what))
 
-    def _tell_changes(self, before: Tombstones, after: Tombstones) -> None:
-        for place, tombstone in after.items():
-            known = before.get(place)
-            if known is not None and known.state is tombstone.state:
-                continue
-            where = f"offsets {place.first} to {place.end - 1} of {place.topic}/{place.partition}"
-            if tombstone.state is State.ACTIVE:
-                why = f" ({tombstone.reason})" if tombstone.reason else ""
-                self._report(OperatorMessage("info", f"{where} are left out of fetches from now on{why}"))
-            elif tombstone.state is State.REFUSED:
-                self._report(OperatorMessage("warning", f"{where} are not left out of fetches: {tombstone.refusal}"))
-            elif tombstone.state is State.REMOVED and known is not None:
-                self._report(OperatorMessage("info", f"{where} are shown to consumers again"))
+    def _tell(self, changes: Sequence[OperatorMessage]) -> None:
+        """An audit may have found thousands."""
+        for message in changes[: limits.TOMBSTONE_CHANGES_TOLD_MAX]:
+            self._report(message)
+        if (more := len(changes) - limits.TOMBSTONE_CHANGES_TOLD_MAX) > 0:
+            self._report(OperatorMessage("info", f"{more} tombstones more have changed: `idemproxy tombstone list`"))
 
     # ------------------------------------------------------------------ the log
     async def _look_into(self, place: OffsetRange, leader: int) -> dict[str, object] | None:
@@ -187,6 +188,26 @@ class TombstoneUpkeep:
         if not found:
             return _refused("no records are there (any more)")
         return {"state": State.ACTIVE, "messages": tuple(found)}
+
+
+def _changes(before: Tombstones, after: Tombstones) -> list[OperatorMessage]:
+    """Return what operators are told, warnings first."""
+    told: list[OperatorMessage] = []
+    warnings: list[OperatorMessage] = []
+    for place, tombstone in after.items():
+        known = before.get(place)
+        if known is not None and known.state is tombstone.state:
+            continue
+        where = f"offsets {place.first} to {place.end - 1} of {place.topic}/{place.partition}"
+        if tombstone.state is State.ACTIVE:
+            why = f" ({tombstone.reason})" if tombstone.reason else ""
+            told.append(OperatorMessage("info", f"{where} are left out of fetches from now on{why}"))
+        elif tombstone.state is State.REFUSED:
+            what = f"{where} are not left out of fetches: {tombstone.refusal}"
+            warnings.append(OperatorMessage("warning", what))
+        elif tombstone.state is State.REMOVED and known is not None:
+            told.append(OperatorMessage("info", f"{where} are shown to consumers again"))
+    return warnings + told
 
 
 def _refused(why: str) -> dict[str, object]:

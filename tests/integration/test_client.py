@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -210,6 +211,40 @@ def test_a_server_that_says_nothing_leaves_a_batch_undecided_in_time(
         (receipt,) = SHELLS[shell](relay.address, producer, [batch], next_sequences={place: 0})
     assert receipt.base_offset == 0
     assert values_in_log(legacy_broker, place) == values_of(0, 1)
+
+
+def test_a_batch_after_a_pause_is_undecided_in_time_where_nobody_answers(
+    place: Place, legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    """Nothing has had a deadline when it is sent, and the connection to the leader is open."""
+    seconds = 6.0
+    records = [Record(b"value")]
+
+    async def on_trio(bootstrap: str) -> None:
+        async with TrioClient(bootstrap) as client:
+            sender = await client.init_producer_id()
+            async with client.producer(sender, delivery_seconds_max=seconds) as producer:
+                await producer.publish(*place, records)
+                await trio.sleep(seconds + 1)
+                proxy.pause()
+                await producer.publish(*place, records)
+
+    def blocking(bootstrap: str) -> None:
+        with Client(bootstrap) as client:
+            sender = client.init_producer_id()
+            with client.producer(sender, delivery_seconds_max=seconds) as producer:
+                producer.publish(*place, records)
+                time.sleep(seconds + 1)
+                proxy.pause()
+                producer.publish(*place, records)
+
+    with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
+        for publishes in (blocking, lambda bootstrap: trio.run(on_trio, bootstrap)):
+            begin = time.monotonic()
+            with pytest.raises(Undecided):
+                publishes(bootstrap_of(proxy.address))
+            proxy.signal(signal.SIGCONT)
+            assert time.monotonic() - begin < 4 * seconds, "or the time of a request, 30 s, counts"
 
 
 def test_a_closed_client_leaves_no_thread_and_tells_what_it_had_not_sent(

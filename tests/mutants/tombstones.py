@@ -159,9 +159,9 @@ TOMBSTONES = (
         _UPKEEP + "test_who_removes_a_range_while_a_proxy_looks_into_the_log_is_heard",
         (
             "proxy.tombstones.upkeep",
-            "        if not own or await self._store(version, now):\n            self._take(now)\n",
+            "        if not own or await self._store(version, now):\n            await self._take(now)\n",
             "        is_stored = not own or await self._store(version, now)\n"
-            "        self._take(now)\n"
+            "        await self._take(now)\n"
             "        if is_stored:\n",
         ),
     ),
@@ -192,7 +192,7 @@ TOMBSTONES = (
         _UPKEEP + "test_a_leader_that_stands_still_holds_up_no_other_range_and_is_asked_once",
         (
             "proxy.tombstones.upkeep",
-            "        self._take(now)  # a log that cannot be looked into does not hold up what others have found\n",
+            "        await self._take(now)  # what others have found counts while logs are looked into\n",
             "",
         ),
     ),

@@ -266,3 +266,50 @@ def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
     )
     shared.write({whole: ASKED})
     assert Proxy(shared).left_out == {whole}
+
+
+def test_what_there_is_no_room_for_is_told_and_not_looked_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Shared()
+    shared.write({ONE: ASKED, OTHER: ASKED})
+    assert shared.stored is not None
+    monkeypatch.setattr(upkeep, "STORED_BYTES_MAX", len(shared.stored) + 1)
+    proxy = Proxy(shared)
+    asked = len(shared.asked_of)
+    for _ in range(3):
+        proxy.look()
+    assert (proxy.left_out, len(shared.asked_of)) == (set(), asked)
+    assert [said for said in proxy.said if "remove some" in said] == [proxy.said[-1]]
+    shared.write({ONE: ASKED, OTHER: replace(ASKED, state=State.REMOVED, at_ms=11)})
+    monkeypatch.undo()
+    proxy.look()
+    assert proxy.left_out == {ONE}
+
+
+def test_of_many_changes_the_log_has_the_first_and_a_number() -> None:
+    shared = Shared()
+    count = limits.TOMBSTONE_CHANGES_TOLD_MAX + 5
+    found = replace(ASKED, state=State.ACTIVE, messages=((3, 99, 3),))
+    refused = replace(ASKED, state=State.REFUSED, refusal="it is gone")
+    shared.write({**{OffsetRange("many", at, 3, 4): found for at in range(count)}, OTHER: refused})
+    said = Proxy(shared).said
+    assert len(said) == limits.TOMBSTONE_CHANGES_TOLD_MAX + 1
+    assert (said[0], said[-1]) == (
+        "offsets 3 to 3 of t/0 are not left out of fetches: it is gone",
+        "6 tombstones more have changed: `idemproxy tombstone list`",
+    )
+
+
+def test_a_long_list_is_taken_in_steps() -> None:
+    known = KnownTombstones(lambda: 0.0)
+    many = tuple((at, 7, at) for at in range(2_000))
+    tombstones = {
+        OffsetRange("t", 0, at * 2_000, (at + 1) * 2_000): Tombstone(
+            State.ACTIVE, 1, messages=tuple((at * 2_000 + one, crc, at * 2_000 + one) for one, crc, _ in many)
+        )
+        for at in range(10)
+    }
+    steps = known.taking(tombstones)
+    assert len(list(steps)) == 4
+    assert (known.is_any, known.records_left_out) == (True, 20_000)
+    later = known.taking({})
+    assert (known.is_any, list(later), known.is_any) == (True, [], False)
