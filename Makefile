@@ -92,8 +92,9 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)
 
-cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller and partitions change; benchmarks/results/cluster_changes.jsonl
+cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller, partitions and topics change; benchmarks/results/cluster_changes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
+	@$(if $(CHANGES_ARGS),,PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes --delete-topic)
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools

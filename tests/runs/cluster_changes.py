@@ -83,7 +83,7 @@ def _followed(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[s
 
 def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """A topic that is deleted and made anew: a line for each client. What its user is told is no complaint."""
-    scene.start_clients()
+    scene.start_clients(notes_errors=True)
     scene.wait_for_more(RECORDS_BETWEEN)
     scene.remake_topics()
     say("the topics are deleted and made anew")

@@ -140,12 +140,13 @@ class ChangingCluster:
         self._stack.__exit__(None, None, None)
 
     # ------------------------------------------------------------------ clients
-    def start_clients(self) -> None:
-        """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group."""
+    def start_clients(self, *, notes_errors: bool = False) -> None:
+        """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group.
+        ``notes_errors``: readers go on where their clients do, whatever these tell their users."""
         for client in self.clients:
             self.topics[client] = f"topic-of-{client}"
             self.cluster.create_topic(self.topics[client], assignment=AT_FIRST)
-            self._readers[client] = self._start_reader(client)
+            self._readers[client] = self._start_reader(client, notes_errors=notes_errors)
             pace = {"records_per_second": RECORDS_PER_SECOND, "until_file": str(self._enough)}
             self._producers[client] = [self.start_producer(client, self.topics[client], client, RECORDS_MAX, pace=pace)]
 
@@ -323,7 +324,7 @@ class ChangingCluster:
             self._until(lambda: not keeper.exists(node), f"the controller has done {node}")
 
     # ------------------------------------------------------------------ inside
-    def _start_reader(self, client: str) -> ClientProgram:
+    def _start_reader(self, client: str, *, notes_errors: bool) -> ClientProgram:
         return start_reader(
             self._children,
             self.directory,
@@ -335,7 +336,11 @@ class ChangingCluster:
             group=f"readers-of-{self.topics[client]}",
             name=f"{client}-reader",
             seconds_max=RUN_SECONDS_MAX,
-            follow={"until_file": str(self._count_file(client)), "commit_every_seconds": COMMIT_EVERY_SECONDS},
+            follow={
+                "until_file": str(self._count_file(client)),
+                "commit_every_seconds": COMMIT_EVERY_SECONDS,
+                "lives_through_errors": notes_errors,
+            },
         )
 
     def _end_reader(self, client: str, *, values: int) -> None:

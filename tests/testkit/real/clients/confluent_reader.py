@@ -40,7 +40,8 @@ def main() -> None:
     while read.goes_on:
         for message in consumer.consume(500, 0.2):
             if message.error() is not None:
-                raise SystemExit(f"an error reached the user: {message.error()}")
+                read.told_of(message.error())
+                continue
             read.record(message.partition(), message.offset(), message.value())
         if given["group"] and read.commit_is_due:
             commit(consumer, read)

@@ -89,7 +89,8 @@ class Read:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """``until_file`` in place of ``records``: as soon as it is there, its text is how many different values there
-        are to read. ``commit_every_seconds``: 0 for never before the end."""
+        are to read. ``commit_every_seconds``: 0 for never before the end. ``lives_through_errors``: what reaches the
+        user is noted."""
         self.records = 0
         self._path = Path(given["records_file"])
         self._wanted = given["records"]
@@ -97,6 +98,7 @@ class Read:
         self._deadline = time.monotonic() + given["seconds_max"]
         self._commit_every_seconds = given.get("commit_every_seconds", 0)
         self._committed_at, self._committed_records = time.monotonic(), 0
+        self._lives_through_errors = bool(given.get("lives_through_errors"))
         self._notices: list[str] = []
         self._values: set[bytes] = set()
         self._lines: list[bytes] = []
@@ -125,6 +127,12 @@ class Read:
         if self._until is None or time.monotonic() > self._deadline:
             raise error
         self._notices.append(repr(error))
+
+    def told_of(self, error: object) -> None:
+        """An error reached the user. Ends the program, unless errors are only to be noted."""
+        if not self._lives_through_errors:
+            raise SystemExit(f"an error reached the user: {error}")
+        self._notices.append(str(error))
 
     def finish(self, **more: object) -> None:
         """End the program with what was counted."""

@@ -92,7 +92,7 @@ func franzReader(given arguments) {
 		stop()
 		for _, one := range fetches.Errors() {
 			var session *kgo.ErrGroupSession
-			if errors.As(one.Err, &session) {
+			if errors.As(one.Err, &session) || given.LivesOn && !errors.Is(one.Err, context.DeadlineExceeded) {
 				reading.noticed(one.Err) // it joins again
 			} else if !errors.Is(one.Err, context.DeadlineExceeded) {
 				failed(fmt.Errorf("an error of a fetch reached the user: %w", one.Err))

@@ -30,6 +30,7 @@ type arguments struct {
 	SecondsMax  float64  `json:"seconds_max"`
 	UntilFile   string   `json:"until_file"`
 	CommitEvery float64  `json:"commit_every_seconds"`
+	LivesOn     bool     `json:"lives_through_errors"`
 }
 
 type settings struct {
