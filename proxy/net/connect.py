@@ -4,19 +4,16 @@ Remembers which address was good the last time. Opens no socket itself: ``event_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ...reactor import Endpoint, Timer, Wire
 from .. import limits
+from .socket_errors import NOTHING_CAME_BACK
 from .sockets import SocketWire
 
 Place = tuple[int, object]
 """Address family and what ``connect`` of a socket takes."""
 Open = Callable[[Place, Endpoint], SocketWire | None]
 """Begin to connect; None: it failed at once, and the endpoint is told soon."""
-
-
-_NOTHING_CAME_BACK: Final = "nothing came back; the host is off, or a firewall drops packets"
 
 
 class ConnectAttempts:
@@ -73,7 +70,7 @@ class ConnectAttempts:
     def _too_slow(self, wire: SocketWire) -> None:
         self._timer = None
         if wire.is_connecting:  # a TLS handshake has a time of its own
-            wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s: {_NOTHING_CAME_BACK}")
+            wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s: {NOTHING_CAME_BACK}")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

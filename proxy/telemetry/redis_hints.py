@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _LOGIN = "give its user and password: redis.username and redis.password_file, or in the URL"
 _TODO = {
-    "no connection within": "nothing came back; the host is off, or a firewall drops packets",
+    "no connection within": "the machine is away, or a firewall drops what is sent to it",
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
     "DENIED": "give it a password; or, where nobody else reaches it, set its protected-mode to no",
@@ -13,7 +13,13 @@ _TODO = {
 """By the code that Redis gives, or the words of what is tried."""
 
 
+NEW_LEASE = "a new lease is taken, over a new connection"
+"""Why a connection ends that the proxy ends itself, after a lost lease."""
+
+
 def redis_reason(reason: str) -> str:
     """Return why Redis cannot be used, with what can be done about it where that is known."""
+    if reason.endswith(NEW_LEASE):
+        return f"Redis: {NEW_LEASE}"
     todo = next((text for code, text in _TODO.items() if f" {code} " in f" {reason}"), None)
     return reason if todo is None else f"{reason.removesuffix('.')}: {todo}"

@@ -34,7 +34,7 @@ def test_a_directory_of_another_user_is_refused_with_both(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match=rf"cannot be used: .* \(it belongs to user {owner}, this .* {owner + 1}\)$"):
         DataDirectory(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match="cannot be used: Is a directory$"):
+    with pytest.raises(ConfigError, match=r"cannot be used: Is a directory$"):
         DataDirectory(tmp_path)
 
 

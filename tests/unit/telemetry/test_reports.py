@@ -181,7 +181,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             store.StoreLost("no connection within 2 s"),
             logging.WARNING,
-            "Redis is away: no connection within 2 s: nothing came back; the host is off, or a firewall drops packets; "
+            "Redis is away: no connection within 2 s: the machine is away, or a firewall drops what is sent to it; "
             "batches with a producer id are told to come again until it is back",
         ),
         (
