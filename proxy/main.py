@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -120,7 +122,14 @@ def _rebuild(options: argparse.Namespace) -> int:
     return run_rebuild(options, settings, redis)
 
 
+def _end_at_once(number: int, _frame: object) -> None:
+    """As the kernel ends any process but the first by a signal that nobody handles."""
+    os._exit(128 + number)
+
+
 def _run(options: argparse.Namespace) -> int:
+    if os.getpid() == 1:  # of a container: the kernel drops what has no handler, and the server has none for seconds
+        signal.signal(signal.SIGTERM, _end_at_once)
     try:
         reading = Reading(options.config, vars(options))
     except ConfigError as problem:

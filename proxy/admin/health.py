@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 from ...state.redis_store import RedisStore
 from .. import limits
-from ..broker.topology import TopologyStatistics
 from ..engine.engine import Engine
 from ..net.sockets import Traffic
 from ..telemetry import metric_names as names
@@ -25,6 +24,8 @@ from ..versions import ApiKey
 CHECKS: Final = ("draining", "redis", "brokers", "listeners", "journal")
 """What has to be so before clients can be served, by the names that ``/readyz?exclude=`` takes. ``redis``: the store
 and the lease. ``journal``: one that is required."""
+_REASONS_SHOWN_MAX = 3
+"""Of brokers that are away: the log has all of them."""
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 
@@ -86,7 +87,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     if "redis" not in excluded and not now.is_native:
         reasons += _without_store(watched)
     if "brokers" not in excluded:
-        reasons += _without_brokers(now.topology)
+        reasons += _without_brokers(watched)
     # Ports open when Redis and a broker were there once, so closed ones are no news beside them. A probe that leaves
     # one of them out is told it all the same: a pod that has never had Redis must not count as ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
@@ -103,12 +104,18 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     return reasons
 
 
-def _without_brokers(topology: TopologyStatistics) -> list[str]:
-    """Why no client can be served now for want of a broker."""
+def _without_brokers(watched: Watched) -> list[str]:
+    """Why no client can be served now for want of a broker, with what its connections met."""
+    topology = watched.engine.statistics().topology
     if topology.is_known and any(broker.is_ready for broker in topology.brokers):
         return []
     refused = [broker.why_refused for broker in topology.asked_first if broker.why_refused]
-    return refused or ["no broker can be reached" if topology.is_known else "no broker has answered yet"]
+    if refused:
+        return refused
+    text = "no broker can be reached" if topology.is_known else "no broker has answered yet"
+    asked = watched.engine.topology.asked_first
+    away = [f"{broker.name}: {broker.why_away}" for broker in asked if broker.why_away]
+    return ["; ".join([text, *away[:_REASONS_SHOWN_MAX]])]
 
 
 def _without_store(watched: Watched) -> list[str]:

@@ -153,7 +153,8 @@ def doubts(watched: Watched) -> list[Json]:
             "producer_id": str(doubt.opened.producer_id),
             "topic": doubt.opened.topic,
             "partition": doubt.opened.partition,
-            "base_sequence": doubt.opened.base_sequence,
+            # -1 where an entry is read from the log, before a batch of it is known.
+            "base_sequence": doubt.opened.base_sequence if doubt.opened.base_sequence >= 0 else None,
             "reason": doubt.opened.reason,
             "age_seconds": round(max(0.0, now.at - doubt.since), 1),
         }

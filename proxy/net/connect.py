@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ...reactor import Endpoint, Timer, Wire
 from .. import limits
+from .socket_errors import NOTHING_CAME_BACK
 from .sockets import SocketWire
 
 Place = tuple[int, object]
@@ -69,7 +70,7 @@ class ConnectAttempts:
     def _too_slow(self, wire: SocketWire) -> None:
         self._timer = None
         if wire.is_connecting:  # a TLS handshake has a time of its own
-            wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s")
+            wire.fail(f"no connection within {limits.CONNECT_SECONDS_MAX:.0f} s: {NOTHING_CAME_BACK}")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

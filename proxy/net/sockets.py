@@ -14,7 +14,7 @@ from typing import Protocol
 from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..limits import RECEIVE_BYTES, RECEIVE_OF_ONE_BYTES_MAX
-from .socket_errors import why_not_connected
+from .socket_errors import why_broken, why_not_connected
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _GONE = select.EPOLLHUP | select.EPOLLERR
@@ -283,7 +283,7 @@ class SocketWire:
         except BlockingIOError:
             return
         except OSError as error:
-            self.fail(f"cannot receive: {error.strerror}")
+            self.fail(f"cannot receive: {why_broken(error)}")
             return
         if self.traffic is not None:
             self.traffic.received_bytes += len(data)

@@ -16,6 +16,7 @@ from ...reactor import Accept, Buffer, Endpoint, Peer, Timer, Wire
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..events import Report, TlsRefused
+from .socket_errors import why_broken
 from .sockets import WRITE_BYTES_MAX, Hub, Listener, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
 
@@ -185,7 +186,7 @@ class TlsWire(SocketWire):
             except BlockingIOError:
                 break
             except OSError as error:
-                reason = f"cannot receive: {error.strerror}"
+                reason = f"cannot receive: {why_broken(error)}"
                 break
             if not data:
                 reason = self._end_of_stream()

@@ -16,6 +16,15 @@ ROOM_WITH_REDIS_BYTES = 256 * 1024
 """A private Redis needs some space for its log and its first writes; one that has none does not say why it ends."""
 
 
+def _whose(path: Path) -> str:
+    """Whose it is, if that is not who we are: by number, as a container knows no names."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:  # it is not there, or cannot even be looked at
+        return ""
+    return "" if owner == os.geteuid() else f" (it belongs to user {owner}, this process is user {os.geteuid()})"
+
+
 class DataDirectory:
     """The proxy's own directory: one living process at a time, and its earlier incarnations."""
 
@@ -28,7 +37,7 @@ class DataDirectory:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(f"the data directory {path} cannot be used: {error.strerror}") from None
+            raise ConfigError(f"the data directory {path} cannot be used: {error.strerror}{_whose(path)}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

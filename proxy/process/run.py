@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -18,6 +18,7 @@ from ..events import Report
 from ..net.event_loop import now
 from ..settings.child_process import Reading, load_apart
 from ..settings.config import ConfigError, Settings
+from ..settings.problems import dotted
 from ..telemetry.journal import Journal
 from ..telemetry.journal_file import JournalFile
 from ..telemetry.logs import set_up
@@ -36,14 +37,14 @@ def run(options: argparse.Namespace, reading: Reading) -> int:
         settings = reading.settings()
         workers = settings.workers or min(limits.WORKERS_MAX, len(os.sched_getaffinity(0)))
         if workers == 1:
-            return serve(settings, lambda: load_apart(options.config, vars(options)))
+            return _serve(settings, lambda: load_apart(options.config, vars(options)), None)
         from .supervisor import supervise
 
         set_up(settings.log_level, settings.log_format)
         supervise(settings, workers, options.config, vars(options))
         return 0
 
-    return _told(start)
+    return _told(start, lambda sentences: _with_lines(sentences, options))
 
 
 def serve(settings: Settings, load: Callable[[], Settings], place: Place | None = None) -> int:
@@ -67,18 +68,35 @@ def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None
     return 0
 
 
-def _told(start: Callable[[], int]) -> int:
-    """What ends a start, as sentences and an exit status."""
+def _told(start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[str]] = lambda told: told) -> int:
+    """What ends a start, as sentences and an exit status. ``located``: adds where in a file what is wrong stands."""
     try:
         return start()
     except ConfigError as problem:
-        for sentence in problem.problems:
+        for sentence in located(problem.problems):
             print(f"idemproxy: {sentence}", file=sys.stderr)
     except EndedItselfError:
         pass  # it was said in the log
     except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
     return 2
+
+
+def _with_lines(sentences: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
+    """Say file and line of certificates that cannot be used, as ``check`` does. They are read after the settings, so
+    the sentence has the key's name alone."""
+    from ..settings.load import examine  # what no start needs that succeeds
+
+    try:
+        found = examine(options.config, vars(options))
+        places = {dotted(place): place for place in found.written.partial().tls}
+    except (ConfigError, OSError):  # changed or gone meanwhile
+        return sentences
+    located: list[str] = []
+    for sentence in sentences:
+        name, _, text = sentence.partition(": ")
+        located += found.problems([(places[name], text)]) if name in places else [sentence]
+    return located
 
 
 def _open_journal(settings: Settings, report: Report) -> JournalUpkeep | None:

@@ -201,18 +201,24 @@ def _split(text: str) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------- several listeners
+def _at(listener: Listener) -> str:
+    """By its address: two that were given no name have the same one."""
+    return f"the listener at {shown((listener.host, listener.port))}"
+
+
 def clashes(listeners: tuple[Listener, ...]) -> list[str]:
     """Return a sentence for every two listeners that use the same port or have the same name."""
     found = []
     for index, one in enumerate(listeners):
         for other in listeners[index + 1 :]:
             if one.name == other.name:
-                found.append(f"two listeners have the name {one.name!r}")
+                found.append(f"two listeners have the name {one.name!r}: give each another `name`")
             if one.host != other.host and one.host not in _ANY_HOST and other.host not in _ANY_HOST:
                 continue
             shared = sorted(set(_ports(one)) & set(_ports(other)))
             if shared:
-                sentence = f"{one.name!r} and {other.name!r} both want port {shared[0]}"
+                pair = [repr(one.name), repr(other.name)] if one.name != other.name else [_at(one), _at(other)]
+                sentence = f"{' and '.join(pair)} both want port {shared[0]}"
                 lists = all(listener.broker_ids or listener.routing == "sni" for listener in (one, other))
                 found.append(sentence if lists else f"{sentence}: list the brokers of each in broker_ids")
     return found

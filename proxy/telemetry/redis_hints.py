@@ -4,14 +4,22 @@ from __future__ import annotations
 
 _LOGIN = "give its user and password: redis.username and redis.password_file, or in the URL"
 _TODO = {
+    "no connection within": "the machine is away, or a firewall drops what is sent to it",
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
+    "DENIED": "give it a password; or, where nobody else reaches it, set its protected-mode to no",
     "OOM": "raise its maxmemory, or take out what others keep in it",
 }
-"""By the code that Redis gives."""
+"""By the code that Redis gives, or the words of what is tried."""
+
+
+NEW_LEASE = "a new lease is taken, over a new connection"
+"""Why a connection ends that the proxy ends itself, after a lost lease."""
 
 
 def redis_reason(reason: str) -> str:
     """Return why Redis cannot be used, with what can be done about it where that is known."""
-    todo = next((text for code, text in _TODO.items() if f" {code} " in reason), None)
+    if reason.endswith(NEW_LEASE):
+        return f"Redis: {NEW_LEASE}"
+    todo = next((text for code, text in _TODO.items() if f" {code} " in f" {reason}"), None)
     return reason if todo is None else f"{reason.removesuffix('.')}: {todo}"

@@ -21,7 +21,7 @@ from .. import events, limits
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
 from .metrics import Metrics
-from .redis_hints import redis_reason
+from .redis_hints import NEW_LEASE, redis_reason
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -429,12 +429,8 @@ def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:
     telemetry.log(logging.INFO, "Redis is ready")
 
 
-_NEW_LEASE = "a new lease is taken, over a new connection"
-"""Why a connection ends that the proxy ends itself, after a lost lease."""
-
-
 def _store_lost(telemetry: Telemetry, event: store.StoreLost) -> None:
-    if event.reason == _NEW_LEASE:
+    if event.reason == NEW_LEASE:
         telemetry.log(logging.INFO, "Redis: %s", event.reason)
         return
     text = "Redis is away: %s; batches with a producer id are told to come again until it is back"

@@ -184,6 +184,8 @@ def test_redis_of_the_file_keeps_what_it_is_told() -> None:
     words = composed(GIVEN)["services"]["redis"]["command"]
     settings = dict(zip((word.removeprefix("--") for word in words[1::2]), words[2::2], strict=True))
     assert (settings["appendonly"], settings["maxmemory-policy"]) == ("yes", "noeviction")
+    # It has no password: protected mode, the default of all Redis but that of the image, would refuse the proxy.
+    assert settings["protected-mode"] == "no"
 
 
 # ---------------------------------------------------------------------- the chart's icon

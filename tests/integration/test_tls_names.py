@@ -189,4 +189,4 @@ def test_a_servers_slow_handshake_has_a_time_of_its_own(
 
     play(kit.server, act)
     assert (far.wire is not None) == (patience > 1)
-    assert far.reasons[:1] != ["no connection within 0 s"]
+    assert not [reason for reason in far.reasons if reason.startswith("no connection within")]

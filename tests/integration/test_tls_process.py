@@ -125,4 +125,4 @@ def test_files_that_do_not_fit_end_the_start_with_a_sentence_each(world: World, 
     with launched(tmp_path / "proxy", upstream, {"tls": listener_tls(Files(other.cert, own.key))}) as proxy:
         assert proxy.wait() == 2
         for place, cert, key in (("upstream", own.cert, other.key), (r"listeners\[0\]", other.cert, own.key)):
-            proxy.wait_for_log(f"{place}.tls: the key in {key} is not that of the certificate in {cert}")
+            proxy.wait_for_log(rf"\.yaml:\d+: {place}.tls: the key in {key} is not that of the certificate in {cert}")

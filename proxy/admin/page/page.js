@@ -297,7 +297,7 @@ function show(page) {
   })), "No broker is known yet.");
   fill("doubts", page.doubts.map((one) => ({
     key: `${one.producer_id}/${one.topic}-${one.partition}/${one.base_sequence}`,
-    cells: [`${one.topic}-${one.partition}`, one.producer_id, String(one.base_sequence), seconds(one.age_seconds), one.reason],
+    cells: [`${one.topic}-${one.partition}`, one.producer_id, one.base_sequence === null ? "–" : String(one.base_sequence), seconds(one.age_seconds), one.reason],
   })), "Nothing is in doubt.");
   fill("duplicates", page.duplicates.map((one) => ({
     key: JSON.stringify([one.client_id, one.topic]),

@@ -63,12 +63,13 @@ def test_the_oldest_doubt_comes_first_and_its_producer_id_is_text(world: World, 
     observers = watched.engine.context.observers
     with observers.in_doubt(events.DoubtOpened(2**62, TOPIC, 0, 4, "first")):
         world.network.run(5)
-        with observers.in_doubt(events.DoubtOpened(8, TOPIC, 0, 0, "second")):
+        with observers.in_doubt(events.DoubtOpened(8, TOPIC, 0, -1, "second")):
             observers.doubts = dict(reversed(observers.doubts.items()))  # whatever their order
             first, second = views.doubts(watched)
             assert watched.engine.statistics().oldest_doubt_seconds == pytest.approx(5, abs=1.1)
     assert (first["producer_id"], first["reason"], second["reason"]) == (str(2**62), "first", "second")
     assert first["age_seconds"] == pytest.approx(second["age_seconds"] + 5, abs=1.1)
+    assert (first["base_sequence"], second["base_sequence"]) == (4, None), "an entry that is read has no batch yet"
 
 
 def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:

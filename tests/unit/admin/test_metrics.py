@@ -101,6 +101,21 @@ def test_a_broker_that_is_away_is_a_concern_and_all_of_them_a_reason() -> None:
     assert series(watched)[(names.BROKER_UP.name, ("1",))] == 0
 
 
+def test_a_broker_that_is_away_is_named_with_what_its_connection_met() -> None:
+    _, watched = watched_world()
+    (broker,) = watched.engine.topology.brokers
+    broker.is_ready = False
+    broker.why_away = "no connection within 5 s"
+    assert reasons_not_ready(watched) == [f"no broker can be reached; {broker.name}: no connection within 5 s"]
+    young = World(2, WorldSettings(brokers=1)).proxies[0]._new_engine()
+    new = Watched(young, Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3")
+    (asked,) = young.topology.asked_first
+    asked.why_away = "it has no address"
+    assert reasons_not_ready(new, ["redis", "listeners"]) == [
+        f"no broker has answered yet; {asked.name}: it has no address"
+    ]
+
+
 def test_a_broker_that_cannot_be_served_is_named_with_the_reason() -> None:
     _, watched = watched_world()
     (broker,) = watched.engine.topology.brokers

@@ -1,13 +1,16 @@
 """Connections that cannot be opened, on the real reactor: who wanted one is told once, and never that it is open."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import trio
 
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.proxy import limits
 from idemproxy.proxy.net.event_loop import TrioReactor
+from idemproxy.proxy.net.socket_errors import NOTHING_CAME_BACK
 from idemproxy.reactor import Address, Wire
 
 TRIES = 50
@@ -66,3 +69,24 @@ async def test_who_cannot_be_connected_is_told_once_and_never_that_he_is(
         nursery.cancel_scope.cancel()
     assert [witness.told for witness in witnesses] == [[f"cannot connect: {reason}"]] * TRIES
     assert failures == []
+
+
+@pytest.mark.trio
+async def test_a_port_that_answers_no_attempt_is_told_with_the_likely_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is full drops what comes, as a firewall does."""
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.3)
+    witness = Witness()
+    reactor = TrioReactor(lambda what, error: pytest.fail(f"{what}: {error}"))
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(reactor.run)
+            reactor.connect(full.getsockname(), witness)
+            with trio.fail_after(10):
+                await witness.ended.wait()
+            nursery.cancel_scope.cancel()
+    assert witness.told == [f"no connection within 0 s: {NOTHING_CAME_BACK}"]

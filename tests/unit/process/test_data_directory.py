@@ -27,6 +27,17 @@ def test_who_lived_here_is_known_to_the_next_life(directory: DataDirectory) -> N
         assert (directory.earlier_incarnations(), directory.damage) == (lived, None)
 
 
+def test_a_directory_of_another_user_is_refused_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "proxy.lock").mkdir()  # what nobody can open for writing, root neither
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(ConfigError, match=rf"cannot be used: .* \(it belongs to user {owner}, this .* {owner + 1}\)$"):
+        DataDirectory(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"cannot be used: Is a directory$"):
+        DataDirectory(tmp_path)
+
+
 @pytest.mark.parametrize(
     "left",
     [bytes(17), b"\xff\xfe\xff", ONE.hex().encode()[:-1], ONE.hex().encode()[:-2], f"{ONE.hex()}\nno hex\n".encode()],

@@ -187,7 +187,11 @@ def test_listeners_that_want_the_same_port_are_told_apart_at_once() -> None:
     assert both == ["'clients' and 'b' both want port 9095"]
     both = clashes((listener(9092), listener(9192, name="b", host="0.0.0.0")))
     assert both == ["'clients' and 'b' both want port 9192: list the brokers of each in broker_ids"]
-    assert clashes((listener(1000), listener(20_000))) == ["two listeners have the name 'clients'"]
+    assert clashes((listener(1000), listener(20_000))) == [
+        "two listeners have the name 'clients': give each another `name`"
+    ]
+    _name, ports = clashes((listener(9092, ids="0-2"), listener(9095, ids="0-2")))
+    assert ports == "the listener at 127.0.0.1:9092 and the listener at 127.0.0.1:9095 both want port 9095"
 
 
 def test_brokers_that_are_not_listed_keep_a_thousand_ports_from_other_listeners_and_ten_from_the_admin_port() -> None:

@@ -178,6 +178,19 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "Redis cannot be used: Redis refuses the login or a command: NOAUTH Authentication required: give its user "
             "and password: redis.username and redis.password_file, or in the URL",
         ),
+        (
+            store.StoreLost("no connection within 2 s"),
+            logging.WARNING,
+            "Redis is away: no connection within 2 s: the machine is away, or a firewall drops what is sent to it; "
+            "batches with a producer id are told to come again until it is back",
+        ),
+        (
+            store.StoreLost("Redis answered: DENIED Redis is running in protected mode"),
+            logging.WARNING,
+            "Redis is away: Redis answered: DENIED Redis is running in protected mode: give it a password; or, where "
+            "nobody else reaches it, set its protected-mode to no; batches with a producer id are told to come again "
+            "until it is back",
+        ),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
         (store.StoreWarning("no append-only file"), logging.WARNING, "Redis: no append-only file"),
     ],
