@@ -2,8 +2,8 @@
 
 Blocking sockets, one request at a time; each task has connections of its own. Writes nothing and joins no group.
 
-Spark makes and plans a source in fresh processes, so what takes long to import (the library of messages, the client) is
-imported where it is used.
+Spark makes and plans a source in processes of their own, so what takes long to import (the library of messages, the
+client) is imported where it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which columns a query has. Spark asks for them in a fresh process, so nothing else is imported here."""
+"""Which columns a query has. Spark asks for them in a process of its own, so nothing else is imported here."""
 
 from __future__ import annotations
 

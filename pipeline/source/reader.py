@@ -1,5 +1,5 @@
-"""``spark.read.format("idemproxy")``: plans on the driver which task reads what. Spark plans each query in a fresh
-process, so what only tasks need is imported by them."""
+"""``spark.read.format("idemproxy")``: plans on the driver which task reads what. Spark plans in a
+process of its own, so what only tasks need is imported by them."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ def last_change(plan: Plan) -> float:
     return max((path.stat().st_mtime for path in plan.checkpoint.rglob("*")), default=0)
 
 
-def staged_or_decided(plan: Plan) -> float:
-    """How many files of tasks and manifests there are."""
-    return sum(1 for folder in (plan.checkpoint, Path(plan.folder, "runs")) for _ in folder.rglob("sink/**/*"))
+def manifests(plan: Plan) -> float:
+    """How many batches are decided."""
+    return len([*plan.checkpoint.glob("sink/*.json"), *Path(plan.folder, "runs").glob("*/sink/*.json")])
 
 
 def moment(plan: Plan) -> str:
@@ -71,9 +71,9 @@ def moment(plan: Plan) -> str:
 
 
 def killed(plan: Plan, rest: random.Random) -> str:
-    """Run a life that is killed at random: in a batch, or when its tasks have ended and it is decided and published;
+    """Run a life that is killed at random: in a batch, or when one is decided and published;
     return what it was at."""
-    measure = rest.choice([last_change, staged_or_decided])
+    measure = rest.choice([last_change, manifests])
     before = measure(plan)
 
     def has_begun() -> bool:
@@ -83,7 +83,7 @@ def killed(plan: Plan, rest: random.Random) -> str:
             return True
 
     with Driver(plan) as driver:
-        wait_until(has_begun, "a batch has begun, or its tasks have ended", START_SECONDS_MAX)
+        wait_until(has_begun, "a batch has begun, or is decided", START_SECONDS_MAX)
         time.sleep(BATCH_SECONDS * 10 ** -rest.uniform(0, 2))
         driver.kill()
         driver.wait()

@@ -1,5 +1,4 @@
-"""What Spark's fresh processes import: one makes a source, one plans it, for each query; both have work of
-milliseconds."""
+"""What Spark's processes import: one makes a source, another one plans it; both have work of milliseconds."""
 
 from __future__ import annotations
 
