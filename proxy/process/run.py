@@ -18,7 +18,6 @@ from ..events import Report
 from ..net.event_loop import now
 from ..settings.child_process import Reading, load_apart
 from ..settings.config import ConfigError, Settings
-from ..settings.problems import dotted
 from ..telemetry.journal import Journal
 from ..telemetry.journal_file import JournalFile
 from ..telemetry.logs import set_up
@@ -86,6 +85,7 @@ def _with_lines(sentences: Sequence[str], options: argparse.Namespace) -> Sequen
     """Say file and line of certificates that cannot be used, as ``check`` does. They are read after the settings, so
     the sentence has the key's name alone."""
     from ..settings.load import examine  # what no start needs that succeeds
+    from ..settings.problems import dotted
 
     try:
         found = examine(options.config, vars(options))

@@ -154,7 +154,7 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
     R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
-    and has other records; 87 if it has some of them only, as brokers lost the others; else a retriable error, then
+    and has other records; 87 if it has the first of them only, as brokers lost the others; else a retriable error, then
     87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
@@ -176,10 +176,11 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     elif isinstance(result, Undecidable):
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
-        if set(contents).isdisjoint(stored_contents):
-            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
-        else:  # under a new epoch these records would be appended once more
+        found = sum(piece.record_count for piece in covered(result.pieces, wanted))
+        if found and stored_contents[:found] == contents[:found]:  # a new epoch would append these once more
             stream.dismiss(batch, answers.partly_vanished(), "vanished")
+        else:
+            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
         stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
     elif record_count < identity.record_count:

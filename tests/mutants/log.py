@@ -456,7 +456,11 @@ LOG = (
         "lost_part_is_a_gap",
         "R11: a batch of which brokers have lost a part is not out of order",
         _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order",
-        ("proxy.producer.duplicates", "        if set(contents).isdisjoint(stored_contents):\n", "        if True:\n"),
+        (
+            "proxy.producer.duplicates",
+            "        if found and stored_contents[:found] == contents[:found]:",
+            "        if False:",
+        ),
         deaths=("45",),
     ),
     mutant(

@@ -130,7 +130,7 @@ async def test_a_disk_that_stands_still_stops_nobody_until_it_has_stood_for_long
         at_once[0] -= 1
 
     monkeypatch.setattr(os, "fdatasync", stands)
-    monkeypatch.setattr(limits, "JOURNAL_BEHIND_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "JOURNAL_BEHIND_SECONDS", 3.0)
     monkeypatch.setattr(limits, "JOURNAL_AGAIN_SECONDS", 0.05)
     kept = Kept(tmp_path / "j")
     async with trio.open_nursery() as nursery:
@@ -139,11 +139,11 @@ async def test_a_disk_that_stands_still_stops_nobody_until_it_has_stood_for_long
             kept.journal(EVENT)
             began = trio.current_time()
             await trio.sleep(0.01)
-            assert trio.current_time() - began < 0.25, "the loop goes on"
+            assert trio.current_time() - began < 2.5, "the loop goes on"
         assert kept.journal.why_refusing == ""
         assert kept.lines() == ["taken_over"] * 20
         await until(lambda: kept.journal.why_refusing)
-        assert kept.file.unsynced_seconds() > 0.3
+        assert kept.file.unsynced_seconds() > 3.0
         assert kept.lost
         (said,) = kept.messages
         assert said.startswith(
