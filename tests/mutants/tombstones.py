@@ -72,7 +72,7 @@ TOMBSTONES = (
             "    def __init__(self, now: Callable[[], float], everybodys: list[Skips] = []) -> None:\n"
             "        everybodys.append(self)\n"
             "        if len(everybodys) > 1:\n"
-            "            self._noted = everybodys[0]._noted\n"
+            "            self._noted, self._answers = everybodys[0]._noted, 0\n"
             "            return\n"
             "        self._noted: TTLCache[",
         ),

@@ -117,6 +117,11 @@ class Request:
     def offset(self) -> int | None:
         return self.answers[0].base_offset if self.answers else None
 
+    @property
+    def message(self) -> str:
+        """The sentence of its answer, empty if it has none."""
+        return (self.answers[0].message or "") if self.answers else ""
+
 
 def batch_of(
     values: Sequence[bytes],

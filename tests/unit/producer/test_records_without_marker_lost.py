@@ -200,8 +200,9 @@ def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_on
         stage.send(client, 1, *values)
         loses_what_came_since(stage, before)
         client = Client()
-    code = told(stage, stage.send(client, first, *values))
-    assert code == (0 if taken == 1 else UNDECIDABLE)
+    request = stage.send(client, first, *values)
+    assert told(stage, request) == (0 if taken == 1 else UNDECIDABLE)
+    assert ("cannot be decided" in request.message) == (taken != 1)
     assert stage.stored_values()[first:] == (values if taken == 1 else values[:taken])
 
 
