@@ -187,7 +187,7 @@ def partly_vanished() -> Answer:
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message="some of the records of this batch are in the log, and others that were stored are not any more: the "
-        "brokers have lost them (an unclean leader election)",
+        "brokers have lost them (an unclean leader election, or a failover before Kafka 0.11)",
     )
 
 
