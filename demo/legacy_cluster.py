@@ -27,7 +27,7 @@ from .broker_settings import (
     zookeeper_settings,
 )
 from .child_processes import ChildProcess, ChildProcesses
-from .jars import broker_class_path, java_runtime
+from .jars import broker_class_path, class_archive, java_runtime
 from .ports import HOST, free_ports
 from .zookeeper import SEQUENTIAL, ZooKeeper, ZooKeeperError
 
@@ -344,15 +344,18 @@ class LegacyCluster:
         return ours | listeners | self._settings
 
     def _java(self, name: str, heap_mb: int, main_class: str, settings: Path, output: Path) -> ChildProcess:
+        class_path = broker_class_path(self.version)
+        archive = class_archive(class_path)
         command: list[str | Path] = [
             java_runtime(),
             f"-Xmx{heap_mb}m",
             *_JVM_FLAGS,
+            *([f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []),
             *self._java_options,
             f"-Djava.io.tmpdir={self.directory / 'temporary'}",
             f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}",
             "-cp",
-            broker_class_path(self.version),
+            class_path,
             main_class,
             settings,
         ]

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from idemproxy.demo import broker_metadata, jars
 from idemproxy.demo.legacy_cluster import ClusterError, LegacyCluster
+from testkit.real.class_archive import make_class_archive
 from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, patient_settings, produce, stored, verdict
 from testkit.real.proxy_process import wait_until
 
@@ -198,6 +199,13 @@ def test_a_class_path_that_was_resolved_before_needs_no_repository(monkeypatch: 
     monkeypatch.setenv(jars.REPOSITORY_VARIABLE, "http://127.0.0.1:9")
     assert jars.broker_class_path() == before
     assert all(Path(jar).is_file() for jar in before.split(os.pathsep))
+
+
+def test_brokers_take_their_classes_from_the_archive_if_there_is_one(tmp_path: Path) -> None:
+    archive = make_class_archive()
+    with LegacyCluster(tmp_path, java_options=["-Xshare:on"]) as cluster:  # which ends Java if it cannot be used
+        mapped = Path(f"/proc/{cluster.process_id(0)}/maps").read_text()
+    assert str(archive) in mapped
 
 
 def test_a_broker_that_can_not_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
