@@ -25,6 +25,21 @@ def _whose(path: Path) -> str:
     return "" if owner == os.geteuid() else f" (it belongs to user {owner}, this process is user {os.geteuid()})"
 
 
+def is_in_use(path: Path) -> bool:
+    """Does a living process use this directory? Leaves no trace in it."""
+    try:
+        lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # there is none, or it is not ours
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 class DataDirectory:
     """The proxy's own directory: one living process at a time, and its earlier incarnations."""
 

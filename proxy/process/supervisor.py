@@ -27,7 +27,7 @@ from ..settings.config import ConfigError, Settings
 from ..settings.reload import changes
 from ..telemetry.logs import set_up
 from ..telemetry.reports import Telemetry
-from .data_directory import DataDirectory
+from .data_directory import DataDirectory, is_in_use
 from .listeners import try_ports
 from .server import EndedItselfError
 from .worker import Order, Place, command, give
@@ -35,6 +35,7 @@ from .worker import Order, Place, command, give
 _GOODBYE_SECONDS = 5.0
 """Beyond what a worker may take to drain and to give its lease back; then it is killed."""
 _ENDED_ITSELF = 2
+_ORPHAN_POLL_SECONDS = 0.1
 
 
 def supervise(settings: Settings, count: int, config: Path | None, options: Mapping[str, Any]) -> None:
@@ -72,6 +73,7 @@ class Supervisor:
         """Serve until a signal."""
         admin = self._open_admin()
         try:
+            await self._wait_for_orphans()
             try_ports(self._settings.listeners)
             if self._embedded is not None:
                 self._private_redis = await trio.to_thread.run_sync(self._embedded.start)
@@ -104,6 +106,24 @@ class Supervisor:
         self._directory.close()
 
     # ------------------------------------------------------------------ workers
+    async def _wait_for_orphans(self) -> None:
+        """Where an earlier supervisor was killed, its workers have noticed, and finish what is in flight; until they
+        have, the ports and the leases are theirs."""
+        directories = sorted(self._settings.data_directory.glob("worker-*"))
+        orphans = [one.name for one in directories if is_in_use(one)]
+        if not orphans:
+            return
+        what = "of an earlier start, whose supervisor was killed, finishes what is in flight: waiting for up to"
+        self._report(OperatorMessage("warning", f"{', '.join(orphans)} {what} {self._drain_seconds:g} s"))
+        with trio.move_on_after(self._drain_seconds):
+            while any(map(is_in_use, directories)):  # noqa: ASYNC110 - looks only
+                await trio.sleep(_ORPHAN_POLL_SECONDS)
+
+    @property
+    def _drain_seconds(self) -> float:
+        """For so long a worker may take to end once it is told to."""
+        return self._settings.limits.drain_seconds + limits.ASK_SECONDS_MAX + _GOODBYE_SECONDS
+
     async def _keep(self, number: int) -> None:
         """Have this worker run until all end."""
         pause = limits.WORKER_RESTART_SECONDS_MIN
@@ -146,7 +166,7 @@ class Supervisor:
         """Once it is time: have all drain, and kill who does not end."""
         await self._stop.wait()
         self._signal(signal.SIGTERM)
-        drain = self._settings.limits.drain_seconds + limits.ASK_SECONDS_MAX + _GOODBYE_SECONDS
+        drain = self._drain_seconds
         with trio.move_on_after(drain):
             for process in list(self._running.values()):
                 await process.wait()

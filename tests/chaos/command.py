@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=seed,
         with_proxies=not options.control,
         compression="none" if options.merge_producers else None,
+        workers=options.workers,
         committed=options.committed,
         proxy_options=["--merge-producers"] if options.merge_producers else [],
     )
@@ -92,6 +93,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--merge-producers", action="store_true", help="switch this on in the proxies; all write to one topic then"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="processes of each proxy; of several, one alone is killed or stopped, too",
     )
     parser.add_argument("--json", action="store_true", help="print the result for machines")
     parser.add_argument("--keep", action="store_true", help="keep logs and journals also of a clean run")

@@ -19,7 +19,7 @@ from idemproxy.demo.zookeeper import ZooKeeper
 
 from .clock import now_ms
 from .pipe import Strike
-from .proxies import Proxy
+from .proxies import Proxy, send_all
 from .redis_pair import RedisNode, RedisPair
 from .scene import BROKER_LINK, CLIENT_LINK, REDIS_LINK, REPLICATION_LINK, Scene
 
@@ -27,6 +27,8 @@ KNOWN_DOWN_SECONDS = 2.0
 """So long after it was stopped a proxy still gets new connections: a load balancer has to notice first."""
 IN_SYNC_SECONDS_MAX = 25.0
 _ELECTION_SECONDS_MAX = 10.0
+OF_A_WORKER = "one worker"
+"""How the detail begins of what was done to one process of a proxy."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Saboteur:
         self._stopping = threading.Event()
         self._seed = seed
         self._broker_kinds, self._proxy_kinds = dict(_BROKER_KINDS), dict(_PROXY_KINDS if scene.proxies else {})
+        if scene.layout.workers > 1:
+            self._proxy_kinds |= _WORKER_KINDS
         self._links = (CLIENT_LINK, BROKER_LINK, REDIS_LINK) if scene.proxies else (BROKER_LINK,)
         if kinds is not None:
             self._broker_kinds = {name: one for name, one in self._broker_kinds.items() if name in kinds}
@@ -139,7 +143,7 @@ class Saboteur:
     def _kill_proxy(self, random: Random) -> None:
         proxy = random.choice(self._scene.proxies)
         fault = self._begin("kill", proxy.name)
-        proxy.kill()
+        proxy.kill(alone=self._scene.layout.workers > 1 and random.random() < 0.5)
         time.sleep(random.choice((0.0, 0.5, 2.0, 8.0)))
         self._restart(proxy)
         self._end(fault)
@@ -147,14 +151,38 @@ class Saboteur:
     def _stop_proxy(self, random: Random) -> None:
         proxy, seconds = random.choice(self._scene.proxies), _seconds(random)
         fault = self._begin("stop", proxy.name, f"{seconds:.1f} s")
-        proxy.process.signal(signal.SIGSTOP)
+        proxy.signal_all(signal.SIGSTOP)
         time.sleep(min(seconds, KNOWN_DOWN_SECONDS))
         if seconds > KNOWN_DOWN_SECONDS:
             proxy.is_up = False
             time.sleep(seconds - KNOWN_DOWN_SECONDS)
-        proxy.process.signal(signal.SIGCONT)
+        proxy.signal_all(signal.SIGCONT)
         proxy.is_up = True
         self._end(fault)
+
+    def _kill_worker(self, random: Random) -> None:
+        proxy = random.choice(self._scene.proxies)
+        fault = self._begin("kill", proxy.name, OF_A_WORKER)
+        self._signal_worker(proxy, random, signal.SIGKILL)
+        self._end(fault)
+
+    def _stop_worker(self, random: Random) -> None:
+        proxy, seconds = random.choice(self._scene.proxies), _seconds(random)
+        fault = self._begin("stop", proxy.name, f"{OF_A_WORKER}, {seconds:.1f} s")
+        worker = self._signal_worker(proxy, random, signal.SIGSTOP)
+        time.sleep(seconds)
+        if worker is not None:
+            send_all([worker], signal.SIGCONT)
+        self._end(fault)
+
+    def _signal_worker(self, proxy: Proxy, random: Random, number: signal.Signals) -> int | None:
+        """Send this to one of its workers; None: none runs at this moment."""
+        workers = sorted(proxy.process.workers)
+        if not workers:
+            return None
+        worker = random.choice(workers)
+        send_all([worker], number)
+        return worker
 
     def _roll_proxies(self, random: Random) -> None:
         for proxy in random.sample(self._scene.proxies, 2):
@@ -332,6 +360,10 @@ _PROXY_KINDS: dict[str, tuple[int, _Done]] = {
     "redis_failover": (2, Saboteur._fail_over),
     "redis_switch_over": (1, Saboteur._switch_over),
 }
+_WORKER_KINDS: dict[str, tuple[int, _Done]] = {
+    "worker_kill": (6, Saboteur._kill_worker),
+    "worker_stop": (3, Saboteur._stop_worker),
+}
 _CONNECTION_KINDS = ("cut", "half_open", "hold", "lost_answer", "half_request", "late_delivery")
 _STEERING_KINDS = ("steer",)
-KINDS = (*_BROKER_KINDS, *_PROXY_KINDS, *_CONNECTION_KINDS, *_STEERING_KINDS)
+KINDS = (*_BROKER_KINDS, *_PROXY_KINDS, *_WORKER_KINDS, *_CONNECTION_KINDS, *_STEERING_KINDS)

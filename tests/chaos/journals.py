@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,8 @@ class Resolved(NamedTuple):
 class Journals:
     """``counts``: events by name, outcomes by name, doubts by result, answers by verdict."""
 
-    def __init__(self, files: Mapping[str, Path]) -> None:
+    def __init__(self, files: Mapping[str, Sequence[Path]]) -> None:
+        """``files``: those of each proxy; of one with workers, each worker's."""
         self.counts: Counter[str] = Counter()
         self.said: list[str] = []
         """Warnings and errors, in the order of each file."""
@@ -56,9 +57,10 @@ class Journals:
         self._batches: dict[tuple[Place, Producer, int], tuple[int, int]] = {}
         """Of each batch that was sent: the first sequence of its group, and its size."""
         self._answers: list[tuple[int, Place, Producer, int, int]] = []
-        for proxy, path in files.items():
-            with path.open("rb") as lines:
-                self._take(proxy, lines)
+        for proxy, paths in files.items():
+            for path in paths:
+                with path.open("rb") as lines:
+                    self._take(proxy, lines)
         self._add_what_was_found()
 
     def sends(self, place: Place, producer: Producer, sequence: int) -> list[Sent]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from idemproxy.demo.ports import HOST
+from idemproxy.proxy.telemetry.journal_file import of_worker
 from testkit.real.proxy_process import ProxyProcess
 
 from .relay import Address, Relay
@@ -16,6 +18,13 @@ from .relay import Address, Relay
 CLIENT_HOST = "127.0.0.2"
 """What the proxies tell clients: their ports, on another address of the loopback, where the relay listens."""
 LINK = "client-proxy"
+
+
+def send_all(processes: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those of them that are still there."""
+    for one in processes:
+        with suppress(ProcessLookupError):
+            os.kill(one, number)
 
 
 class _Process(ProxyProcess):
@@ -46,10 +55,12 @@ class Proxy:
         relay: Relay,
         product: Path,
         options: Sequence[str] = (),
+        workers: int = 1,
     ) -> None:
-        """``product``: the folder with the package. ``options``: more of ``idemproxy run``."""
+        """``product``: the folder with the package. ``options``: more of ``idemproxy run``. ``workers``: processes."""
         self.name = name
-        self.journal = directory / "journal.jsonl"
+        journal = directory / "journal.jsonl"
+        self.journals = [journal] if workers == 1 else [of_worker(journal, one + 1) for one in range(workers)]
         self.log_file = directory / "proxy.log"
         self.is_up = False
         """Is it thought to be able to take connections?"""
@@ -65,7 +76,8 @@ class Proxy:
             brokers=brokers,
             options=(
                 *("--redis", f"redis://{redis[0]}:{redis[1]}"),
-                *("--advertised-host", CLIENT_HOST, "--journal", os.fspath(self.journal)),
+                *("--advertised-host", CLIENT_HOST, "--journal", os.fspath(journal)),
+                *(() if workers == 1 else ("--workers", str(workers))),
                 *options,
             ),
         )
@@ -85,10 +97,17 @@ class Proxy:
         self.lives += 1
         self.is_up = True
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def kill(self, *, alone: bool = False) -> None:
+        """SIGKILL. ``alone``: its workers live on, and learn of it."""
         self.is_up = False
+        workers = [] if alone else self.process.workers
         self.process.kill()
+        send_all(workers, signal.SIGKILL)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Send this to the process and its workers."""
+        self.process.signal(number)
+        send_all(self.process.workers, number)
 
     def stop(self) -> int:
         """SIGTERM; return the exit code at the end of its drain."""

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .attribution import Attribution, Tally, merged_in, producers_in
+from .faults import OF_A_WORKER
 from .journals import Journals
 from .oracle import whole_lines
 from .run import Story
@@ -36,6 +37,7 @@ def result_of(
         "seed": story.seed,
         "minutes": minutes,
         "proxies": len(story.journals),
+        "workers": story.workers,
         "proxy_options": list(story.proxy_options),
         "clients": {name: _shown(outcome) for name, outcome in story.outcomes.items()},
         "seconds": round(story.seconds, 1),
@@ -136,9 +138,9 @@ def _errors_in(story: Story) -> list[str]:
 def _faults_by_kind(story: Story) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for fault in story.faults:
-        target = (
-            "proxy" if fault.target.startswith("proxy-") and fault.kind in (*_PROCESS_KINDS, "steer") else fault.target
-        )
+        target = fault.target
+        if target.startswith("proxy-") and fault.kind in (*_PROCESS_KINDS, "steer"):
+            target = "worker" if fault.detail.startswith(OF_A_WORKER) else "proxy"
         counts[f"{fault.kind} {'broker' if target.startswith('broker ') else target}"] += 1
     return dict(sorted(counts.items()))
 

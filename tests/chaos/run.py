@@ -34,9 +34,10 @@ class Story:
     told_files: list[tuple[str, str, str, Path]]
     """(family, name, topic, file) of every producer."""
     outcomes: dict[str, dict[str, object]]
-    journals: dict[str, Path]
+    journals: dict[str, list[Path]]
     proxy_logs: dict[str, Path]
     proxy_options: Sequence[str]
+    workers: int
     producer_ids: dict[str, set[int]]
     """Those that each producer wrote under, by its name."""
     problems: list[str] = field(default_factory=list)
@@ -92,9 +93,10 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
             logs=logs,
             told_files=told,
             outcomes={one.task.name: one.outcome() for one in scene.producers},
-            journals={proxy.name: proxy.journal for proxy in scene.proxies},
+            journals={proxy.name: proxy.journals for proxy in scene.proxies},
             proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
             proxy_options=layout.proxy_options,
+            workers=layout.workers,
             producer_ids=owners,
             problems=problems,
             notes=notes,

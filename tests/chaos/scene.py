@@ -51,6 +51,8 @@ class Layout:
     proxy_options: Sequence[str] = ()
     compression: str | None = None
     """Of all producers; None: each family has another one."""
+    workers: int = 1
+    """Processes of each proxy."""
     committed: bool = False
     """Are the proxies what was committed last, instead of the files as they are?"""
 
@@ -190,6 +192,7 @@ class Scene:
                 self.relay,
                 product,
                 self.layout.proxy_options,
+                self.layout.workers,
             )
             stack.callback(proxy.process.__exit__)
             self.proxies.append(proxy)

@@ -103,8 +103,8 @@ def resolved(time_ms: int, result: str) -> dict[str, object]:
 def journals_of(directory: Path, **events: list[dict[str, object]]) -> Journals:
     files = {}
     for proxy, lines in events.items():
-        files[proxy] = directory / f"{proxy}.jsonl"
-        files[proxy].write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"time_ms": 1, "eve')
+        files[proxy] = [directory / f"{proxy}.jsonl"]
+        files[proxy][0].write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"time_ms": 1, "eve')
     return Journals(files)
 
 

@@ -25,9 +25,10 @@ def story_in(directory: Path, findings: Findings, *, problems: list[str] | None 
         logs={},
         told_files=[("confluent-kafka", "p", "chaos", told)],
         outcomes={"p": {"sent": 3, "acked": 3, "failed": 0, "errors": []}},
-        journals={"proxy-a": directory / "journal.jsonl"},
+        journals={"proxy-a": [directory / "journal.jsonl"]},
         proxy_logs={"proxy-a": proxy_log},
         proxy_options=[],
+        workers=1,
         producer_ids={},
         problems=problems or [],
     )
@@ -83,4 +84,4 @@ def test_a_record_that_failed_is_no_violation_where_a_proxy_said_that_it_gave_up
     answer = {"time_ms": 1, "event": "answered", "topic": "chaos", "partition": 0, "verdict": "vanished"}
     journal.write_text(json.dumps({**answer, "base_offset": -1}) + "\n")
     story = story_in(tmp_path, Findings(failed=1))
-    assert is_clean(result_of(story, Attribution(), Journals({"a": journal}), minutes=1, with_proxies=True))
+    assert is_clean(result_of(story, Attribution(), Journals({"a": [journal]}), minutes=1, with_proxies=True))

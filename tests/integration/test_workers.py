@@ -51,21 +51,6 @@ class Supervised(ProxyProcess):
             lambda: self.get("/readyz")[0] == 200 and len(self.workers) == WORKERS, f"ready:\n{self.log[-2000:]}"
         )
 
-    @property
-    def workers(self) -> list[int]:
-        """The process ids of those that run."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # a child belongs to the thread that started it
-        children = [child for task in tasks for child in task.read_text().split()]
-        found = []
-        for child in children:
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"idemproxy.proxy.process.worker_process" in command:
-                found.append(int(child))
-        return found
-
     def metric(self, series: str) -> float:
         _, text = self.get("/metrics")
         return next((float(line.split()[-1]) for line in text.splitlines() if line.split(" ")[0] == series), 0.0)
@@ -124,6 +109,22 @@ def test_workers_that_are_killed_lose_and_repeat_nothing_and_are_replaced(
     assert proxy.metric("idemproxy_workers") == WORKERS
     assert proxy.metric("idemproxy_worker_restarts_total") == WORKERS + 1
     assert "has ended with signal 9; the other workers go on, it is started again in" in proxy.log
+
+
+def test_a_supervisor_that_was_killed_starts_again_once_its_workers_have_finished(proxy: Supervised) -> None:
+    workers = proxy.workers
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)  # they cannot notice yet
+    proxy.kill()
+    proxy.launch()
+    line = proxy.wait_for_log("whose supervisor was killed")
+    assert "worker-1, worker-2 of an earlier start" in line
+    assert not proxy.workers
+    for worker in workers:
+        os.kill(worker, signal.SIGCONT)
+    proxy.wait_until_ready()
+    assert not any(map(is_alive, workers))
+    assert not set(workers) & set(proxy.workers)
 
 
 def test_one_admin_port_adds_up_all_workers(proxy: Supervised, legacy_broker: LegacyCluster) -> None:

@@ -94,6 +94,21 @@ class ProxyProcess:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._process = self._children.start("idemproxy", self._command, self._log)
 
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the workers that run now, with ``--workers``."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # a child belongs to the thread that started it
+        children = [child for task in tasks for child in task.read_text().split()]
+        found = []
+        for child in children:
+            try:
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"idemproxy.proxy.process.worker_process" in command:
+                found.append(int(child))
+        return found
+
     def kill(self) -> None:
         """End this life by SIGKILL; the private Redis lives on."""
         assert self._process is not None
