@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.ports import free_ports
+from testkit.real.prometheus import prometheus_program
 from testkit.real.redis_process import server_binary
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -75,27 +76,8 @@ def helm() -> Path:
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    """Prometheus's own tool: one that is installed, else the one in Debian's package, unpacked into .cache."""
-    if (installed := shutil.which("promtool")) is not None:
-        return Path(installed)
-    program = CACHE / "prometheus-debian/usr/bin/promtool"
-    if not program.exists():
-        folder = CACHE / f"prometheus-debian.{os.getpid()}"
-        folder.mkdir(parents=True)
-        download = ["apt-get", "--quiet", "download", "prometheus"]
-        for command in (download, ["apt-get", "--quiet", "update"], download):
-            if list(folder.glob("*.deb")) or shutil.which("apt-get") is None:
-                break
-            subprocess.run(command, cwd=folder, capture_output=True, timeout=300)
-        for package in folder.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", package, folder], check=True, timeout=120)
-            package.unlink()
-        if not (folder / "usr/bin/promtool").exists():
-            shutil.rmtree(folder)
-            pytest.fail("promtool is missing: put one on the PATH, or take Debian's package prometheus", pytrace=False)
-        shutil.rmtree(program.parents[2], ignore_errors=True)
-        folder.rename(program.parents[2])
-    return program
+    """Prometheus's own tool."""
+    return prometheus_program("promtool")
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import yaml
 from charts.rendering import CHART, ROOT, one, render, render_minimal
 
 from idemproxy.proxy.telemetry.metric_names import METRICS
+from testkit.real.prometheus import Prometheus
+from testkit.real.proxy_process import wait_until
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SERIES = 'namespace="streams",job="proxy-idemproxy-pods"'
@@ -203,6 +205,28 @@ def test_the_alerts_say_what_they_shall(helm: Path, promtool: Path, tmp_path: Pa
     assert checked.returncode == 0, checked.stdout + checked.stderr
     done = subprocess.run([promtool, "test", "rules", "cases.yaml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_real_prometheus_takes_every_expression(helm: Path, tmp_path: Path) -> None:
+    """The parser that the other tests have is another program than Prometheus."""
+    groups = {"groups": [{"name": "all", "rules": rules(helm)}]}
+    with Prometheus(tmp_path, {"global": {"evaluation_interval": "1s"}}, groups) as prometheus:
+        refused = []
+        for place, text in expressions(helm):
+            try:
+                prometheus.query(text)
+            except ValueError as error:
+                refused.append(f"{place}: {error}")
+        wait_until(lambda: {rule["health"] for rule in told_of(prometheus)} == {"ok"}, "every alert is evaluated")
+        assert refused == []
+        assert {rule["name"] for rule in told_of(prometheus)} == {rule["alert"] for rule in rules(helm)}
+        with pytest.raises(ValueError, match="parse error"):
+            prometheus.query("sum by (le (up)")
+
+
+def told_of(prometheus: Prometheus) -> list[dict[str, Any]]:
+    """What Prometheus says of the alerts that it was given."""
+    return [rule for group in prometheus.ask("rules")["data"]["groups"] for rule in group["rules"]]
 
 
 def test_every_alert_that_is_more_than_one_counter_or_quotient_is_played_to() -> None:
