@@ -24,7 +24,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native upgrade matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-upgrades simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native upgrade matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-upgrades simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -159,6 +159,9 @@ scenes: uv  ## every mutant by its scene alone; two minutes
 
 pictures: uv  ## the screenshots of status page and audit in docs/pictures, from a real proxy in a real browser
 	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py tests/integration/test_audit.py
+
+dashboard: uv  ## the chart's dashboard over a real Prometheus, drawn by Grafana's own panels in docs/pictures; npm; DASHBOARD_ARGS=--again
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.dashboard_picture $(DASHBOARD_ARGS)
 
 cluster: uv  ## the chart under helm-unittest and at a real kube-apiserver, which Go builds first (minutes, once)
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m charts.cluster

@@ -220,7 +220,7 @@ def draw(directory: Path, pictures: Path, theme: str) -> bool:
 def photograph(page: Page, pictures: Path) -> None:
     """One picture for each row, all of them readable at the width of a page."""
     pictures.mkdir(parents=True, exist_ok=True)
-    for number, row in enumerate(page.locator(".row").all(), 1):
+    for number, row in enumerate(page.locator(".dashboard-row").all(), 1):
         row.screenshot(path=pictures / f"dashboard-{number}.png")
 
 

@@ -7,6 +7,7 @@ It proves nothing about records: other runs do. It only has to make every kind o
 from __future__ import annotations
 
 import math
+import os
 import socket
 import threading
 import time
@@ -18,7 +19,6 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from idemproxy.codecs.compression import Codec
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
@@ -40,7 +40,7 @@ _BROKERS = 2
 _STEP_SECONDS = 0.05
 _CRC_AT = 17
 _TOO_LARGE_BYTES = 1_200_000
-"""Above a broker's message.max.bytes."""
+"""Above a broker's message.max.bytes, also when it was compressed."""
 
 
 class Load(threading.Thread):
@@ -113,7 +113,6 @@ class DashboardScene:
         with ExitStack() as started:
             self._authority = Authority(self._directory / "certificates")
             self._redis = started.enter_context(ExternalRedis("--maxmemory", "64mb"))
-            # A broker refuses what is above its message.max.bytes; the proxy asks it for that.
             self._cluster = started.enter_context(
                 LegacyCluster(self._directory / "cluster", brokers=_BROKERS, replication=2, auto_create_topics=False)
             )
@@ -231,7 +230,7 @@ class DashboardScene:
                 changed = bytearray(broken)
                 changed[-3] ^= 0xFF  # after its checksum was made
                 client.produce_one(ORDERS, 0, bytes(changed))
-                large = batch([b"x" * _TOO_LARGE_BYTES], producer_id=client.new_producer_id(), codec=Codec.NONE)
+                large = batch([os.urandom(_TOO_LARGE_BYTES)], producer_id=client.new_producer_id())
                 client.produce_one(PAYMENTS, 0, large)
             time.sleep(2)
 

@@ -83,8 +83,20 @@ async function ask(path, parameters) {
 
 const named = (format, labels) => format.replace(/\{\{\s*(\w+)\s*\}\}/g, (whole, name) => labels[name] ?? name);
 
-function toFrame(target, series, stepMs) {
-  const points = series.values ?? [series.value];
+// Of a range every step has a point: where there is none, Grafana leaves a gap.
+function pointsOf(series, { start, end, step }) {
+  if (series.value) {
+    return [series.value];
+  }
+  const known = new Map(series.values), found = [];
+  for (let at = start; at <= end; at += step) {
+    found.push([at, known.get(at) ?? 'NaN']);
+  }
+  return found;
+}
+
+function toFrame(target, series, whole) {
+  const points = pointsOf(series, whole), stepMs = whole.step * 1000;
   const name = target.legendFormat ? named(target.legendFormat, series.metric) : target.expr;
   return createDataFrame({
     refId: target.refId,
@@ -104,7 +116,7 @@ async function answerTo(panel, target, width) {
   const whole = { query, start: Math.floor(from / step) * step, end: Math.floor(to / step) * step, step };
   const answer = target.instant ? await ask('query', { query, time: to }) : await ask('query_range', whole);
   const found = answer.data?.result ?? [];
-  const frames = found.map(series => toFrame(target, series, chosen.intervalMs));
+  const frames = found.map(series => toFrame(target, series, whole));
   const points = frames.map(frame => frame.fields[1].values.filter(value => value !== null).length);
   const told = {
     refId: target.refId, expr: query, step, series: frames.map(frame => frame.fields[1].config.displayNameFromDS),
@@ -172,7 +184,7 @@ function Panel({ panel, frames, width, height, top, left }) {
 function Row({ row, panels }) {
   const top = row.gridPos.y + 1, end = Math.max(...panels.map(({ panel }) => panel.gridPos.y + panel.gridPos.h));
   return (
-    <div className="row" id={`row-${row.id}`}>
+    <div className="dashboard-row" id={`row-${row.id}`}>
       <h2><Icon name="angle-down" /> {row.title}</h2>
       <div style={{ position: 'relative', height: (end - top) * (CELL + GAP) - GAP }}>
         {panels.map(one => (
@@ -199,8 +211,8 @@ function Variables() {
 const STYLE = `
   body { background: ${theme.colors.background.canvas}; width: ${WIDTH + 32}px; height: auto; overflow: auto; }
   #dashboard { padding: 16px; }
-  .row { padding-bottom: 8px; }
-  .row h2 { font-size: 16px; margin: 0; height: 30px; display: flex; align-items: center; gap: 6px; }
+  .dashboard-row { padding-bottom: 8px; }
+  .dashboard-row h2 { font-size: 16px; margin: 0; height: 30px; display: flex; align-items: center; gap: 6px; }
   .nothing { display: flex; align-items: center; justify-content: center; font-size: 18px; }
   .variables { display: flex; gap: 16px; padding-bottom: 8px; }
   .variables b, .variables i { border: 1px solid ${theme.colors.border.medium}; padding: 6px 8px; display: inline-block;

@@ -191,6 +191,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "fuzz",
         "hostile",
         "pictures",
+        "dashboard",
         "scenes",
         "servers",
         "cluster-changes",
