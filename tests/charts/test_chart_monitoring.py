@@ -129,6 +129,16 @@ def test_single_numbers_are_those_of_the_end_of_the_chosen_time() -> None:
         assert all(target["instant"] and not target["range"] for target in panel["targets"]), panel["title"]
 
 
+def test_no_data_has_not_the_colour_of_good_news() -> None:
+    """But for the proxies that serve: there, none is bad news."""
+    coloured = [panel for panel in panels() if panel.get("options", {}).get("colorMode") == "background"]
+    assert {panel["type"] for panel in coloured} == {"stat"}
+    for panel in coloured:
+        defaults = panel["fieldConfig"]["defaults"]
+        colours = [one["options"]["result"]["color"] for one in defaults.get("mappings", [])]
+        assert colours == ["gray"] or defaults["thresholds"]["steps"][0]["color"] == "red", panel["title"]
+
+
 def test_what_is_drawn_together_has_one_unit() -> None:
     """Bytes, seconds and numbers of things each have panels of their own."""
     units = {"_bytes": {"Bps", "percentunit"}, "_seconds": {"s"}, "_seconds_bucket": {"s"}}

@@ -13,6 +13,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from typing import Any
 
 from charts.conftest import find_helm
 from charts.rendering import CHART, one, render_minimal
-from playwright.sync_api import Page
+from playwright.sync_api import FloatRect, Page
 
 from idemproxy.demo.jars import cache_lock
 from idemproxy.demo.ports import HOST
@@ -41,6 +42,8 @@ SOURCES = Path(__file__).parent / "dashboard_page"
 SCRAPE_SECONDS = 2
 LABELS = {"namespace": "streams", "job": "proxy-idemproxy-pods"}
 """As the chart's ServiceMonitor makes them for a release ``proxy`` in the namespace ``streams``."""
+PICTURES = ("overview", "time", "doubt", "redis", "brokers", "room", "topics", "journal")
+"""By the dashboard's rows."""
 _QUIET_SECONDS = 6.0
 _DRAW_MS = 120_000
 _INSTALL_SECONDS_MAX = 900
@@ -173,6 +176,20 @@ def tell_rules(prometheus: Prometheus, times: Mapping[str, Any]) -> bool:
     return not unwell
 
 
+def tell_variables(prometheus: Prometheus, dashboard: Mapping[str, Any], times: Mapping[str, Any]) -> bool:
+    """Print what can be chosen; return whether it is something for each variable."""
+    found: dict[str, list[str]] = {}
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            matched = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
+            assert matched is not None, variable["definition"]
+            series = re.sub(r"\$\w+", variable["allValue"], matched[1])
+            asked = {"match[]": series, "start": times["from"], "end": times["to"]}
+            found[variable["name"]] = prometheus.ask(f"label/{matched[2]}/values", **asked)["data"]
+    print(f"variables: {found}")
+    return all(found.values())
+
+
 def tell_panels(drawn: Sequence[Mapping[str, Any]]) -> bool:
     """Print what came for each panel; return whether Prometheus took every expression."""
     errors = [(panel["title"], one["error"]) for panel in drawn for one in panel["targets"] if one["error"]]
@@ -200,7 +217,7 @@ def draw(directory: Path, pictures: Path, theme: str) -> bool:
         served(built_page()) as address,
         open_browser() as browser,
     ):
-        is_well = tell_rules(prometheus, times)
+        is_well = tell_rules(prometheus, times) & tell_variables(prometheus, dashboard, times)
         page = browser.new_page(viewport={"width": 1632, "height": 1200}, device_scale_factor=1)
         complaints: list[str] = []
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -218,10 +235,17 @@ def draw(directory: Path, pictures: Path, theme: str) -> bool:
 
 
 def photograph(page: Page, pictures: Path) -> None:
-    """One picture for each row, all of them readable at the width of a page."""
+    """One picture for each row, readable at the width of a page; the first has the variables and two rows."""
     pictures.mkdir(parents=True, exist_ok=True)
-    for number, row in enumerate(page.locator(".dashboard-row").all(), 1):
-        row.screenshot(path=pictures / f"dashboard-{number}.png")
+    _, second, *others = page.locator(".dashboard-row").all()
+    spans = [(page.locator("#variables"), second), *((row, row) for row in others)]
+    for name, (begin, end) in zip(PICTURES, spans, strict=True):
+        top, bottom = begin.bounding_box(), end.bounding_box()
+        assert top is not None
+        assert bottom is not None
+        height = bottom["y"] + bottom["height"] - top["y"]
+        clip: FloatRect = {"x": bottom["x"], "y": top["y"], "width": bottom["width"], "height": height}
+        page.screenshot(path=pictures / f"dashboard-{name}.png", clip=clip, full_page=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
