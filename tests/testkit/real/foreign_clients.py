@@ -63,6 +63,12 @@ def compiled_node_command(client: str, role: str) -> list[str]:
     return [node, os.fspath(folder / f"{client}_{role}.js")]
 
 
+def find_kcat() -> None:
+    """Raises ClientUnavailable if the machine has no kcat: it is a package of the system's."""
+    if shutil.which("kcat") is None:
+        raise ClientUnavailable("it is taken from the system: apt-get install kcat")
+
+
 def _with_packages(files: Sequence[Path], tools: Sequence[str], *, compiles: bool = False) -> Path:
     """A folder with these files and the packages that they name. ``tools``: Node, then the command of npm."""
     _, *npm = tools
