@@ -26,7 +26,7 @@ from testkit.real.client_runs import (
     PLATFORMATIC,
     SARAMA,
 )
-from testkit.real.faulty_scene import FaultyScene
+from testkit.real.faulty_scene import BREAKING_KINDS, FaultyScene
 from testkit.real.kraft_cluster import NEWEST
 
 PAIRS: Mapping[str, tuple[str, ...]] = {
@@ -46,21 +46,23 @@ NOT_HERE = (
 )
 PARTITIONS, RECORDS = 3, 1200
 SECONDS_MAX = 240
-PLAN = FaultPlan(seed=284, kinds=(FaultKind.LOST_ANSWER, FaultKind.CUT), every_nth_produce=6)
+CLIENT_SIDE = FaultPlan(seed=284, kinds=(FaultKind.LOST_ANSWER, FaultKind.CUT), every_nth_produce=6)
 """By turns, first of all: some clients send a few dozen requests only, and each has to meet both. Every sixth, as none
 has more than five in flight, so that a fault does not end the connection before the one before it has happened."""
+BROKER_SIDE = FaultPlan(seed=11, kinds=BREAKING_KINDS, every_nth_produce=7)
+"""Another beat: an answer that is lost here does not come to where it could be lost again."""
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize("broker", [one for one in BROKERS if one.name in PAIRS], ids=lambda one: one.name)
 def test_clients_produce_once_in_order_and_read_in_a_group_under_faults(broker: BrokerKind, tmp_path: Path) -> None:
     clients = PAIRS[broker.name]
-    with FaultyScene(tmp_path, PLAN, broker.version, broker_settings=broker.settings) as scene:
+    with FaultyScene(tmp_path, BROKER_SIDE, broker.version, broker_settings=broker.settings) as scene:
         found = scene.run(
             clients,
             partitions=PARTITIONS,
             records=RECORDS,
-            plan=PLAN,
+            plan=CLIENT_SIDE,
             seconds_max=SECONDS_MAX,
             one_in_flight=has_one_batch_in_mind(broker.version),
             in_group=True,

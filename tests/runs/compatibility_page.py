@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
 from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
@@ -230,7 +230,7 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     )
     shown = [line for line in newest.values() if "not_run" not in line]
     yield ""
-    yield from textwrap.wrap(_of_which_versions(), _WIDTH)
+    yield from textwrap.wrap(_of_which_versions(newest.values()), _WIDTH)
     yield ""
     yield from textwrap.wrap(f"{len(shown)} cells, {_when(shown)};", _WIDTH)
     yield (
@@ -259,8 +259,8 @@ def _reason(line: Line) -> str:
     return _cause_of(line) or _cut(" ".join(line["complaints"][0].split()))
 
 
-def _of_which_versions() -> str:
-    """Of the clients whose name has none, from the files that pin them."""
+def _of_which_versions(cells: Iterable[Line]) -> str:
+    """Of the clients whose name has none, from the files that pin them; what the system has, as it was run."""
     packages = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
     found = {one["name"]: one["version"] for one in packages if one["name"] in ALL_IDEMPOTENT_CLIENTS}
     clients = _ROOT / "tests" / "testkit" / "real" / "clients"
@@ -269,6 +269,9 @@ def _of_which_versions() -> str:
             found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version
     for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
         found[name] = version
+    kcat = [line["client_version"] for line in cells if line["client"] == KCAT and "client_version" in line]
+    if kcat:
+        found[KCAT] = ", ".join(dict.fromkeys(kcat))
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
 

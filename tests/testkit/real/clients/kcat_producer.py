@@ -55,7 +55,7 @@ def main() -> None:
     listening.join()
     if code := kcat.wait():
         told.failed(f"kcat ended with {code}: {notices[-3:]}")
-    told.finish(notices=len(notices))
+    told.finish(notices=len(notices), version=_version())
 
 
 def _listen(kcat: subprocess.Popen[str], told: Told, notices: list[str]) -> None:
@@ -69,6 +69,13 @@ def _listen(kcat: subprocess.Popen[str], told: Told, notices: list[str]) -> None
             told.failed(line.strip())
         else:
             notices.append(line.strip())
+
+
+def _version() -> str:
+    """Its own, and that of the librdkafka in it."""
+    said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False).stdout
+    own, of_librdkafka = (re.search(rf"{name} ([\d.]+)", said) for name in ("Version", "librdkafka"))
+    return f"{own[1]} (librdkafka {of_librdkafka[1]})" if own and of_librdkafka else "unknown"
 
 
 def _text(value: object) -> str:
