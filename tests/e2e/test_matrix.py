@@ -21,7 +21,7 @@ from testkit.real.client_runs import (
     JAVA_1,
     JAVA_2,
     KAFKAJS,
-    KCAT,
+    KCATS,
     LIBRDKAFKA,
     PLATFORMATIC,
     SARAMA,
@@ -42,7 +42,7 @@ ELSEWHERE = ("0.10.2.2", "3.9.1")
 NOT_HERE = (
     f"{LIBRDKAFKA}-2.3.0",  # ends with a fatal error of its own under such faults, at any broker
     CONFLUENT_JS,  # compiled for minutes, where Node was installed with its headers
-    KCAT,  # a package of the system's
+    *KCATS,  # a package of the system's
 )
 PARTITIONS, RECORDS = 3, 1200
 SECONDS_MAX = 240

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCATS
 from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
@@ -269,9 +269,9 @@ def _of_which_versions(cells: Iterable[Line]) -> str:
             found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version
     for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
         found[name] = version
-    kcat = [line["client_version"] for line in cells if line["client"] == KCAT and "client_version" in line]
-    if kcat:
-        found[KCAT] = ", ".join(dict.fromkeys(kcat))
+    for line in cells:
+        if line["client"] in KCATS and "client_version" in line:
+            found[line["client"]] = line["client_version"]
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
 

@@ -28,16 +28,17 @@ OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0
 """The wheel's version is that of the librdkafka in it."""
 FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
 KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
-KCAT = "kcat"
+KCAT, OLD_KCAT = KCATS = ("kcat", "kcat-librdkafka-1.9.2")
+"""As the system has it, and with an older library."""
 ALL_IDEMPOTENT_CLIENTS = (
-    *(LIBRDKAFKA, *OLD_LIBRDKAFKA, KCAT, KAFKA_PYTHON, AIOKAFKA),
+    *(LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, KAFKA_PYTHON, AIOKAFKA),
     *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS),
 )
 """What the long runs over clients and brokers can start, beside those."""
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
-    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, KCAT, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
+    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
     KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
     **{client: {"in_flight": 1} for client in (FRANZ, CONFLUENT_JS)},
     **{client: {} for client in (AIOKAFKA, SARAMA, KAFKAJS, PLATFORMATIC)},  # they never have more for a partition
@@ -53,7 +54,7 @@ OLD_AIOKAFKA = "aiokafka-0.12.0"
 _TESTS = Path(__file__).resolve().parents[2]
 _MODULES = {
     LIBRDKAFKA: "confluent",
-    KCAT: "kcat",
+    **dict.fromkeys(KCATS, "kcat"),
     KAFKA_PYTHON: "kafka_python",
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
@@ -181,6 +182,8 @@ def _start(
         path.append(pinned_packages.folder_with(*_PACKAGES[client]))
     command = [*_command(client, role), json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
+    if client == OLD_KCAT:
+        environment["LD_LIBRARY_PATH"] = os.fspath(foreign_clients.old_librdkafka())
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)
 
 
@@ -191,7 +194,7 @@ def _command(client: str, role: str) -> list[str]:
         return foreign_clients.compiled_node_command(client, role)
     if client in NODE_CLIENTS:
         return foreign_clients.node_command(client, role)
-    if client == KCAT:
+    if client in KCATS:
         foreign_clients.find_kcat()
     return [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}"]
 
@@ -214,7 +217,7 @@ def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> 
             "request_seconds": (5000 if idempotent else _PATIENT_MS) // 1000,
             "records_at_once": _RECORDS_AT_ONCE[client],
         }
-    if client in (LIBRDKAFKA, KCAT, *OLD_LIBRDKAFKA):
+    if client in (LIBRDKAFKA, *KCATS, *OLD_LIBRDKAFKA):
         own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
         del own["bootstrap.servers"]
         alone = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": _PATIENT_MS}

