@@ -167,6 +167,7 @@ def start_reader(
             return java_clients.start_group_reader(children, directory, group=group, **common)
         common["settings"] = {**settings, **{f"program.{key}": str(value) for key, value in (follow or {}).items()}}
         return java_clients.start_modern_reader(children, directory, group=group, **common)
+    assert client not in KCATS or not follow, "kcat is told at its start how much to read"
     told = directory / f"{name}.records"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
     given |= {"bootstrap": bootstrap, "records_file": os.fspath(told), "seconds_max": seconds_max, **(follow or {})}
