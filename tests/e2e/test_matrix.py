@@ -24,6 +24,7 @@ from testkit.real.client_runs import (
     KCATS,
     LIBRDKAFKA,
     PLATFORMATIC,
+    RUST,
     SARAMA,
 )
 from testkit.real.faulty_scene import BREAKING_KINDS, FaultyScene
@@ -42,6 +43,7 @@ ELSEWHERE = ("0.10.2.2", "3.9.1")
 NOT_HERE = (
     f"{LIBRDKAFKA}-2.3.0",  # ends with a fatal error of its own under such faults, at any broker
     CONFLUENT_JS,  # compiled for minutes, where Node was installed with its headers
+    RUST,  # the same, by a cargo of the machine's
     *KCATS,  # a package of the system's
 )
 PARTITIONS, RECORDS = 3, 1200

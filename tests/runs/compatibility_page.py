@@ -272,6 +272,8 @@ def _of_which_versions(cells: Iterable[Line]) -> str:
     for line in cells:
         if line["client"] in KCATS and "client_version" in line:
             found[line["client"]] = line["client_version"]
+    for one in tomllib.loads((clients / "rust" / "Cargo.lock").read_text())["package"]:
+        found[one["name"]] = one["version"]
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
 

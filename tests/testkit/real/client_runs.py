@@ -28,17 +28,21 @@ OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0
 """The wheel's version is that of the librdkafka in it."""
 FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
 KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
+RUST = "rdkafka"
 KCAT, OLD_KCAT = KCATS = ("kcat", "kcat-librdkafka-1.9.2")
 """As the system has it, and with an older library."""
 ALL_IDEMPOTENT_CLIENTS = (
     *(LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, KAFKA_PYTHON, AIOKAFKA),
-    *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS),
+    *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS, RUST),
 )
 """What the long runs over clients and brokers can start, beside those."""
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
-    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
+    **{
+        client: {_IN_FLIGHT: 1}
+        for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, RUST, JAVA_1, JAVA_2, JAVA_3, JAVA_4)
+    },
     KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
     **{client: {"in_flight": 1} for client in (FRANZ, CONFLUENT_JS)},
     **{client: {} for client in (AIOKAFKA, SARAMA, KAFKAJS, PLATFORMATIC)},  # they never have more for a partition
@@ -167,7 +171,7 @@ def start_reader(
             return java_clients.start_group_reader(children, directory, group=group, **common)
         common["settings"] = {**settings, **{f"program.{key}": str(value) for key, value in (follow or {}).items()}}
         return java_clients.start_modern_reader(children, directory, group=group, **common)
-    assert client not in KCATS or not follow, "kcat is told at its start how much to read"
+    assert client not in (RUST, *KCATS) or not follow, "it is told at its start how much to read"
     told = directory / f"{name}.records"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
     given |= {"bootstrap": bootstrap, "records_file": os.fspath(told), "seconds_max": seconds_max, **(follow or {})}
@@ -191,6 +195,8 @@ def _start(
 def _command(client: str, role: str) -> list[str]:
     if client in GO_CLIENTS:
         return foreign_clients.go_command(client, role)
+    if client == RUST:
+        return foreign_clients.rust_command(client, role)
     if client == CONFLUENT_JS:
         return foreign_clients.compiled_node_command(client, role)
     if client in NODE_CLIENTS:
@@ -218,7 +224,7 @@ def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> 
             "request_seconds": (5000 if idempotent else _PATIENT_MS) // 1000,
             "records_at_once": _RECORDS_AT_ONCE[client],
         }
-    if client in (LIBRDKAFKA, *KCATS, *OLD_LIBRDKAFKA):
+    if client in (LIBRDKAFKA, *KCATS, RUST, *OLD_LIBRDKAFKA):
         own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
         del own["bootstrap.servers"]
         alone = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": _PATIENT_MS}

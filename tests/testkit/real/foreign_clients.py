@@ -1,5 +1,5 @@
-"""Clients that are not of Python or Java, as programs: those of Go are built once, those of Node have their packages
-fetched once, all as their lock files say (``clients/go/go.sum``, ``clients/node/package-lock.json``).
+"""Clients that are not of Python or Java, as programs: those of Go and Rust are built once, those of Node have their
+packages fetched once, all as their lock files say (``clients/go/go.sum``, ``clients/node/package-lock.json``).
 
 The toolchains are the machine's if it has them, else they come out of Python packages. Starts nothing.
 """
@@ -44,6 +44,22 @@ def go_command(client: str, role: str) -> list[str]:
             fresh = program.with_suffix(".new")
             _run("Go", [go, "build", "-mod=readonly", "-trimpath", "-o", os.fspath(fresh), "."], source)
             fresh.rename(program)
+    return [os.fspath(program), client, role]
+
+
+def rust_command(client: str, role: str) -> list[str]:
+    """Return the begin of the command of a program around a Rust client; it is built at the first call, which takes
+    minutes: librdkafka is compiled with it."""
+    source = _SOURCES / "rust"
+    folder = _cache("rust-clients", [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
+    program = folder / "release" / "clients"
+    with cache_lock("rust-clients"):
+        if not program.exists():
+            cargo = shutil.which("cargo")
+            if cargo is None:
+                raise ClientUnavailable("it is compiled, and there is no cargo here")
+            build = [cargo, "build", "--release", "--locked", "--quiet", "--target-dir", os.fspath(folder)]
+            _run("cargo", build, source)
     return [os.fspath(program), client, role]
 
 
