@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCATS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
 from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
@@ -99,7 +99,7 @@ WHY: Mapping[str, str] = {
 _READS_V2_ONLY = (
     "its producer did all right; its consumer reads record batches of format v2 only. It takes three bits of the time "
     "in those of older formats for a codec, at any broker that has them, so that it ends with an unsupported one, or, "
-    "at other times of the day, waits for ever. It reads with another client."
+    "at other times of the day, asks for them again and again without a word. It reads with another client."
 )
 CAUSES = (
     (
@@ -230,7 +230,7 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     )
     shown = [line for line in newest.values() if "not_run" not in line]
     yield ""
-    yield from textwrap.wrap(_of_which_versions(newest.values()), _WIDTH)
+    yield from textwrap.wrap(_of_which_versions(newest.values()), _WIDTH, break_on_hyphens=False)
     yield ""
     yield from textwrap.wrap(f"{len(shown)} cells, {_when(shown)};", _WIDTH)
     yield (
@@ -270,7 +270,7 @@ def _of_which_versions(cells: Iterable[Line]) -> str:
     for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
         found[name] = version
     for line in cells:
-        if line["client"] in KCATS and "client_version" in line:
+        if line["client"] == KCAT and "client_version" in line:
             found[line["client"]] = line["client_version"]
     for one in tomllib.loads((clients / "rust" / "Cargo.lock").read_text())["package"]:
         found[one["name"]] = one["version"]
