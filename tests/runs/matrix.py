@@ -26,6 +26,7 @@ from .matrix_brokers import BROKERS, BrokerKind
 from .native import has_one_batch_in_mind, not_native
 from .results import PRODUCT, RESULTS, append_result
 
+_ROOT = RESULTS.parents[1]
 Line = dict[str, object]
 RESULT = "matrix"
 RECORDS = 5_000
@@ -91,10 +92,15 @@ def run_cell(broker: BrokerKind, client: str, records: int, seed: int) -> tuple[
         why = " ".join(str(error).split())
         return {"client": client, "broker": broker.name, "not_run": why}, []
     except (AssertionError, JavaClientError) as error:  # a program that ended without its last line, or never
-        return _cut_short(client, broker, records, seed), [f"{type(error).__name__}: {error}"]
+        return _cut_short(client, broker, records, seed), _without_places([f"{type(error).__name__}: {error}"])
     complaints = ran.complaints + (not_native(ran.log) if broker.is_native else [])
     how = {"broker": broker.name, "serves": "native" if broker.is_native else "proxy", "one_in_flight": one_in_flight}
-    return {**ran.figures, **how}, complaints
+    return {**ran.figures, **how}, _without_places(complaints)
+
+
+def _without_places(complaints: Sequence[str]) -> list[str]:
+    """What programs say names files of this machine; the results are for everybody."""
+    return [one.replace(f"{_ROOT}/", "") for one in complaints]
 
 
 def _cut_short(client: str, broker: BrokerKind, records: int, seed: int) -> Line:
