@@ -35,7 +35,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyScene]:
 
 @pytest.fixture(scope="module")
 def results(scene: FaultyScene) -> dict[str, ClientResult]:
-    """All five at the same time: most of the time goes by in waiting until a doubt may be resolved."""
+    """All five at the same time: most of the time goes by in waiting until a doubt may be resolved. Each reads its
+    records as a member of a group, too."""
     plan = FaultPlan(seed=7, kinds=BREAKING_KINDS, every_nth_produce=7)
     return scene.run(
         IDEMPOTENT_CLIENTS,
@@ -43,6 +44,7 @@ def results(scene: FaultyScene) -> dict[str, ClientResult]:
         records=RECORDS_UNDER_FAULTS,
         plan=plan,
         seconds_max=RUN_SECONDS_MAX,
+        in_group=True,
     )
 
 

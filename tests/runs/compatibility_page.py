@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
+from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
 from testkit.real.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
@@ -96,6 +96,11 @@ WHY: Mapping[str, str] = {
 """Why a subcommand does not work, and what to do instead, by the begin of what is typed."""
 
 
+_READS_V2_ONLY = (
+    "its producer did all right; its consumer reads record batches of format v2 only. It takes three bits of the time "
+    "in those of older formats for a codec, at any broker that has them, so that it ends with an unsupported one, or, "
+    "at other times of the day, asks for them again and again without a word. It reads with another client."
+)
 CAUSES = (
     (
         "confluent-kafka-2.3",
@@ -109,14 +114,11 @@ CAUSES = (
         "ms has passed since last append",
         "this client does not always notice that its connection was reset behind an answer: it waits for "
         "`request.timeout.ms` (30 s), and gives up what has waited for as long to be sent, none of which is stored "
-        "(seen between it and the injected fault; later clients have `delivery.timeout.ms`).",
+        "(seen between it and the injected fault; later clients have `delivery.timeout.ms`). With one request in "
+        "flight and a small `buffer.memory`, as it is run since, nothing waits for so long.",
     ),
-    (
-        "platformatic",
-        "Unsupported compression algorithm",
-        "its producer did all right; its consumer reads record batches of format v2 only and takes the bytes of older "
-        "formats for a codec, at any broker that has them. It reads with another client.",
-    ),
+    ("platformatic", "Unsupported compression algorithm", _READS_V2_ONLY),
+    ("platformatic", "proxy: reading in a group: platformatic platformatic-in-group still ran", _READS_V2_ONLY),
     (
         "kafka-python",
         "in-group still ran",
@@ -125,7 +127,8 @@ CAUSES = (
         "at the broker alone and in 1 of 64 through the proxy). A longer `timeout_ms` avoids it.",
     ),
 )
-"""Client, a part of the complaint, and the cause: it would be the same without the proxy."""
+"""Client, a part of the complaints behind who gives idempotence, and the cause: it would be the same without the
+proxy."""
 
 
 def page(
@@ -227,7 +230,7 @@ def _cells(matrix: Sequence[Line]) -> Iterator[str]:
     )
     shown = [line for line in newest.values() if "not_run" not in line]
     yield ""
-    yield from textwrap.wrap(_of_which_versions(), _WIDTH)
+    yield from textwrap.wrap(_of_which_versions(newest.values()), _WIDTH, break_on_hyphens=False)
     yield ""
     yield from textwrap.wrap(f"{len(shown)} cells, {_when(shown)};", _WIDTH)
     yield (
@@ -242,18 +245,22 @@ def _complaints(matrix: Sequence[Line], newest: Mapping[tuple[str, str], Line]) 
     places: dict[tuple[str, str], list[str]] = {}
     for line in matrix:
         if line["complaints"]:
-            said = _cut(" ".join(line["complaints"][0].split()))
-            cause = _cause_of(line["client"], " ".join(line["complaints"]))
-            again = "" if line is newest[line["client"], line["broker"]] else " (run again since)"
-            places.setdefault((line["client"], cause or said), []).append(f"{line['broker']}{again}")
+            now = newest[line["client"], line["broker"]]
+            again = "" if now["complaints"] and _reason(now) == _reason(line) else " (run again since)"
+            places.setdefault((line["client"], _reason(line)), []).append(f"{line['broker']}{again}")
     for (client, said), brokers in places.items():
         yield ""
         item = f"- {client} at {'; '.join(dict.fromkeys(brokers))}: {said}"
         yield from textwrap.wrap(item, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _of_which_versions() -> str:
-    """Of the clients whose name has none, from the files that pin them."""
+def _reason(line: Line) -> str:
+    """The cause of what went wrong in a cell, or what was said first."""
+    return _cause_of(line) or _cut(" ".join(line["complaints"][0].split()))
+
+
+def _of_which_versions(cells: Iterable[Line]) -> str:
+    """Of the clients whose name has none, from the files that pin them; what the system has, as it was run."""
     packages = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
     found = {one["name"]: one["version"] for one in packages if one["name"] in ALL_IDEMPOTENT_CLIENTS}
     clients = _ROOT / "tests" / "testkit" / "real" / "clients"
@@ -262,13 +269,19 @@ def _of_which_versions() -> str:
             found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version
     for name, version in re.findall(r"/([\w-]+) v([\d.]+)\n", (clients / "go" / "go.mod").read_text()):
         found[name] = version
+    for line in cells:
+        if line["client"] == KCAT and "client_version" in line:
+            found[line["client"]] = line["client_version"]
+    for one in tomllib.loads((clients / "rust" / "Cargo.lock").read_text())["package"]:
+        found[one["name"]] = one["version"]
     named = [f"{client} {found[client]}" for client in ALL_IDEMPOTENT_CLIENTS if client in found]
     return f"Versions of those that are named without one: {', '.join(named)}."
 
 
-def _cause_of(client: str, complaints: str) -> str | None:
+def _cause_of(line: Line) -> str | None:
     """Why, where it is known and not the proxy."""
-    return next((why for start, part, why in CAUSES if client.startswith(start) and part in complaints), None)
+    complaints = " ".join([f"{line.get('serves')}:", *line["complaints"]])
+    return next((why for start, part, why in CAUSES if line["client"].startswith(start) and part in complaints), None)
 
 
 def _when(shown: Sequence[Line]) -> str:

@@ -95,6 +95,8 @@ class FaultyClient:
             "seconds": round(result.seconds, 1),
             "seed": self.seed,
         }
+        if "version" in result.outcome:
+            figures["client_version"] = result.outcome["version"]
         if result.group is not None:
             figures["read_in_group"] = len(result.group.read)
             figures["group_agrees"] = not result.group.complaints(result.stored)

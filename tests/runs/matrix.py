@@ -10,9 +10,11 @@ that says why (``not_run``), and fails nothing. docs/COMPATIBILITY.md is made of
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
@@ -24,10 +26,14 @@ from .matrix_brokers import BROKERS, BrokerKind
 from .native import has_one_batch_in_mind, not_native
 from .results import PRODUCT, RESULTS, append_result
 
+_ROOT = RESULTS.parents[1]
+Line = dict[str, object]
 RESULT = "matrix"
 RECORDS = 5_000
 EVERY_NTH_PRODUCE = 6
 """On each side."""
+AT_ONCE = 2
+"""Most of a cell is waiting, until doubts may be resolved."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", nargs="+", default=ALL_IDEMPOTENT_CLIENTS, choices=ALL_IDEMPOTENT_CLIENTS)
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--seed", type=int, default=1, help="of the injected faults")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="cells, each in a process of its own")
     parser.add_argument("--again", action="store_true", help="run also what is in the results file")
     options = parser.parse_args(arguments)
     known = compatibility_page.lines(RESULT)
@@ -45,17 +52,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tried = {(line["broker"], line["client"]) for line in known}
     chosen = [broker for broker in BROKERS if broker.name in options.brokers]
     cells = [(broker, client) for broker in chosen for client in options.clients if (broker.name, client) not in done]
+    ordered = sorted(cells, key=lambda cell: (cell[0].name, cell[1]) in tried)
     status = 0
-    for broker, client in sorted(cells, key=lambda cell: (cell[0].name, cell[1]) in tried):
-        complaints = _run(broker, client, options.records, options.seed)
-        compatibility_page.write()
-        if complaints:
-            status = 1
-            print(f"{client} at {broker.name}:", *complaints, sep="\n", file=sys.stderr)
+    pool = ProcessPoolExecutor(options.at_once, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        running = [pool.submit(run_cell, broker, client, options.records, options.seed) for broker, client in ordered]
+        for one in as_completed(running):
+            figures, complaints = one.result()
+            append_result(RESULT, {**figures, "complaints": complaints})
+            compatibility_page.write()
+            print(said(figures), flush=True)
+            if complaints:
+                status = 1
+                print(
+                    f"{figures['client']} at {figures['broker']}:", *complaints, sep="\n", file=sys.stderr, flush=True
+                )
+    finally:
+        pool.shutdown(cancel_futures=True)
     return status
 
 
-def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
+def run_cell(broker: BrokerKind, client: str, records: int, seed: int) -> tuple[Line, list[str]]:
+    """Return the line of a cell, and what is not as it should be."""
     one_in_flight = has_one_batch_in_mind(broker.version)
     cell = FaultyClient(
         client,
@@ -72,22 +90,20 @@ def _run(broker: BrokerKind, client: str, records: int, seed: int) -> list[str]:
         ran = cell.run()
     except UNAVAILABLE as error:
         why = " ".join(str(error).split())
-        append_result(RESULT, {"client": client, "broker": broker.name, "not_run": why, "complaints": []})
-        print(f"{client} at {broker.name} not run: {why}", flush=True)
-        return []
+        return {"client": client, "broker": broker.name, "not_run": why}, []
     except (AssertionError, JavaClientError) as error:  # a program that ended without its last line, or never
-        complaints = [f"{type(error).__name__}: {error}"]
-        append_result(RESULT, {**_cut_short(client, broker, records, seed), "complaints": complaints})
-        return complaints
+        return _cut_short(client, broker, records, seed), _without_places([f"{type(error).__name__}: {error}"])
     complaints = ran.complaints + (not_native(ran.log) if broker.is_native else [])
     how = {"broker": broker.name, "serves": "native" if broker.is_native else "proxy", "one_in_flight": one_in_flight}
-    figures = {**ran.figures, **how}
-    append_result(RESULT, {**figures, "complaints": complaints})
-    print(said(figures), flush=True)
-    return complaints
+    return {**ran.figures, **how}, _without_places(complaints)
 
 
-def _cut_short(client: str, broker: BrokerKind, records: int, seed: int) -> dict[str, object]:
+def _without_places(complaints: Sequence[str]) -> list[str]:
+    """What programs say names files of this machine; the results are for everybody."""
+    return [one.replace(f"{_ROOT}/", "") for one in complaints]
+
+
+def _cut_short(client: str, broker: BrokerKind, records: int, seed: int) -> Line:
     """A line of a cell that has no figures."""
     return {"client": client, "broker": broker.name, "records": records, "seed": seed, "cut_short": True}
 

@@ -28,15 +28,21 @@ OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0
 """The wheel's version is that of the librdkafka in it."""
 FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
 KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
+RUST = "rdkafka"
+KCAT, OLD_KCAT = KCATS = ("kcat", "kcat-librdkafka-1.9.2")
+"""As the system has it, and with an older library."""
 ALL_IDEMPOTENT_CLIENTS = (
-    *(LIBRDKAFKA, *OLD_LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA),
-    *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS),
+    *(LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, KAFKA_PYTHON, AIOKAFKA),
+    *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS, RUST),
 )
 """What the long runs over clients and brokers can start, beside those."""
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
-    **{client: {_IN_FLIGHT: 1} for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, JAVA_1, JAVA_2, JAVA_3, JAVA_4)},
+    **{
+        client: {_IN_FLIGHT: 1}
+        for client in (LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, RUST, JAVA_1, JAVA_2, JAVA_3, JAVA_4)
+    },
     KAFKA_PYTHON: {_IN_FLIGHT.replace(".", "_"): 1},
     **{client: {"in_flight": 1} for client in (FRANZ, CONFLUENT_JS)},
     **{client: {} for client in (AIOKAFKA, SARAMA, KAFKAJS, PLATFORMATIC)},  # they never have more for a partition
@@ -52,6 +58,7 @@ OLD_AIOKAFKA = "aiokafka-0.12.0"
 _TESTS = Path(__file__).resolve().parents[2]
 _MODULES = {
     LIBRDKAFKA: "confluent",
+    **dict.fromkeys(KCATS, "kcat"),
     KAFKA_PYTHON: "kafka_python",
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
@@ -78,6 +85,9 @@ _LOOKS_AGAIN = {
 """For new partitions, minutes apart if nothing is said. In the programs of Go and Node it is said."""
 _PATIENT_MS = 30_000
 """For an answer, without idempotence: who sends again what a busy machine has only delayed has it stored twice."""
+_NOTHING_WAITS = {"buffer.memory": 16 * _BATCH_BYTES, "max.in.flight.requests.per.connection": 1}
+"""java-1.1.1 gives up what has waited for ``request.timeout.ms`` to be sent, but nothing of a partition that has a
+request in flight, if one is all it may have; and ``send`` waits as long as it has to."""
 
 
 def start_producer(
@@ -161,6 +171,7 @@ def start_reader(
             return java_clients.start_group_reader(children, directory, group=group, **common)
         common["settings"] = {**settings, **{f"program.{key}": str(value) for key, value in (follow or {}).items()}}
         return java_clients.start_modern_reader(children, directory, group=group, **common)
+    assert client not in (RUST, *KCATS) or not follow, "it is told at its start how much to read"
     told = directory / f"{name}.records"
     given: dict[str, object] = {"topic": topic, "partitions": partitions, "records": records, "group": group}
     given |= {"bootstrap": bootstrap, "records_file": os.fspath(told), "seconds_max": seconds_max, **(follow or {})}
@@ -176,16 +187,22 @@ def _start(
         path.append(pinned_packages.folder_with(*_PACKAGES[client]))
     command = [*_command(client, role), json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
+    if client == OLD_KCAT:
+        environment["LD_LIBRARY_PATH"] = os.fspath(foreign_clients.old_librdkafka())
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)
 
 
 def _command(client: str, role: str) -> list[str]:
     if client in GO_CLIENTS:
         return foreign_clients.go_command(client, role)
+    if client == RUST:
+        return foreign_clients.rust_command(client, role)
     if client == CONFLUENT_JS:
         return foreign_clients.compiled_node_command(client, role)
     if client in NODE_CLIENTS:
         return foreign_clients.node_command(client, role)
+    if client in KCATS:
+        foreign_clients.find_kcat()
     return [sys.executable, "-m", f"testkit.real.clients.{_MODULES[client]}_{role}"]
 
 
@@ -193,8 +210,10 @@ def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> 
     """Everything is tried again until the delivery time is over; small batches; order kept without idempotence too."""
     if client.startswith("java-"):
         own: dict[str, object] = {"batch.size": _BATCH_BYTES}
-        if not idempotent or client == JAVA_1:  # which gives up batches that have waited for so long to be sent
+        if not idempotent or client == JAVA_1:
             own["request.timeout.ms"] = _PATIENT_MS
+        if client == JAVA_1:
+            own |= _NOTHING_WAITS
         if client != OLD_JAVA:
             own |= {"enable.idempotence": str(idempotent).lower(), "delivery.timeout.ms": delivery_seconds * 1000}
         return own if idempotent else {**own, "max.in.flight.requests.per.connection": 1}
@@ -205,7 +224,7 @@ def _producer_settings(client: str, idempotent: bool, delivery_seconds: int) -> 
             "request_seconds": (5000 if idempotent else _PATIENT_MS) // 1000,
             "records_at_once": _RECORDS_AT_ONCE[client],
         }
-    if client == LIBRDKAFKA or client in OLD_LIBRDKAFKA:
+    if client in (LIBRDKAFKA, *KCATS, RUST, *OLD_LIBRDKAFKA):
         own = librdkafka_settings("", delivery_seconds=delivery_seconds, enable_idempotence=idempotent)
         del own["bootstrap.servers"]
         alone = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": _PATIENT_MS}

