@@ -100,8 +100,9 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         r"offsetFetch|syncGroup)|consumer/handlerErrorRecovery: .*(commits the previous|does not commit)": _LATER_FORM,
     },
     "rskafka": {
-        r"client::test_delete_records|consumer::.*_after_deletion": _DELETE_RECORDS,
-        "client::test_(consume|produce_consume)_|consumer::|produce_consume::.*_consume_rskafka_": "rskafka reads only "
+        "client: test_(get_offset|consume_offset)|producer|produce_consume: .*_consume_(java|rdkafka)_": _HEADERS,
+        "client: test_delete_records|consumer: .*_after_deletion": _DELETE_RECORDS,
+        "client: test_(consume|produce_consume)_|consumer: |produce_consume: .*_consume_rskafka_": "rskafka reads only "
         "batches as Kafka 0.11 stores them, and says `Invalid magic number in record batch: 1`; it can produce to old "
         "brokers through the proxy, and not read from them",
     },
