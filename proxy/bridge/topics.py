@@ -100,8 +100,8 @@ class CreateTopicsWithoutValidateOnly:
 
 
 def creates_topics(client_version: int, request: Buffer) -> bool:
-    """Is a CreateTopics request meant, and not only to be validated?"""
-    return client_version < _VALIDATE_ONLY_SINCE or (client_version <= _PLAIN_MAX and not request[-1])
+    """Is a CreateTopics request meant, and not only to be validated? Garbage, which a broker refuses, is not."""
+    return client_version < _VALIDATE_ONLY_SINCE or (client_version <= _PLAIN_MAX and request[-1:] == b"\0")
 
 
 def created_topics(broker_version: int, answer: Buffer) -> tuple[str, ...]:

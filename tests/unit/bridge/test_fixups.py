@@ -267,7 +267,8 @@ def test_topics_that_are_only_validated_are_not_created(version: int, validate_o
     fields = {"validate_only": validate_only} if version >= 1 else {}
     topics = [{"name": "a", "num_partitions": 1, "replication_factor": 1}]
     request = messages.encode_request(ApiKey.CREATE_TOPICS, version, topics=topics, timeout_ms=256, **fields)
-    assert creates_topics(version, request) == (version == 0 or (version <= 4 and not validate_only))
+    assert creates_topics(version, memoryview(request)) == (version == 0 or (version <= 4 and not validate_only))
+    assert creates_topics(version, memoryview(b"")) == (version == 0)
 
 
 @pytest.mark.parametrize("version", range(5))
