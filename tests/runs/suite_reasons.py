@@ -94,8 +94,8 @@ REASONS: Mapping[str, Mapping[str, str]] = {
         "compares buffers, passed); the proxy refuses it (45), and the user gets an error for a record that is not "
         "there",
         "cluster/brokerPool": "it names a topic, which the broker then creates, and is told 3 before it is there, "
-        "where a broker says 5; kafkajs does not ask again after a 3. Another one of this file in the next run, none in the "
-        "one before: this needs a question for all topics, of another client, at the same moment",
+        "where a broker says 5; kafkajs does not ask again after a 3. Another one of this file in the next run, "
+        "none in the one before: this needs a question for all topics, of another client, at the same moment",
         r"broker/(describeGroups|findGroupCoordinator|heartbeat|joinGroup|leaveGroup|listOffsets|metadata|offsetCommit|"
         r"offsetFetch|syncGroup)|consumer/handlerErrorRecovery: .*(commits the previous|does not commit)": _LATER_FORM,
     },
