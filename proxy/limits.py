@@ -472,6 +472,11 @@ METADATA_LOOKED_FOR_MAX: Final = 10_000
 METADATA_SPREAD_SECONDS: Final = 0.5
 """Brokers learn one after the other that a topic was created or deleted: answers within this time after it are checked
 again."""
+NEW_TOPIC_SECONDS: Final = 5.0
+"""For so long a topic that a broker says it has created is told as one without a leader yet, where the broker that was
+asked does not know it: brokers on busy machines learn of it within a second."""
+NEW_TOPICS_MAX: Final = 10_000
+"""Of which that is known; above it the oldest is forgotten."""
 METADATA_PARTITION_SECONDS: Final = 0.000_02
 """So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
 of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""

@@ -44,6 +44,7 @@ STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
 
 
 _LEAVES_NUMBERS_SINCE = 4
+"""Brokers that have this version of CreateTopics choose numbers themselves, whatever version they are asked in."""
 _KAFKAS_OWN = TopicDefaults()
 
 
@@ -76,7 +77,8 @@ def plan(
     first_steps: list[Step] = []
     if api_key == ApiKey.LIST_OFFSETS and client_version >= 1:
         first_steps = [ListOffsetsOfKnownKinds(client_version)]
-    if api_key == ApiKey.CREATE_TOPICS and broker_version < _LEAVES_NUMBERS_SINCE <= client_version:
-        first_steps, client_version = [CreateTopicsWithNumbers(topic_defaults)], _LEAVES_NUMBERS_SINCE - 1
+    if api_key == ApiKey.CREATE_TOPICS and last < _LEAVES_NUMBERS_SINCE:
+        first_steps = [CreateTopicsWithNumbers(topic_defaults, client_version)]
+        client_version = min(client_version, _LEAVES_NUMBERS_SINCE - 1)
     steps = [STEPS[api_key, version]() for version in range(client_version, broker_version, -1)]
     return Ladder(broker_version, [*first_steps, *steps])

@@ -42,6 +42,7 @@ from ..session.describe_producers import DescribeProducers
 from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.names import Client, Names
+from ..session.new_topics import NewTopics
 from ..session.produce import Sweeper
 from ..session.session import Session
 from ..settings.addresses import PlaceOf
@@ -153,7 +154,7 @@ class Engine:
         self.sweep, self.swept = sweeper.add, sweeper.remove
         """Answer this request in time; it is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
-        self._metadata_answers = MetadataAnswers(reactor, self.fallback_cluster_id)
+        self._metadata_answers, self.new_topics = MetadataAnswers(reactor, self.fallback_cluster_id), NewTopics()
 
     def _new_topology(
         self, upstream: Sequence[Address], on_refused: Callable[[Broker], None], on_mode: Callable[[], None]
@@ -361,9 +362,10 @@ class Engine:
         """Look whether there is such a topic, without creating it, and which partitions it has."""
         self.topology.look_for(topic, done)
 
-    def topics_changed(self, gone: Collection[str] = ()) -> None:
+    def topics_changed(self, gone: Collection[str] = (), created: Collection[str] = ()) -> None:
         """A client has had topics created, enlarged or deleted: they are asked for anew. ``gone``: those that it has
-        had deleted."""
+        had deleted; ``created``: those that are there now."""
+        self.new_topics.changed(created, gone, self.reactor.now())
         self.topology.changed(gone)
 
     def init_producer_id(
@@ -390,7 +392,12 @@ class Engine:
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
-            self._metadata_answers.tell(version, self.topology.cluster, question.topics, addresses(), done)
+            known = self.topology.cluster
+            cluster = self.new_topics.added_to(known, question.topics, self.reactor.now())
+            if cluster is known:
+                self._metadata_answers.tell(version, cluster, question.topics, addresses(), done)
+            else:
+                self._metadata_answers.tell_once(version, cluster, question.topics, addresses(), done)
 
         self.topology.refresh_if_stale(question.topics, question.allow_auto_topic_creation, answer)
 

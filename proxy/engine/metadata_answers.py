@@ -52,6 +52,17 @@ class MetadataAnswers:
             steps = tell_client(version, cluster, topics, addresses, self._fallback_cluster_id)
             in_turns(self._reactor, steps, partial(self._finished, key, waiting))
 
+    def tell_once(
+        self,
+        version: int,
+        cluster: Cluster,
+        topics: tuple[str, ...] | None,
+        addresses: Addresses,
+        done: Callable[[bytes], None],
+    ) -> None:
+        """The same of a cluster that is only told this once."""
+        in_turns(self._reactor, tell_client(version, cluster, topics, addresses, self._fallback_cluster_id), done)
+
     def _finished(self, key: _Key, waiting: list[Callable[[bytes], None]], body: bytes) -> None:
         if self._making.get(key) is waiting:  # the cluster is still what it was
             del self._making[key]

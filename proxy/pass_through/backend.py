@@ -191,7 +191,8 @@ class ClientBackend:
             raise WireError("the client's own connection has ended")
         topology, names = self._host.topology, question.topics
         if names is not None and not question.allow_auto_topic_creation:
-            names = tuple(name for name in names if name in topology.cluster.topics)
+            is_new, now = self._host.new_topics.has, self._host.reactor.now()
+            names = tuple(name for name in names if name in topology.cluster.topics or is_new(name, now))
         asked_version, body = encode_question(broker.ranges, names)
 
         def tell(codes: Mapping[str, int]) -> None:
@@ -228,5 +229,10 @@ class ClientBackend:
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in DENIED}
         topics |= {name: Topic(name, denied, False) for name, code in shown.items() if code == denied}
-        steps = tell_client(version, replace(cluster, topics=topics), asked, addresses, cluster_id)
+        shown_cluster = replace(cluster, topics=topics)
+        theirs = tuple(name for name in asked or () if shown.get(name, denied) not in DENIED)
+        told = self._host.new_topics.added_to(shown_cluster, theirs, self._host.reactor.now())
+        if told is not shown_cluster:
+            told = replace(told, topics={**topics, **told.topics})
+        steps = tell_client(version, told, asked, addresses, cluster_id)
         in_turns(self._host.reactor, steps, done)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..broker.topology import Topology
 from ..session.host import Host as SessionHost
+from ..session.new_topics import NewTopics
 from .lanes import ClientLanes
 
 
@@ -17,6 +18,9 @@ class Host(SessionHost, Protocol):
 
     @property
     def topology(self) -> Topology: ...
+
+    @property
+    def new_topics(self) -> NewTopics: ...
 
     @property
     def fallback_cluster_id(self) -> str: ...

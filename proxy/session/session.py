@@ -31,7 +31,7 @@ from ..bridge.init_producer_id import encode_init_producer_id, parse_init_produc
 from ..bridge.metadata import ClientQuestion, parse_client_request
 from ..bridge.refusals import refusal
 from ..bridge.table import plan
-from ..bridge.topics import deleted_topics
+from ..bridge.topics import created_topics, creates_topics, deleted_topics
 from ..broker.broker import Broker
 from ..events import ClientRefused, SlowClient
 from ..producer.retry_notes import RetryNotes
@@ -441,12 +441,13 @@ class Session:
             self._answer(slot, request.answer)
             return
 
-        is_deletion = slot.header.api_key == ApiKey.DELETE_TOPICS
-        gone = deleted_topics(memoryview(frame)[slot.header.body_offset :]) if is_deletion else ()
+        asked = memoryview(frame)[slot.header.body_offset :]
+        gone = deleted_topics(asked) if key == ApiKey.DELETE_TOPICS else ()
+        creates = key == ApiKey.CREATE_TOPICS and creates_topics(version, asked)
 
         def answered(response: memoryview) -> None:
-            if slot.header.api_key in _CHANGES_TOPICS:
-                self._host.topics_changed(gone)
+            if key in _CHANGES_TOPICS:
+                self._host.topics_changed(gone, created_topics(bridge.broker_version, response) if creates else ())
             self._answer(slot, *bridge.response(response))
 
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)

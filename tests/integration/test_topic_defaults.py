@@ -15,6 +15,7 @@ from kafka.admin import NewTopic as PythonTopic
 from idemproxy.demo.jars import client_class_path, java_runtime
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.configured_proxy import ConfiguredProxy
+from testkit.real.foreign_clients import node_command
 from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
 from testkit.real.proxy_process import wait_until
 
@@ -76,6 +77,15 @@ def test_kafka_pythons_admin_client_too(proxy: ConfiguredProxy) -> None:
     finally:
         admin.close()
     has_shape(proxy, "python", PARTITIONS, REPLICAS)
+
+
+@pytest.mark.parametrize("numbers", [(), (5, 1)], ids=["left to the broker", "named"])
+def test_kafkajs_too_which_says_it_in_older_versions(proxy: ConfiguredProxy, numbers: tuple[int, ...]) -> None:
+    topic = f"kafkajs-{len(numbers)}"
+    command = [*node_command("kafkajs", "topic_creator"), "{}:{}".format(*proxy.address), topic, *map(str, numbers)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    has_shape(proxy, topic, *(numbers or (PARTITIONS, REPLICAS)))
 
 
 def test_other_defaults_count_from_a_reload_on(proxy: ConfiguredProxy) -> None:

@@ -46,12 +46,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a suite. ``told``: the release that it is told the broker has. ``options``: to its program."""
+    """One way to run a suite. ``told``: the release that it is told the broker has. ``options``: to its program.
+    ``proxy_options``: to the proxy."""
 
     name: str
     through_proxy: bool
     told: str
     options: tuple[str, ...] = ()
+    proxy_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,12 @@ SUITES = (
     Suite(
         "kafka-python",
         _KAFKA_PYTHON,
-        (Way(_DIRECT, False, _OLD), Way(f"{_PROXY}, told {_OLD}", True, _OLD), Way(_PROXY, True, _NEW)),
+        (
+            Way(_DIRECT, False, _OLD),
+            Way(f"{_PROXY}, told {_OLD}", True, _OLD),
+            Way(_PROXY, True, _NEW),
+            Way(f"{_PROXY}, which drops headers", True, _NEW, proxy_options=("--dropped-headers", "*")),
+        ),
         run_kafka_python,
     ),
     Suite("franz-go", _FRANZ_GO, (Way(_DIRECT, False, _OLD), Way(_PROXY, True, _NEW)), run_franz_go),

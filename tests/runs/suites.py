@@ -80,7 +80,7 @@ def _outcomes(directory: Path, suite: Suite, way: Way) -> Outcomes:
         )
         address = cluster.address(0)
         if way.through_proxy:
-            address = stack.enter_context(ProxyProcess(directory / "proxy", address)).address
+            address = stack.enter_context(ProxyProcess(directory / "proxy", address, options=way.proxy_options)).address
         folder = directory / "suite"
         folder.mkdir()
         return suite.run(Place(address, cluster.zookeeper_address, folder), way)

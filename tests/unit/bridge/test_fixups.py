@@ -13,6 +13,7 @@ from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_M
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.bridge.topics import NUMBERS_BYTES_MAX, created_topics, creates_topics
 from idemproxy.proxy.settings.config import TopicDefaults
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
@@ -206,7 +207,9 @@ def test_a_search_by_time_goes_on_where_the_broker_has_it() -> None:
 # CreateTopics
 
 
-def test_numbers_that_are_left_to_the_broker_are_the_proxys_defaults() -> None:
+@pytest.mark.parametrize("version", range(5))
+def test_numbers_that_are_left_to_the_broker_are_the_proxys_defaults(version: int) -> None:
+    """In every version: kafkajs says -1 in those that it knows, 0 to 3, and brokers from 2.4 on take it in each."""
     wanted = [
         {"name": "both", "num_partitions": -1, "replication_factor": -1},
         {"name": "one", "num_partitions": 7, "replication_factor": -1, "configs": [{"name": "x", "value": None}]},
@@ -219,20 +222,59 @@ def test_numbers_that_are_left_to_the_broker_are_the_proxys_defaults() -> None:
             "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
         },
     ]
-    bridge = plan(ApiKey.CREATE_TOPICS, 4, KNOWN["0.10.2"], {}, TopicDefaults(12, 3))
+    bridge = plan(ApiKey.CREATE_TOPICS, version, KNOWN["0.10.2"], {}, TopicDefaults(12, 3))
     assert not isinstance(bridge, Refused)
-    asked = ask(bridge, ApiKey.CREATE_TOPICS, 4, topics=wanted, timeout_ms=1, validate_only=True)
+    validate_only = {"validate_only": True} if version >= 1 else {}
+    asked = ask(bridge, ApiKey.CREATE_TOPICS, version, topics=wanted, timeout_ms=1, **validate_only)
     numbers = {one.name: (one.num_partitions, one.replication_factor) for one in asked.topics}
     assert numbers == {"both": (12, 3), "one": (7, 3), "the other": (12, 2), "none": (5, 1), "assigned": (-1, -1)}
-    assert asked.validate_only is True
+    assert version == 0 or asked.validate_only is True
 
 
-def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it() -> None:
-    bridge = plan(ApiKey.CREATE_TOPICS, 4, {**KNOWN["0.10.2"], ApiKey.CREATE_TOPICS: (0, 4)}, {}, TopicDefaults(12, 3))
+@pytest.mark.parametrize("version", [1, 4])
+def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it(version: int) -> None:
+    bridge = plan(
+        ApiKey.CREATE_TOPICS, version, {**KNOWN["0.10.2"], ApiKey.CREATE_TOPICS: (0, 4)}, {}, TopicDefaults(12, 3)
+    )
     assert not isinstance(bridge, Refused)
     wanted = [{"name": "both", "num_partitions": -1, "replication_factor": -1}]
-    asked = ask(bridge, ApiKey.CREATE_TOPICS, 4, topics=wanted, timeout_ms=1, validate_only=False)
+    asked = ask(bridge, ApiKey.CREATE_TOPICS, version, topics=wanted, timeout_ms=1, validate_only=False)
     assert (asked.topics[0].num_partitions, asked.topics[0].replication_factor) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
+    """It would keep everybody waiting while its numbers are looked for."""
+    body = memoryview(bytes(NUMBERS_BYTES_MAX + 1))
+    request = bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(body)
+    assert not isinstance(request, Refused)
+    assert b"".join(request) == body
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_the_topics_that_a_broker_has_created_are_known_from_its_answer(version: int) -> None:
+    """Up to version 4; longer answers are not looked at."""
+    results = [{"name": "a", "error_code": 0}, {"name": "b", "error_code": 36}, {"name": "c", "error_code": 0}]
+    answer = messages.encode_response(ApiKey.CREATE_TOPICS, version, topics=results)
+    assert created_topics(version, answer) == (("a", "c") if version <= 4 else ())
+    many = messages.encode_response(ApiKey.CREATE_TOPICS, version, topics=results * (NUMBERS_BYTES_MAX // 10))
+    assert created_topics(version, many) == ()
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_topics_that_are_only_validated_are_not_created(version: int, validate_only: bool) -> None:
+    fields = {"validate_only": validate_only} if version >= 1 else {}
+    topics = [{"name": "a", "num_partitions": 1, "replication_factor": 1}]
+    request = messages.encode_request(ApiKey.CREATE_TOPICS, version, topics=topics, timeout_ms=256, **fields)
+    assert creates_topics(version, memoryview(request)) == (version == 0 or (version <= 4 and not validate_only))
+    assert creates_topics(version, memoryview(b"")) == (version == 0)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_garbage_instead_of_topics_is_a_wire_error(version: int) -> None:
+    with pytest.raises(WireError):
+        bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(memoryview(b"whatever this is"))
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -16,6 +16,7 @@ from idemproxy.proxy.bridge.metadata import encode_client_answer, parse_answer, 
 from idemproxy.proxy.broker.topology import Topology
 from idemproxy.proxy.engine import metadata_answers
 from idemproxy.proxy.engine.metadata_answers import MetadataAnswers
+from idemproxy.proxy.session.new_topics import NewTopics
 from testkit.virtual import broker as virtual_broker
 from testkit.virtual import kafka_bytes as kafka
 from testkit.virtual.cluster import VirtualCluster
@@ -364,3 +365,50 @@ def test_answers_that_are_kept_have_a_bound_whatever_clients_ask_for(reactor: Vi
     for number in range(3 * limits.ANSWERS_KEPT_MAX):
         answers.tell(4, cluster, (f"topic-{number}",), ADDRESSES, lambda _: None)
         assert len(answers._made) <= limits.ANSWERS_KEPT_MAX
+
+
+# ---------------------------------------------------------------------- topics that have just been created
+CLUSTER = Cluster("c", 1, BROKERS, {"t": topic_of("t")})
+
+
+def codes(cluster: Cluster, asked: tuple[str, ...]) -> dict[str, int]:
+    body = encode_client_answer(VERSION, cluster, asked, ADDRESSES, fallback_cluster_id="x")
+    return {name: topic.error_code for name, topic in parse_answer(VERSION, body).topics.items()}
+
+
+def test_a_topic_that_has_just_been_created_has_no_leader_yet_where_the_broker_that_was_asked_does_not_know_it() -> (
+    None
+):
+    new = NewTopics()
+    new.changed(("new", "t"), (), 10.0)
+    asked = ("t", "new", "other")
+    told = new.added_to(CLUSTER, asked, 10.0)
+    assert codes(told, asked) == {"t": 0, "new": 5, "other": 3}
+    assert told.topics["t"] is CLUSTER.topics["t"]
+    assert codes(new.added_to(CLUSTER, asked, 10.0 + limits.NEW_TOPIC_SECONDS), asked)["new"] == 3
+
+
+def test_what_is_known_of_new_topics_is_only_told_to_who_asks_for_one_that_is_not_listed() -> None:
+    new = NewTopics()
+    assert new.added_to(CLUSTER, ("new",), 10.0) is CLUSTER
+    new.changed(("new", "t"), (), 10.0)
+    for asked in (None, (), ("t",), ("other", "t")):
+        assert new.added_to(CLUSTER, asked, 10.0) is CLUSTER
+
+
+def test_a_topic_that_is_deleted_is_not_new_any_more_and_one_that_is_created_again_is() -> None:
+    new = NewTopics()
+    new.changed(("a", "b"), (), 10.0)
+    new.changed((), ("a",), 11.0)
+    assert codes(new.added_to(CLUSTER, ("a", "b"), 11.0), ("a", "b")) == {"a": 3, "b": 5}
+    new.changed(("a",), (), 11.0)
+    assert codes(new.added_to(CLUSTER, ("a", "b"), 11.0), ("a", "b")) == {"a": 5, "b": 5}
+
+
+def test_so_many_new_topics_are_known_and_no_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NEW_TOPICS_MAX", 2)
+    new = NewTopics()
+    new.changed(("a", "b", "c"), (), 10.0)
+    assert list(new._until) == ["b", "c"]
+    new.changed((), (), 10.0 + limits.NEW_TOPIC_SECONDS)
+    assert not new._until

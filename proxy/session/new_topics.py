@@ -1,0 +1,55 @@
+"""Topics that a client has just had created: they are there, though not every broker knows them yet. Pure.
+
+The proxy asks any broker for Metadata, and one that has not heard of a new topic says that there is none (3). A client
+that asks the controller itself, as kafkajs' admin client does after it has created a topic, is never told that by a
+broker, and takes it for an error. So it is told that the topic has no leader yet (5), which every client asks again
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ...codecs.error_codes import ErrorCode
+from .. import limits
+from ..bridge.cluster import Cluster, Topic
+
+
+class NewTopics:
+    """Their names, for ``limits.NEW_TOPIC_SECONDS`` each."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def changed(self, created: Iterable[str], gone: Iterable[str], now: float) -> None:
+        """A broker says that it has created these topics, or deleted those."""
+        for name in (*gone, *created):
+            self._until.pop(name, None)
+        for name in created:
+            self._until[name] = now + limits.NEW_TOPIC_SECONDS
+        while self._until and (len(self._until) > limits.NEW_TOPICS_MAX or self._oldest <= now):
+            del self._until[next(iter(self._until))]
+
+    def has(self, name: str, now: float) -> bool:
+        """Has it just been created?"""
+        return self._until.get(name, now) > now
+
+    def added_to(self, cluster: Cluster, asked: tuple[str, ...] | None, now: float) -> Cluster:
+        """Return the cluster with those new topics among the asked ones that it does not list, and then with nothing
+        but asked ones; the same object where there are none."""
+        if not self._until or asked is None:
+            return cluster
+        known = cluster.topics
+        missing = [name for name in asked if name not in known and self.has(name, now)]
+        if not missing:
+            return cluster
+        topics: Mapping[str, Topic] = {name: known[name] for name in asked if name in known}
+        leaderless = {name: Topic(name, int(ErrorCode.LEADER_NOT_AVAILABLE), False) for name in missing}
+        return replace(cluster, topics={**topics, **leaderless})
+
+    @property
+    def _oldest(self) -> float:
+        return self._until[next(iter(self._until))]
