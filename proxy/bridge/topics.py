@@ -8,6 +8,7 @@ defaults; brokers that have v4 take -1 in every version, and kafkajs says it in 
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
 from ...reactor import Buffer
 from ..settings.config import TopicDefaults
 from .base import Refused
@@ -28,6 +29,9 @@ _PLAIN_MAX = 4
 NUMBERS_BYTES_MAX = 48 * 1024
 """Of a request: a thousand topics with long names. It is read in one step, of 15 ms for 12,000 empty settings. A
 larger one goes on as it is, and the broker refuses each -1 in it (37)."""
+ONE_STEP_BYTES_MAX = 64 * 1024
+"""Of a request to brokers of 0.10.0 and 0.10.1: the answer, which is hardly longer, is read in one step. Some
+thousand topics."""
 
 
 class CreateTopicsWithNumbers:
@@ -71,15 +75,16 @@ class CreateTopicsWithoutValidateOnly:
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """All but the last byte."""
+        """All but the last byte, unread. WireError for garbage, and for one that is too large."""
+        if len(request) > ONE_STEP_BYTES_MAX:
+            raise WireError(f"CreateTopics of {len(request)} bytes: the limit is {ONE_STEP_BYTES_MAX}")
+        if request[-1:] == b"\0":
+            return request[:-1]
         reader = Reader(request)
         names = [_read_topic(reader) for _ in range(reader.count("topics", _TOPIC_BYTES_MIN))]
         reader.int32("timeout_ms")
-        kept = reader.position
-        validate_only = reader.boolean("validate_only")
+        reader.boolean("validate_only")
         reader.finish()
-        if not validate_only:
-            return reader.data[:kept]
         verdict = INT16.pack(ErrorCode.UNSUPPORTED_VERSION) + string(_REASON)
         answer = b"".join((INT32.pack(len(names)), *(string(name) + verdict for name in names)))
         return Refused(ErrorCode.UNSUPPORTED_VERSION, _REASON, answer)

@@ -13,7 +13,7 @@ from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_M
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
-from idemproxy.proxy.bridge.topics import NUMBERS_BYTES_MAX, created_topics, creates_topics
+from idemproxy.proxy.bridge.topics import NUMBERS_BYTES_MAX, ONE_STEP_BYTES_MAX, created_topics, creates_topics
 from idemproxy.proxy.settings.config import TopicDefaults
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
@@ -249,6 +249,15 @@ def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
     request = bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(body)
     assert not isinstance(request, Refused)
     assert b"".join(request) == body
+
+
+def test_a_request_whose_answer_would_take_a_long_step_is_refused() -> None:
+    bridge = bridge_for(ApiKey.CREATE_TOPICS, 1, "0.10.1")
+    with pytest.raises(WireError, match=f"the limit is {ONE_STEP_BYTES_MAX}"):
+        bridge.request(memoryview(bytes(ONE_STEP_BYTES_MAX + 1)))
+    shorter = bridge.request(memoryview(bytes(ONE_STEP_BYTES_MAX)))
+    assert not isinstance(shorter, Refused)
+    assert len(b"".join(shorter)) == ONE_STEP_BYTES_MAX - 1, "the flag is the last byte"
 
 
 @pytest.mark.parametrize("version", range(6))
