@@ -107,7 +107,7 @@ differences: uv  ## the same programs at a 3.9.1 and through the proxy to a 0.10
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.differences
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS))
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.audit_large $(if $(RECORDS),--records $(RECORDS)) $(AUDIT_ARGS)
 
 bulk-rebuild: uv  ## Redis emptied under PRODUCERS=10000 on PARTITIONS=1000, `idemproxy rebuild`, their next batches; a line in benchmarks/results/bulk_rebuild.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.bulk_rebuild $(if $(PRODUCERS),--producers $(PRODUCERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(REBUILD_ARGS)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 _JAVAS: Final = (17, 21)
@@ -82,7 +83,7 @@ def session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="idemproxy-java-") as folder,
-        _environment(java_home(Path(folder)), master.startswith("local")),
+        _environment(Path(folder), master.startswith("local")),
     ):
         builder = SparkSession.builder.master(master)
         logging = Path(folder) / "log4j2.properties"
@@ -123,6 +124,17 @@ def wrapped_java(java: Path, folder: Path) -> Path:
     return folder
 
 
+def home_without_archives(folder: Path) -> Path:
+    """Make a SPARK_HOME that is the installed one but for its archives of PySpark; return it. Workers look there first,
+    and each kind of them (a query has six) compiles anew what it takes from an archive, for a second of a core. Without
+    it they take the installed PySpark, which is the same."""
+    folder.mkdir(parents=True)
+    for one in Path(pyspark.__file__).parent.iterdir():
+        if one.name != "python":
+            (folder / one.name).symlink_to(one)
+    return folder
+
+
 def java_version(java: Path) -> int:
     """Return the major version of a Java; 0 if it does not say one."""
     try:
@@ -134,10 +146,16 @@ def java_version(java: Path) -> int:
 
 
 @contextmanager
-def _environment(java: Path, is_local: bool) -> Iterator[None]:
-    """What Spark takes from the environment: its Java, and that workers are of this very Python."""
-    wanted = {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")} if is_local else {}
-    wanted |= {"JAVA_HOME": str(java), "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+def _environment(folder: Path, is_local: bool) -> Iterator[None]:
+    """What Spark takes from the environment: its Java, that workers are of this very Python, and, where all of it runs
+    here, where it is installed."""
+    wanted = {
+        "JAVA_HOME": str(java_home(folder / "java")),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+    }
+    if is_local:
+        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+        wanted["SPARK_HOME"] = os.environ.get("SPARK_HOME") or str(home_without_archives(folder / "home"))
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

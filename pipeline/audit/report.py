@@ -256,8 +256,12 @@ def _list(table: pa.Table, summary: Summary) -> Iterator[str]:
     names = (*where, "producer_id", "epoch", "sequence", "count")
     failing = pc.is_in(table["kind"], pa.array(list(summary["failing"]), pa.string()))
     ordered = pa.concat_tables([table.filter(failing), table.filter(pc.invert(failing))]).slice(0, _LISTED)
-    yield f"<h2>Findings</h2><details><summary>The first {ordered.num_rows} of {table.num_rows:,}; all of them are in "
-    yield "findings.parquet</summary>"
+    listed = (
+        "All of them, as"
+        if ordered.num_rows == table.num_rows
+        else f"The first {_LISTED} of {table.num_rows:,}; all are"
+    )
+    yield f"<h2>Findings</h2><details><summary>{listed} in findings.parquet</summary>"
     rows = []
     for one in ordered.to_pylist():
         cells = "".join(f"<td>{'' if one[name] == -1 else escape(str(one[name]))}</td>" for name in names)

@@ -34,8 +34,8 @@ from .conftest import QuietPair
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FOLLOWED = ("QUICKSTART.md", "CUTOVER.md", "UPGRADE.md")
-FOLLOWED_ELSEWHERE = ("WALKTHROUGH.md",)
-"""In a file of its own, test_docs_walkthrough.py."""
+FOLLOWED_ELSEWHERE = ("WALKTHROUGH.md", "SPARK_QUICKSTART.md")
+"""In files of their own: test_docs_walkthrough.py, tests/spark/quickstart.py."""
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\S*/)?idemproxy ((?:run|check|schema|inspect|forget|demo|--version)\b.*)")
 PAGES = sorted(DOCS.glob("*.md"))
 

@@ -1,4 +1,5 @@
-"""A Spark driver with one streaming query into ``format("idemproxy")``, as a program of its own: it can be killed.
+"""A Spark driver with one streaming query into ``format("idemproxy")``, or into Spark's own sink, as a program of its
+own: it can be killed.
 
 ``python -m testkit.real.sink_driver PLAN.json`` reads numbered rows from Parquet files, lets tasks fail as the plan
 says, and ends itself, or stands still, at a step of ``commit``. Its last line is what became of the query."""
@@ -26,12 +27,18 @@ from pyspark.sql import functions as F
 
 from idemproxy.pipeline.datasource import register
 from idemproxy.pipeline.jobs.patterns import counted
+from idemproxy.pipeline.spark import cause_of
 
 from .sink_mishaps import MishapSource
 from .sink_steps import MISHAP
+from .spark_connector import connector_jars
 from .spark_session import spark_session
 
 VALUE_BYTES = 100
+ARROW_RECORDS = 500
+"""In one Arrow batch: with more, a function that fails does so before a row of its batch has left Python."""
+FAILS_BEHIND = 2
+"""So many Arrow batches of a task."""
 _TESTS = Path(__file__).resolve().parents[2]
 
 
@@ -53,6 +60,8 @@ class Plan:
     """Not 0: the query is a stateful one, which counts the rows of so many keys."""
     each_batch: bool = False
     """Each batch is written by ``foreachBatch``, as a run with a name of its own."""
+    into: str = "idemproxy"
+    """``kafka``: the sink of Spark's own connector. It has no steps for a mishap."""
 
     @property
     def checkpoint(self) -> Path:
@@ -98,7 +107,7 @@ def failing(folder: str, times: int) -> Callable[[Iterable[pa.RecordBatch]], Ite
         task = TaskContext.get()
         assert task is not None
         for number, batch in enumerate(batches):
-            if number > 1 and task.partitionId() == 0 and task.attemptNumber() < times:
+            if number >= FAILS_BEHIND and task.partitionId() == 0 and task.attemptNumber() < times:
                 Path(folder, uuid.uuid4().hex).touch()
                 raise RuntimeError("an injected failure of a task")
             yield batch
@@ -122,7 +131,7 @@ def run_query(spark: SparkSession, plan: Plan) -> None:
     if plan.each_batch:
         writer = writer.foreachBatch(partial(write_run, plan))
     else:
-        writer = writer.format("idemproxy").options(**plan.sink_options)
+        writer = writer.format(plan.into).options(**plan.sink_options)
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
@@ -169,6 +178,11 @@ class Driver:
             _kill(pid)
         self._popen.kill()
 
+    def stop(self) -> None:
+        """Have its own process and the JVM stand still, wherever they are."""
+        for pid in self.pids:
+            os.kill(pid, signal.SIGSTOP)
+
     def resume(self) -> None:
         """Let it go on where it stands still: its own process, the JVM, and the one in which Spark commits."""
         for pid in self.pids:
@@ -202,7 +216,9 @@ def main(plan_file: str, pids_file: str) -> None:
     plan = Plan(**content)
     folder = Path(plan.folder)
     os.environ[MISHAP] = json.dumps({"mishap": plan.mishap, "pids": pids_file, "folder": plan.folder})
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS)}
+    if plan.into == "kafka":
+        settings["spark.jars"] = ",".join(map(str, connector_jars()))
     life = folder / f"life-{os.getpid()}"
     life.mkdir()
     with spark_session(life, settings, f"local[{plan.cores},4]") as spark:
@@ -215,7 +231,7 @@ def main(plan_file: str, pids_file: str) -> None:
         try:
             run_query(spark, plan)
         except Exception as error:
-            print(f"\nfailed: {' '.join(str(error).split())}", flush=True)
+            print(f"\n{error}\nfailed: {' '.join(cause_of(str(error)).split())}", flush=True)
         else:
             print(f"\ndone {time.time():.0f}", flush=True)
 

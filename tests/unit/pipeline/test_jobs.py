@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -113,6 +114,21 @@ def test_a_java_that_is_set_comes_first_then_an_installed_one_that_spark_can_use
         installed.chmod(0o755)
         assert java_home(tmp_path / f"wrapped{version[:2]}") == expected
     assert spark.LOCAL_SETTINGS["spark.driver.host"] == "127.0.0.1"
+
+
+def test_workers_take_the_installed_pyspark_and_no_archive_of_it_unless_a_home_is_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    with spark._environment(tmp_path / "ours", is_local=True):
+        home = Path(os.environ["SPARK_HOME"])
+        assert (home / "bin/spark-submit").is_file()
+        assert list((home / "jars").glob("spark-core_*.jar"))
+        assert not list(home.glob("python/lib/*.zip"))
+    assert "SPARK_HOME" not in os.environ
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with spark._environment(tmp_path / "theirs", is_local=True):
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
 def test_of_a_task_that_failed_the_sentence_is_told() -> None:

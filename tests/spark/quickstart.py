@@ -1,0 +1,64 @@
+"""docs/SPARK_QUICKSTART.md as a newcomer goes it, from the wheel to an audited topic, each command as it is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.jars import CACHE_VARIABLE, cache_directory
+from idemproxy.demo.ports import free_ports, neighbouring_ports
+from testkit.real.followed_page import follow
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS_MAX = 3000
+
+
+@pytest.fixture
+def children() -> Iterator[ChildProcesses]:
+    with ChildProcesses() as started:
+        yield started
+
+
+def newcomers_machine(folder: Path) -> dict[str, str]:
+    """An empty home, and no Java that somebody has set; downloads are kept."""
+    home = folder / "home"
+    home.mkdir()
+    return {
+        "HOME": os.fspath(home),
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or os.fspath(Path.home() / ".cache" / "pip"),
+        CACHE_VARIABLE: os.fspath(cache_directory()),
+        "CHECKOUT": os.fspath(ROOT),
+    }
+
+
+@pytest.mark.timeout(SECONDS_MAX + 60)
+def test_a_topic_is_audited_and_written_anew_while_the_driver_is_killed(
+    tmp_path: Path, children: ChildProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    proxy, (admin,) = neighbouring_ports(2), free_ports(1)
+    folder = tmp_path / "empty"
+    printed = follow(
+        ROOT / "docs/SPARK_QUICKSTART.md",
+        folder,
+        children,
+        {"9092": str(proxy), "9644": str(admin)},
+        newcomers_machine(tmp_path),
+        seconds_max=SECONDS_MAX,
+    )
+    found = json.loads((folder / "audit-orders/summary.json").read_text())["findings"]
+    assert found["suspected_duplicate"] > 0, "the broker has answered before the producer's patience ended"
+    (told,) = re.findall(r"^(\d+) records of 5000 orders in the topic orders$", printed, re.MULTILINE)
+    assert int(told) == 5000 + found["suspected_duplicate"]
+    once = json.loads((folder / "audit-once/summary.json").read_text())
+    assert once["records"] == 5000
+    assert not any(once["findings"].values())
+    assert "orders in the topic orders-once" not in (folder / "first.log").read_text(), "it was killed too late"
+    assert (folder / "proxy.log").read_text().count("ERROR") == 0
