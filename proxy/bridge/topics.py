@@ -18,6 +18,9 @@ _TOPIC_BYTES_MIN = 16
 _CONFIG_BYTES_MIN = 4
 _ASSIGNMENT_BYTES_MIN = 8
 _RESULT_BYTES_MIN = 4
+_TEXT_BYTES_MIN = 2
+DELETED_TOPICS_MAX = 10_000
+"""In one request: its names are read in one step, of 10 ms."""
 _REASON = "this broker can only create topics, not validate them"
 
 
@@ -129,9 +132,12 @@ def created_topics(broker_version: int, answer: Buffer) -> tuple[str, ...]:
 
 
 def deleted_topics(request: Buffer) -> tuple[str, ...]:
-    """The topics that a DeleteTopics request, v0 to v3, names. WireError for garbage."""
+    """The topics that a DeleteTopics request, v0 to v3, names. WireError for garbage, and for too many."""
     reader = Reader(request)
-    names = tuple(reader.string("topic name") for _ in range(reader.count("topics", 2)))
+    count = reader.count("topics", _TEXT_BYTES_MIN)
+    if count > DELETED_TOPICS_MAX:
+        raise WireError(f"DeleteTopics of {count} topics: the limit is {DELETED_TOPICS_MAX}")
+    names = tuple(reader.string("topic name") for _ in range(count))
     reader.int32("timeout_ms")
     reader.finish()
     return names

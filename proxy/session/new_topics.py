@@ -39,8 +39,8 @@ class NewTopics:
 
     def added_to(self, cluster: Cluster, asked: tuple[str, ...] | None, now: float) -> Cluster:
         """Return the cluster with those new topics among the asked ones that it does not list, and then with nothing
-        but asked ones; the same object where there are none."""
-        if not self._until or asked is None:
+        but asked ones; the same object where there are none, and where so many are asked that looking takes long."""
+        if not self._until or asked is None or len(asked) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
             return cluster
         known = cluster.topics
         missing = [name for name in asked if name not in known and self.has(name, now)]

@@ -13,7 +13,14 @@ from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_M
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
-from idemproxy.proxy.bridge.topics import NUMBERS_BYTES_MAX, ONE_STEP_BYTES_MAX, created_topics, creates_topics
+from idemproxy.proxy.bridge.topics import (
+    DELETED_TOPICS_MAX,
+    NUMBERS_BYTES_MAX,
+    ONE_STEP_BYTES_MAX,
+    created_topics,
+    creates_topics,
+    deleted_topics,
+)
 from idemproxy.proxy.settings.config import TopicDefaults
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
@@ -258,6 +265,16 @@ def test_a_request_whose_answer_would_take_a_long_step_is_refused() -> None:
     shorter = bridge.request(memoryview(bytes(ONE_STEP_BYTES_MAX)))
     assert not isinstance(shorter, Refused)
     assert len(b"".join(shorter)) == ONE_STEP_BYTES_MAX - 1, "the flag is the last byte"
+
+
+def test_more_deleted_topics_than_are_read_in_one_step_are_refused() -> None:
+    request = messages.encode_request(ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * DELETED_TOPICS_MAX, timeout_ms=1)
+    assert deleted_topics(memoryview(request)) == ("a",) * DELETED_TOPICS_MAX
+    request = messages.encode_request(
+        ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * (DELETED_TOPICS_MAX + 1), timeout_ms=1
+    )
+    with pytest.raises(WireError, match=f"the limit is {DELETED_TOPICS_MAX}"):
+        deleted_topics(memoryview(request))
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -392,7 +392,8 @@ def test_what_is_known_of_new_topics_is_only_told_to_who_asks_for_one_that_is_no
     new = NewTopics()
     assert new.added_to(CLUSTER, ("new",), 10.0) is CLUSTER
     new.changed(("new", "t"), (), 10.0)
-    for asked in (None, (), ("t",), ("other", "t")):
+    many = tuple(f"topic{number}" for number in range(limits.METADATA_TOPICS_PER_QUESTION_MAX))
+    for asked in (None, (), ("t",), ("other", "t"), ("new", *many)):
         assert new.added_to(CLUSTER, asked, 10.0) is CLUSTER
 
 
