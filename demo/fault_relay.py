@@ -36,6 +36,8 @@ class FaultPlan:
     seed: int = 0
     kinds: Sequence[FaultKind | str] = tuple(FaultKind)
     every_nth_produce: int | None = None
+    evenly: bool = False
+    """The kinds that have happened least come first, where so few requests pass that each has to count."""
     rate: float = 0.0
     faults_max: int | None = None
 
@@ -203,7 +205,11 @@ class FaultRelay:
         if plan.faults_max is not None and self._counts.total() + self._under_way >= plan.faults_max:
             return None
         self._under_way += 1
-        return self._random.choice(self._kinds)
+        kinds = self._kinds
+        if plan.evenly:
+            fewest = min(self._counts[kind] for kind in kinds)
+            kinds = tuple(kind for kind in kinds if self._counts[kind] == fewest)
+        return self._random.choice(kinds)
 
     def fault_happened(self, kind: FaultKind) -> None:
         """Count a fault that hit an unanswered produce request."""

@@ -46,9 +46,9 @@ NOT_HERE = (
     RUST,  # the same, by a cargo of the machine's
     *KCATS,  # a package of the system's
 )
-PARTITIONS, RECORDS = 3, 1200
+PARTITIONS, RECORDS = 3, 1800
 SECONDS_MAX = 240
-CLIENT_SIDE = FaultPlan(seed=284, kinds=(FaultKind.LOST_ANSWER, FaultKind.CUT), every_nth_produce=6)
+CLIENT_SIDE = FaultPlan(seed=284, kinds=(FaultKind.LOST_ANSWER, FaultKind.CUT), every_nth_produce=6, evenly=True)
 """By turns, first of all: some clients send a few dozen requests only, and each has to meet both. Every sixth, as none
 has more than five in flight, so that a fault does not end the connection before the one before it has happened."""
 BROKER_SIDE = FaultPlan(seed=11, kinds=BREAKING_KINDS, every_nth_produce=7)

@@ -31,7 +31,8 @@ class KraftCluster(LegacyCluster):
     def __init__(self, directory: Path, *, version: str = NEWEST, **settings: object) -> None:
         super().__init__(directory, version=version, **settings)  # type: ignore[arg-type]
         (self._controller_port,) = free_ports(1)
-        self._id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Of the letters one is "-", which as the first one would be taken for an option.
+        self._id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
 
     def create_topic(
         self,
