@@ -39,6 +39,7 @@ ARROW_RECORDS = 500
 """In one Arrow batch: with more, a function that fails does so before a row of its batch has left Python."""
 FAILS_BEHIND = 2
 """So many Arrow batches of a task."""
+HINDERED_SECONDS = 40.0
 _TESTS = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +61,13 @@ class Plan:
     """Not 0: the query is a stateful one, which counts the rows of so many keys."""
     each_batch: bool = False
     """Each batch is written by ``foreachBatch``, as a run with a name of its own."""
+    master: str = ""
+    """Of a cluster; empty: it runs in the driver."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """More of Spark's."""
+    hindrance: str = ""
+    """``sleep`` or ``stop``: what befalls the first attempt of a task, once in a folder: it is slow, or its executor
+    stands still."""
     into: str = "idemproxy"
     """``kafka``: the sink of Spark's own connector. It has no steps for a mishap."""
 
@@ -115,6 +123,34 @@ def failing(folder: str, times: int) -> Callable[[Iterable[pa.RecordBatch]], Ite
     return run
 
 
+def hindered(
+    folder: str, hindrance: str, seconds: float
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function of rows that stands still in one attempt of the first task, after some rows. What happens
+    leaves files: ``hindered``, with the process id of the executor, and ``at once``, if another attempt begins."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        place, is_hindered = Path(folder, "hindered"), False
+        if task.partitionId() == 0 and task.attemptNumber() > 0 and place.exists():
+            Path(folder, "at once").touch()
+        for number, batch in enumerate(batches):
+            if number == FAILS_BEHIND and task.partitionId() == 0 and task.attemptNumber() == 0 and not place.exists():
+                is_hindered = True
+                executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+                place.write_text(str(executor))
+                if hindrance == "stop":
+                    os.kill(executor, signal.SIGSTOP)
+                else:
+                    time.sleep(seconds)
+            yield batch
+        if is_hindered:
+            Path(folder, "went on").touch()
+
+    return run
+
+
 def run_query(spark: SparkSession, plan: Plan) -> None:
     """Run until all rows are through, or raise what has ended the query."""
     rows = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1).parquet(plan.source)
@@ -124,6 +160,8 @@ def run_query(spark: SparkSession, plan: Plan) -> None:
     failures.mkdir(parents=True, exist_ok=True)
     if plan.failures:
         rows = rows.mapInArrow(failing(str(failures), plan.failures), "key binary, value binary")
+    if plan.hindrance:
+        rows = rows.mapInArrow(hindered(plan.folder, plan.hindrance, HINDERED_SECONDS), "key binary, value binary")
     if plan.counts_by:
         key = F.expr(f"CAST(CAST(CAST(key AS STRING) AS BIGINT) % {plan.counts_by} AS STRING)")
         rows = counted(rows.withColumn("key", key.cast("binary")))
@@ -212,16 +250,17 @@ def _kill(pid: int) -> None:
 def main(plan_file: str, pids_file: str) -> None:
     """Run one life."""
     content: dict[str, Any] = json.loads(Path(plan_file).read_text())
-    content["options"] = tuple((name, value) for name, value in content["options"])
+    for name in ("options", "settings"):
+        content[name] = tuple((key, value) for key, value in content[name])
     plan = Plan(**content)
     folder = Path(plan.folder)
     os.environ[MISHAP] = json.dumps({"mishap": plan.mishap, "pids": pids_file, "folder": plan.folder})
-    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS)}
+    settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS), **dict(plan.settings)}
     if plan.into == "kafka":
         settings["spark.jars"] = ",".join(map(str, connector_jars()))
     life = folder / f"life-{os.getpid()}"
     life.mkdir()
-    with spark_session(life, settings, f"local[{plan.cores},4]") as spark:
+    with spark_session(life, settings, plan.master or f"local[{plan.cores},4]") as spark:
         jvm = spark._jvm
         assert jvm is not None
         Path(pids_file).write_text(f"{os.getpid()} {jvm.java.lang.ProcessHandle.current().pid()}")
