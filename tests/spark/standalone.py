@@ -1,0 +1,87 @@
+"""The sink on a cluster: a standalone master and two workers, each an executor with one core. Tasks that run twice at
+once, since Spark takes the first attempt for a slow one, and an executor that stands still and goes on when all is over
+(a zombie): each row is in the log once, and rows of a later batch are behind those of an earlier one, though each batch
+was shuffled between the executors. Minutes; ``make test-spark``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.sink_driver import Driver, Plan, number_of, value_of, write_rows
+from testkit.real.spark_cluster import SparkCluster
+
+PARTITIONS = 3
+ROWS = 3000
+FILES = 4
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.minTaskRuntime": "2s",
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.network.timeout": "600s",  # an executor that stands still is not given up meanwhile
+}
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster") / "spark") as running:
+        yield running
+
+
+@pytest.fixture
+def plan(cluster: LegacyCluster, proxy: ProxyProcess, workers: SparkCluster, tmp_path: Path) -> Plan:
+    write_rows(tmp_path / "source", FILES, ROWS)
+    return Plan(
+        "{}:{}".format(*proxy.address),
+        fresh_topic(cluster, PARTITIONS),
+        str(tmp_path / "source"),
+        str(tmp_path / "query"),
+        tasks=2,
+        options=(("kafka.batch.size", "8192"),),
+        master=workers.master,
+        settings=tuple({**workers.settings, **SPECULATION}.items()),
+    )
+
+
+def check_log(cluster: LegacyCluster, plan: Plan) -> None:
+    """Each row is there once, unharmed, and none of a later file is before one of an earlier one."""
+    values = [[value for _, value in stored_values(cluster, (plan.topic, one))] for one in range(PARTITIONS)]
+    assert sorted(number_of(value) for each in values for value in each) == list(range(FILES * ROWS))
+    for each in values:
+        numbers = [number_of(value) for value in each]
+        assert [value_of(number) for number in numbers] == each
+        files = [number // ROWS for number in numbers]
+        assert files == sorted(files)
+
+
+def test_a_task_that_runs_twice_at_once_is_in_the_topic_once(cluster: LegacyCluster, plan: Plan) -> None:
+    with Driver(replace(plan, hindrance="sleep")) as driver:
+        assert driver.wait().startswith("done"), driver.output[-4000:]
+    assert Path(plan.folder, "at once").exists(), "there was no second attempt"
+    check_log(cluster, plan)
+
+
+def test_an_executor_that_goes_on_when_all_is_over_adds_nothing(cluster: LegacyCluster, plan: Plan) -> None:
+    # Without a shuffle: what others would fetch from an executor that stands still, they would wait for.
+    settings = (*plan.settings, ("spark.speculation.task.duration.threshold", "4s"))
+    with Driver(replace(plan, hindrance="stop", tasks=0, settings=settings)) as driver:
+        wait_until(
+            lambda: len(list(Path(plan.folder, "checkpoint", "commits").glob("[0-9]*"))) == FILES, "all batches", 600
+        )
+        assert Path(plan.folder, "at once").exists(), "there was no second attempt"
+        check_log(cluster, plan)
+        os.kill(int(Path(plan.folder, "hindered").read_text()), signal.SIGCONT)
+        assert driver.wait().startswith("done"), driver.output[-4000:]
+    check_log(cluster, plan)
