@@ -477,6 +477,14 @@ NEW_TOPIC_SECONDS: Final = 5.0
 asked does not know it: brokers on busy machines learn of it within a second."""
 NEW_TOPICS_MAX: Final = 10_000
 """Of which that is known; above it the oldest is forgotten."""
+CREATE_TOPICS_NUMBERS_BYTES_MAX: Final = 48 * KIB
+"""Of a CreateTopics: a thousand topics with long names. It is read in one step, of 15 ms for 12,000 empty settings. A
+larger one goes on as it is, and the broker refuses each -1 in it (37)."""
+CREATE_TOPICS_BYTES_MAX: Final = 64 * KIB
+"""The same to brokers of 0.10.0 and 0.10.1, whose answer, hardly longer than the request, is read in one step: some
+thousand topics."""
+DELETED_TOPICS_MAX: Final = 10_000
+"""In one DeleteTopics: its names are read in one step, of 10 ms."""
 METADATA_PARTITION_SECONDS: Final = 0.000_02
 """So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
 of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...reactor import Buffer
+from .. import limits
 from ..settings.config import TopicDefaults
 from .base import Refused
 from .fields import INT16, INT32, NULL_STRING, Reader, string
@@ -19,8 +20,6 @@ _CONFIG_BYTES_MIN = 4
 _ASSIGNMENT_BYTES_MIN = 8
 _RESULT_BYTES_MIN = 4
 _TEXT_BYTES_MIN = 2
-DELETED_TOPICS_MAX = 10_000
-"""In one request: its names are read in one step, of 10 ms."""
 _REASON = "this broker can only create topics, not validate them"
 
 
@@ -29,12 +28,6 @@ _VALIDATE_ONLY_SINCE = _MESSAGES_SINCE = 1
 _THROTTLE_SINCE = 2
 _PLAIN_MAX = 4
 """The last version without tagged fields and sizes of one byte."""
-NUMBERS_BYTES_MAX = 48 * 1024
-"""Of a request: a thousand topics with long names. It is read in one step, of 15 ms for 12,000 empty settings. A
-larger one goes on as it is, and the broker refuses each -1 in it (37)."""
-ONE_STEP_BYTES_MAX = 64 * 1024
-"""Of a request to brokers of 0.10.0 and 0.10.1: the answer, which is hardly longer, is read in one step. Some
-thousand topics."""
 
 
 class CreateTopicsWithNumbers:
@@ -49,7 +42,7 @@ class CreateTopicsWithNumbers:
 
     def down(self, request: Buffer) -> Buffer | Refused:
         """The same bytes, with other numbers in their places. WireError for garbage."""
-        if len(request) > NUMBERS_BYTES_MAX:
+        if len(request) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
             return request
         reader, changed = Reader(request), bytearray(request)
         for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
@@ -79,8 +72,8 @@ class CreateTopicsWithoutValidateOnly:
 
     def down(self, request: Buffer) -> Buffer | Refused:
         """All but the last byte, unread. WireError for garbage, and for one that is too large."""
-        if len(request) > ONE_STEP_BYTES_MAX:
-            raise WireError(f"CreateTopics of {len(request)} bytes: the limit is {ONE_STEP_BYTES_MAX}")
+        if len(request) > limits.CREATE_TOPICS_BYTES_MAX:
+            raise WireError(f"CreateTopics of {len(request)} bytes: the limit is {limits.CREATE_TOPICS_BYTES_MAX}")
         if request[-1:] == b"\0":
             return request[:-1]
         reader = Reader(request)
@@ -115,7 +108,7 @@ def creates_topics(client_version: int, request: Buffer) -> bool:
 def created_topics(broker_version: int, answer: Buffer) -> tuple[str, ...]:
     """The topics that a broker says it has created; none where that is not worth the look: in newer layouts, and in
     long answers. WireError for garbage."""
-    if broker_version > _PLAIN_MAX or len(answer) > NUMBERS_BYTES_MAX:
+    if broker_version > _PLAIN_MAX or len(answer) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
         return ()
     reader = Reader(answer)
     if broker_version >= _THROTTLE_SINCE:
@@ -135,8 +128,8 @@ def deleted_topics(request: Buffer) -> tuple[str, ...]:
     """The topics that a DeleteTopics request, v0 to v3, names. WireError for garbage, and for too many."""
     reader = Reader(request)
     count = reader.count("topics", _TEXT_BYTES_MIN)
-    if count > DELETED_TOPICS_MAX:
-        raise WireError(f"DeleteTopics of {count} topics: the limit is {DELETED_TOPICS_MAX}")
+    if count > limits.DELETED_TOPICS_MAX:
+        raise WireError(f"DeleteTopics of {count} topics: the limit is {limits.DELETED_TOPICS_MAX}")
     names = tuple(reader.string("topic name") for _ in range(count))
     reader.int32("timeout_ms")
     reader.finish()

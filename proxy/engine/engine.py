@@ -392,12 +392,9 @@ class Engine:
         """Answer Metadata from memory, after a short look whether it is still true."""
 
         def answer() -> None:
-            known = self.topology.cluster
-            cluster = self.new_topics.added_to(known, question.topics, self.reactor.now())
-            if cluster is known:
-                self._metadata_answers.tell(version, cluster, question.topics, addresses(), done)
-            else:
-                self._metadata_answers.tell_once(version, cluster, question.topics, addresses(), done)
+            cluster = self.topology.cluster
+            new = self.new_topics.not_listed(cluster.topics, question.topics, self.reactor.now())
+            self._metadata_answers.tell(version, cluster, question.topics, addresses(), new, done)
 
         self.topology.refresh_if_stale(question.topics, question.allow_auto_topic_creation, answer)
 

@@ -3,14 +3,15 @@ all clients ask the same. Sans-IO."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from ...reactor import Reactor
 from .. import limits
 from ..admission.turns import in_turns
 from ..bridge.base import Addresses
-from ..bridge.cluster import Cluster
+from ..bridge.cluster import Cluster, Topic
 from ..bridge.metadata import tell_client
 
 _Key = tuple[int, tuple[str, ...] | None, tuple[object, ...]]
@@ -34,9 +35,17 @@ class MetadataAnswers:
         cluster: Cluster,
         topics: tuple[str, ...] | None,
         addresses: Addresses,
+        new: Mapping[str, Topic],
         done: Callable[[bytes], None],
     ) -> None:
-        """Give the body to ``done``, of a large cluster some passes later. See ``encode_client_answer``."""
+        """Give the body to ``done``, of a large cluster some passes later. See ``encode_client_answer``.
+
+        ``new``: of the asked topics, those that the cluster does not list yet. Such an answer is not kept."""
+        if new:
+            asked = {name: cluster.topics[name] for name in topics or () if name in cluster.topics}
+            cluster = replace(cluster, topics={**asked, **new})
+            in_turns(self._reactor, tell_client(version, cluster, topics, addresses, self._fallback_cluster_id), done)
+            return
         if cluster is not self._cluster:
             self._cluster = cluster
             self._making = {}
@@ -51,17 +60,6 @@ class MetadataAnswers:
             waiting = self._making[key] = [done]
             steps = tell_client(version, cluster, topics, addresses, self._fallback_cluster_id)
             in_turns(self._reactor, steps, partial(self._finished, key, waiting))
-
-    def tell_once(
-        self,
-        version: int,
-        cluster: Cluster,
-        topics: tuple[str, ...] | None,
-        addresses: Addresses,
-        done: Callable[[bytes], None],
-    ) -> None:
-        """The same of a cluster that is only told this once."""
-        in_turns(self._reactor, tell_client(version, cluster, topics, addresses, self._fallback_cluster_id), done)
 
     def _finished(self, key: _Key, waiting: list[Callable[[bytes], None]], body: bytes) -> None:
         if self._making.get(key) is waiting:  # the cluster is still what it was

@@ -229,10 +229,7 @@ class ClientBackend:
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topics = {name: topic for name, topic in cluster.topics.items() if shown.get(name, denied) not in DENIED}
         topics |= {name: Topic(name, denied, False) for name, code in shown.items() if code == denied}
-        shown_cluster = replace(cluster, topics=topics)
         theirs = tuple(name for name in asked or () if shown.get(name, denied) not in DENIED)
-        told = self._host.new_topics.added_to(shown_cluster, theirs, self._host.reactor.now())
-        if told is not shown_cluster:
-            told = replace(told, topics={**topics, **told.topics})
-        steps = tell_client(version, told, asked, addresses, cluster_id)
+        topics |= self._host.new_topics.not_listed(topics, theirs, self._host.reactor.now())
+        steps = tell_client(version, replace(cluster, topics=topics), asked, addresses, cluster_id)
         in_turns(self._host.reactor, steps, done)

@@ -9,11 +9,10 @@ for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from ...codecs.error_codes import ErrorCode
 from .. import limits
-from ..bridge.cluster import Cluster, Topic
+from ..bridge.cluster import Topic
 
 
 class NewTopics:
@@ -37,18 +36,16 @@ class NewTopics:
         """Has it just been created?"""
         return self._until.get(name, now) > now
 
-    def added_to(self, cluster: Cluster, asked: tuple[str, ...] | None, now: float) -> Cluster:
-        """Return the cluster with those new topics among the asked ones that it does not list, and then with nothing
-        but asked ones; the same object where there are none, and where so many are asked that looking takes long."""
+    def not_listed(self, topics: Mapping[str, Topic], asked: tuple[str, ...] | None, now: float) -> dict[str, Topic]:
+        """Return those new topics among the asked ones that are not in ``topics``, as topics without a leader; none
+        where so many are asked for that looking takes long."""
         if not self._until or asked is None or len(asked) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
-            return cluster
-        known = cluster.topics
-        missing = [name for name in asked if name not in known and self.has(name, now)]
-        if not missing:
-            return cluster
-        topics: Mapping[str, Topic] = {name: known[name] for name in asked if name in known}
-        leaderless = {name: Topic(name, int(ErrorCode.LEADER_NOT_AVAILABLE), False) for name in missing}
-        return replace(cluster, topics={**topics, **leaderless})
+            return {}
+        return {
+            name: Topic(name, int(ErrorCode.LEADER_NOT_AVAILABLE), False)
+            for name in asked
+            if name not in topics and self.has(name, now)
+        }
 
     @property
     def _oldest(self) -> float:

@@ -8,15 +8,13 @@ import pytest
 
 from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
+from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.base import Bridge, Refused
 from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.bridge.topics import (
-    DELETED_TOPICS_MAX,
-    NUMBERS_BYTES_MAX,
-    ONE_STEP_BYTES_MAX,
     created_topics,
     creates_topics,
     deleted_topics,
@@ -252,7 +250,7 @@ def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it(versio
 @pytest.mark.parametrize("version", range(5))
 def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
     """It would keep everybody waiting while its numbers are looked for."""
-    body = memoryview(bytes(NUMBERS_BYTES_MAX + 1))
+    body = memoryview(bytes(limits.CREATE_TOPICS_NUMBERS_BYTES_MAX + 1))
     request = bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(body)
     assert not isinstance(request, Refused)
     assert b"".join(request) == body
@@ -260,20 +258,20 @@ def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
 
 def test_a_request_whose_answer_would_take_a_long_step_is_refused() -> None:
     bridge = bridge_for(ApiKey.CREATE_TOPICS, 1, "0.10.1")
-    with pytest.raises(WireError, match=f"the limit is {ONE_STEP_BYTES_MAX}"):
-        bridge.request(memoryview(bytes(ONE_STEP_BYTES_MAX + 1)))
-    shorter = bridge.request(memoryview(bytes(ONE_STEP_BYTES_MAX)))
+    with pytest.raises(WireError, match=f"the limit is {limits.CREATE_TOPICS_BYTES_MAX}"):
+        bridge.request(memoryview(bytes(limits.CREATE_TOPICS_BYTES_MAX + 1)))
+    shorter = bridge.request(memoryview(bytes(limits.CREATE_TOPICS_BYTES_MAX)))
     assert not isinstance(shorter, Refused)
-    assert len(b"".join(shorter)) == ONE_STEP_BYTES_MAX - 1, "the flag is the last byte"
+    assert len(b"".join(shorter)) == limits.CREATE_TOPICS_BYTES_MAX - 1, "the flag is the last byte"
 
 
 def test_more_deleted_topics_than_are_read_in_one_step_are_refused() -> None:
-    request = messages.encode_request(ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * DELETED_TOPICS_MAX, timeout_ms=1)
-    assert deleted_topics(memoryview(request)) == ("a",) * DELETED_TOPICS_MAX
     request = messages.encode_request(
-        ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * (DELETED_TOPICS_MAX + 1), timeout_ms=1
+        ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * limits.DELETED_TOPICS_MAX, timeout_ms=1
     )
-    with pytest.raises(WireError, match=f"the limit is {DELETED_TOPICS_MAX}"):
+    assert deleted_topics(memoryview(request)) == ("a",) * most
+    request = messages.encode_request(ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * (most + 1), timeout_ms=1)
+    with pytest.raises(WireError, match=f"the limit is {most}"):
         deleted_topics(memoryview(request))
 
 
@@ -283,7 +281,9 @@ def test_the_topics_that_a_broker_has_created_are_known_from_its_answer(version:
     results = [{"name": "a", "error_code": 0}, {"name": "b", "error_code": 36}, {"name": "c", "error_code": 0}]
     answer = messages.encode_response(ApiKey.CREATE_TOPICS, version, topics=results)
     assert created_topics(version, answer) == (("a", "c") if version <= 4 else ())
-    many = messages.encode_response(ApiKey.CREATE_TOPICS, version, topics=results * (NUMBERS_BYTES_MAX // 10))
+    many = messages.encode_response(
+        ApiKey.CREATE_TOPICS, version, topics=results * (limits.CREATE_TOPICS_NUMBERS_BYTES_MAX // 10)
+    )
     assert created_topics(version, many) == ()
 
 

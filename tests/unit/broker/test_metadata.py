@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -309,7 +310,7 @@ def test_an_answer_is_made_once_and_anew_when_anything_about_it_has_changed(reac
     got: list[bytes] = []
 
     def answer(version: int, seen: Cluster, topics: tuple[str, ...] | None, addresses: Addresses) -> bytes:
-        answers.tell(version, seen, topics, addresses, got.append)
+        answers.tell(version, seen, topics, addresses, {}, got.append)
         reactor.network.run(1)
         return got[-1]
 
@@ -342,7 +343,7 @@ def test_clients_that_ask_at_the_same_time_get_one_answer_that_is_made_in_steps(
 
     monkeypatch.setattr(metadata_answers, "tell_client", counted)
     for _ in range(700):
-        answers.tell(4, cluster, None, {1: ADDRESSES[1]}, got.append)
+        answers.tell(4, cluster, None, {1: ADDRESSES[1]}, {}, got.append)
     assert got == []
     reactor.network.run(1)
     assert len(got) == 700
@@ -353,8 +354,8 @@ def test_an_answer_that_is_out_of_date_when_it_is_made_is_told_and_not_kept(reac
     large = Cluster("c", 1, BROKERS, {"t": topic_of("t", 2, 3 * limits.METADATA_ROWS_PER_STEP)})
     answers, got = MetadataAnswers(reactor, "x"), list[bytes]()
     addresses = {1: ADDRESSES[1]}
-    answers.tell(4, large, None, addresses, got.append)
-    answers.tell(4, Cluster("c", 1, BROKERS), None, addresses, got.append)
+    answers.tell(4, large, None, addresses, {}, got.append)
+    answers.tell(4, Cluster("c", 1, BROKERS), None, addresses, {}, got.append)
     reactor.network.run(1)
     assert len(got) == 2
     assert list(answers._made.values()) == [got[0]], "the second one was ready first"
@@ -363,17 +364,23 @@ def test_an_answer_that_is_out_of_date_when_it_is_made_is_told_and_not_kept(reac
 def test_answers_that_are_kept_have_a_bound_whatever_clients_ask_for(reactor: VirtualReactor) -> None:
     answers, cluster = MetadataAnswers(reactor, "x"), Cluster("c", 1, BROKERS)
     for number in range(3 * limits.ANSWERS_KEPT_MAX):
-        answers.tell(4, cluster, (f"topic-{number}",), ADDRESSES, lambda _: None)
+        answers.tell(4, cluster, (f"topic-{number}",), ADDRESSES, {}, lambda _: None)
         assert len(answers._made) <= limits.ANSWERS_KEPT_MAX
+
+
+def test_an_answer_with_a_topic_that_the_cluster_does_not_list_yet_is_made_for_one_client() -> None:
+    reactor = VirtualReactor(Network(0, NetworkSettings()), "proxy")
+    answers, got = MetadataAnswers(reactor, "x"), list[bytes]()
+    new = {"new": Topic("new", 5, False)}
+    answers.tell(VERSION, CLUSTER, ("t", "new"), ADDRESSES, new, got.append)
+    answers.tell(VERSION, CLUSTER, ("t", "new"), ADDRESSES, {}, got.append)
+    told = [{name: topic.error_code for name, topic in parse_answer(VERSION, body).topics.items()} for body in got]
+    assert told == [{"t": 0, "new": 5}, {"t": 0, "new": 3}]
+    assert list(answers._made.values()) == [got[1]]
 
 
 # ---------------------------------------------------------------------- topics that have just been created
 CLUSTER = Cluster("c", 1, BROKERS, {"t": topic_of("t")})
-
-
-def codes(cluster: Cluster, asked: tuple[str, ...]) -> dict[str, int]:
-    body = encode_client_answer(VERSION, cluster, asked, ADDRESSES, fallback_cluster_id="x")
-    return {name: topic.error_code for name, topic in parse_answer(VERSION, body).topics.items()}
 
 
 def test_a_topic_that_has_just_been_created_has_no_leader_yet_where_the_broker_that_was_asked_does_not_know_it() -> (
@@ -382,28 +389,31 @@ def test_a_topic_that_has_just_been_created_has_no_leader_yet_where_the_broker_t
     new = NewTopics()
     new.changed(("new", "t"), (), 10.0)
     asked = ("t", "new", "other")
-    told = new.added_to(CLUSTER, asked, 10.0)
-    assert codes(told, asked) == {"t": 0, "new": 5, "other": 3}
-    assert told.topics["t"] is CLUSTER.topics["t"]
-    assert codes(new.added_to(CLUSTER, asked, 10.0 + limits.NEW_TOPIC_SECONDS), asked)["new"] == 3
+    told = new.not_listed(CLUSTER.topics, asked, 10.0)
+    assert told == {"new": Topic("new", 5, False)}
+    with_new = replace(CLUSTER, topics={**CLUSTER.topics, **told})
+    body = encode_client_answer(VERSION, with_new, asked, ADDRESSES, fallback_cluster_id="x")
+    answered = {name: topic.error_code for name, topic in parse_answer(VERSION, body).topics.items()}
+    assert answered == {"t": 0, "new": 5, "other": 3}
+    assert new.not_listed(CLUSTER.topics, asked, 10.0 + limits.NEW_TOPIC_SECONDS) == {}
 
 
 def test_what_is_known_of_new_topics_is_only_told_to_who_asks_for_one_that_is_not_listed() -> None:
     new = NewTopics()
-    assert new.added_to(CLUSTER, ("new",), 10.0) is CLUSTER
+    assert new.not_listed(CLUSTER.topics, ("new",), 10.0) == {}
     new.changed(("new", "t"), (), 10.0)
     many = tuple(f"topic{number}" for number in range(limits.METADATA_TOPICS_PER_QUESTION_MAX))
     for asked in (None, (), ("t",), ("other", "t"), ("new", *many)):
-        assert new.added_to(CLUSTER, asked, 10.0) is CLUSTER
+        assert new.not_listed(CLUSTER.topics, asked, 10.0) == {}
 
 
 def test_a_topic_that_is_deleted_is_not_new_any_more_and_one_that_is_created_again_is() -> None:
     new = NewTopics()
     new.changed(("a", "b"), (), 10.0)
     new.changed((), ("a",), 11.0)
-    assert codes(new.added_to(CLUSTER, ("a", "b"), 11.0), ("a", "b")) == {"a": 3, "b": 5}
+    assert set(new.not_listed(CLUSTER.topics, ("a", "b"), 11.0)) == {"b"}
     new.changed(("a",), (), 11.0)
-    assert codes(new.added_to(CLUSTER, ("a", "b"), 11.0), ("a", "b")) == {"a": 5, "b": 5}
+    assert set(new.not_listed(CLUSTER.topics, ("a", "b"), 11.0)) == {"a", "b"}
 
 
 def test_so_many_new_topics_are_known_and_no_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
