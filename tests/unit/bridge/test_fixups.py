@@ -266,9 +266,8 @@ def test_a_request_whose_answer_would_take_a_long_step_is_refused() -> None:
 
 
 def test_more_deleted_topics_than_are_read_in_one_step_are_refused() -> None:
-    request = messages.encode_request(
-        ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * limits.DELETED_TOPICS_MAX, timeout_ms=1
-    )
+    most = limits.DELETED_TOPICS_MAX
+    request = messages.encode_request(ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * most, timeout_ms=1)
     assert deleted_topics(memoryview(request)) == ("a",) * most
     request = messages.encode_request(ApiKey.DELETE_TOPICS, 0, topic_names=["a"] * (most + 1), timeout_ms=1)
     with pytest.raises(WireError, match=f"the limit is {most}"):
