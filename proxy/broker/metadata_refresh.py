@@ -20,8 +20,8 @@ from .broker import Broker
 
 Topics = tuple[str, ...] | None
 """Topics by name, or all of them."""
-Learn = Callable[[Topics, float, Cluster], None]
-"""Called with what was asked for, when, and the answer."""
+Learn = Callable[[Topics, float, Mapping[str, Topic], Cluster], None]
+"""Called with what was asked for, when, the topics that were known then, and the answer."""
 
 
 class _Waiting:
@@ -135,17 +135,19 @@ class MetadataRefresh:
         known = self._known()
         self._next_all_at = now + _pause(sum(len(topic.rows.leaders) for topic in known.values()))
         self._all_out = waiting
-        broker.ask(Metadata(None, known=known), lambda answer: self._all_answered(waiting, now, answer))
+        broker.ask(Metadata(None, known=known), lambda answer: self._all_answered(waiting, now, known, answer))
 
     def _all_due(self) -> None:
         self._is_all_planned = False
         self._ask_for_all()
 
-    def _all_answered(self, waiting: list[_Waiting], asked_at: float, answer: Cluster | Unanswered) -> None:
+    def _all_answered(
+        self, waiting: list[_Waiting], asked_at: float, known: Mapping[str, Topic], answer: Cluster | Unanswered
+    ) -> None:
         if self._all_out is waiting:
             self._all_out = None
         if isinstance(answer, Cluster):
-            self._learn(None, asked_at, answer)
+            self._learn(None, asked_at, known, answer)
         self._tell(waiting)
 
     # ------------------------------------------------------------------ by name
@@ -166,7 +168,7 @@ class MetadataRefresh:
         known, names = self._known(), tuple(asked)
         self._next_at = now + _pause(sum(len(known[name].rows.leaders) for name in names if name in known))
         self._out.update(asked)
-        broker.ask(Metadata(names, known=known), lambda answer: self._answered(asked, now, answer))
+        broker.ask(Metadata(names, known=known), lambda answer: self._answered(asked, now, known, answer))
         self._ask_for_topics()
 
     def _due(self) -> None:
@@ -184,12 +186,18 @@ class MetadataRefresh:
                 taken[name] = waiting
         return taken
 
-    def _answered(self, asked: dict[str, list[_Waiting]], asked_at: float, answer: Cluster | Unanswered) -> None:
+    def _answered(
+        self,
+        asked: dict[str, list[_Waiting]],
+        asked_at: float,
+        known: Mapping[str, Topic],
+        answer: Cluster | Unanswered,
+    ) -> None:
         for name, waiting in asked.items():
             if self._out.get(name) is waiting:
                 del self._out[name]
         if isinstance(answer, Cluster):
-            self._learn(tuple(asked), asked_at, answer)
+            self._learn(tuple(asked), asked_at, known, answer)
         self._tell([one for waiting in asked.values() for one in waiting])
 
 

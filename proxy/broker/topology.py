@@ -258,14 +258,16 @@ class Topology:
         broker.ask(question, answered)
 
     # ------------------------------------------------------------------ inside
-    def _learn(self, topics: Topics, asked_at: float, answer: Cluster) -> None:
-        """Take over what an answer names and what is new in it, and touch nothing else."""
+    def _learn(self, topics: Topics, asked_at: float, known_then: Mapping[str, Topic], answer: Cluster) -> None:
+        """Take over what an answer names and what is new in it, and touch nothing else. ``known_then``: the topics that
+        were known when the question was asked."""
         if not answer.brokers:
             return
         before, freshness = self.cluster, self._freshness
         if freshness.is_overtaken(asked_at):
             answer = replace(before, topics=answer.topics)  # more is known of the brokers than this answer says
-        after = replace(answer, topics=self._topics_after(topics, asked_at, answer))
+        made = set() if topics is None else self._made_by(asked_at, known_then, answer)
+        after = replace(answer, topics=self._topics_after(topics, asked_at, answer, made))
         if topics is None:
             partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
             freshness.learned_all(partitions, asked_at, self._reactor.now())
@@ -279,14 +281,33 @@ class Topology:
             self.is_known = True
             self._on_ready()
 
-    def _topics_after(self, topics: Topics, asked_at: float, answer: Cluster) -> Mapping[str, Topic]:
-        """Return the known topics with what an answer says of them; the same object if that is nothing new."""
+    def _made_by(self, asked_at: float, known_then: Mapping[str, Topic], answer: Cluster) -> set[str]:
+        """Return the topics of an overtaken answer that its question may have created, as brokers do with what is
+        named. The later answer came from a broker that had not heard of them; or they are gone again, so they are
+        doubted, and not named, until one tells of them."""
+        known, freshness = self.cluster.topics, self._freshness
+        made = {
+            name
+            for name, topic in answer.topics.items()
+            if name not in known_then and name not in known and _is_there(topic)
+        }
+        made = {name for name in made if freshness.is_topic_overtaken(name, asked_at)}
+        for name in made:
+            freshness.doubt(name, self._reactor.now())
+        return made
+
+    def _topics_after(
+        self, topics: Topics, asked_at: float, answer: Cluster, made: Collection[str]
+    ) -> Mapping[str, Topic]:
+        """Return the known topics with what an answer says of them; the same object if that is nothing new.
+
+        ``made``: topics that it tells of for certain, though it was overtaken."""
         known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
         for name in told:
             if name not in known:
                 self._freshness.appeared(name)
         changed = {name: topic for name, topic in told.items() if _is_there(topic) and known.get(name) is not topic}
-        changed = {name: topic for name, topic in changed.items() if not is_old(name, asked_at)}
+        changed = {name: topic for name, topic in changed.items() if name in made or not is_old(name, asked_at)}
         if topics is None:
             gone = [name for name in known if not _is_there(told.get(name))]
         else:

@@ -282,6 +282,7 @@ def test_only_the_topic_that_an_answer_names_is_replaced(scene: Scene) -> None:
 
 def test_an_answer_that_was_overtaken_takes_nothing_back(scene: Scene) -> None:
     """One about the whole cluster takes long, and is older than what was asked meanwhile."""
+    known = scene.topology.cluster.topics
     stale = parse_answer(VERSION, told(scene.topology.cluster))
     scene.network.run(1)
     asked_at = scene.reactor.now()
@@ -290,13 +291,33 @@ def test_an_answer_that_was_overtaken_takes_nothing_back(scene: Scene) -> None:
     one.leader = 1 if one.leader == 2 else 2
     scene.reactor.post(lambda: scene.topology.refresh(("topic3",), lambda: None))
     scene.network.run(1)
-    scene.topology._learn(None, asked_at, stale)
+    scene.topology._learn(None, asked_at, known, stale)
     assert scene.topology.leader_of("topic3", 0) == one.leader
     del scene.cluster.partitions["topic4", 0]
     scene.reactor.post(lambda: scene.topology.refresh(None, lambda: None))
     scene.network.run(1)
-    scene.topology._learn(("topic4",), asked_at, stale)
+    scene.topology._learn(("topic4",), asked_at, known, stale)
     assert scene.topology.leader_of("topic4", 0) is None
+
+
+def test_a_topic_that_a_question_has_created_is_there_though_a_later_answer_had_not_heard_of_it(scene: Scene) -> None:
+    """Brokers create what is named, and those that were not asked learn of it later."""
+    known, asked_at = scene.topology.cluster.topics, scene.reactor.now()
+    created = replace(scene.topology.cluster, topics={"new": Topic("new", 5, False)})
+    scene.network.run(1)
+    scene.reactor.post(lambda: scene.topology.refresh(None, lambda: None))
+    scene.network.run(1)
+    scene.topology._learn(("new",), asked_at, known, created)
+    told = scene.topology.cluster.topics
+    assert (told["new"].error_code, len(told)) == (5, len(known) + 1)
+    scene.questions.clear()
+    scene.network.run(limits.METADATA_FRESH_SECONDS)
+    scene.reactor.post(lambda: scene.topology.leader("new", 0, False, lambda _: None))
+    scene.network.run(1)
+    assert scene.questions == [None], "it may be gone again, and would be created anew"
+    assert "new" not in scene.topology.cluster.topics, "no broker lists it"
+    scene.topology._learn(("new",), asked_at, {**known, **created.topics}, created)
+    assert "new" not in scene.topology.cluster.topics, "it was known when it was asked for, so it was deleted meanwhile"
 
 
 # ---------------------------------------------------------------------- answers to clients
