@@ -33,7 +33,7 @@ class Plan:
 def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Sequence[re.Pattern[str]]) -> Plan:
     """Return the plan for topics of a cluster. Raises NothingToRead, BrokerProblem."""
     with Cluster(bootstrap, ACCESS) as cluster:
-        there = cluster.partitions()
+        there = cluster.partitions(wanted)
         places = [
             Place(topic, partition, *cluster.offsets(topic, partition))
             for topic in chosen(there, wanted, patterns)

@@ -13,7 +13,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -44,6 +44,9 @@ _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
 _LEADERS_SECONDS: Final = 1.0
 """For so long the leaders of a topic are believed where the end of a log is asked for, and all replicas with it."""
+NEW_TOPIC_SECONDS: Final = 3.0
+"""Brokers learn one after the other that a topic was created, and a proxy shows the cluster as it was a second ago."""
+_BETWEEN_LOOKS_SECONDS: Final = 0.2
 _RECEIVE_BYTES: Final = 64 << 10
 _INT32_BYTES: Final = 4
 
@@ -261,10 +264,18 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def partitions(self) -> dict[str, list[int]]:
-        """Return every topic with its partitions. Raises BrokerProblem."""
-        answer = self._metadata(None)
-        return {topic.name: sorted(one.partition_index for one in topic.partitions) for topic in answer.topics}
+    def partitions(self, expected: Collection[str] = ()) -> dict[str, list[int]]:
+        """Return every topic with its partitions. Raises BrokerProblem.
+
+        ``expected``: topics that should be among them. While one is not it is looked again, for ``NEW_TOPIC_SECONDS``:
+        it may have been created a moment ago."""
+        patience = time.monotonic() + NEW_TOPIC_SECONDS
+        while True:
+            answer = self._metadata(None)
+            found = {topic.name: sorted(one.partition_index for one in topic.partitions) for topic in answer.topics}
+            if found.keys() >= set(expected) or time.monotonic() >= patience:
+                return found
+            time.sleep(_BETWEEN_LOOKS_SECONDS)
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """Return (first offset in the log, high watermark). Raises BrokerProblem."""

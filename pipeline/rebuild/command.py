@@ -174,7 +174,7 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
             since_ms = 0 if options.all else now_ms - window_ms
             wanted = Wanted(bootstrap, access, redis_access, since_ms, expiry_ms, registration)
             with Cluster(bootstrap, access) as cluster:
-                there = cluster.partitions()
+                there = cluster.partitions(options.topic)
                 places, summary.problems = places_of(
                     cluster, chosen(list(there), options.topic, patterns), there, since_ms
                 )

@@ -13,7 +13,7 @@ from .problems import WrongOption
 def partitions_of(cluster: Cluster, topics: Topics) -> list[TopicPartition]:
     """Return the partitions that are there, in order. Raises WrongOption for one that was named and is not, and where a
     pattern fits none; BrokerProblem."""
-    there = cluster.partitions()
+    there = cluster.partitions({*topics.names, *(name for name, _ in topics.partitions)})
     if topics.partitions:
         missing = [place for place in topics.partitions if place[1] not in there.get(place[0], ())]
         if missing:

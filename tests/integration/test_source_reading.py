@@ -24,6 +24,7 @@ from idemproxy.pipeline.source.options import parse_options
 from idemproxy.pipeline.source.problems import DamagedLog, DataLost, WrongOption
 from idemproxy.pipeline.source.reader import BatchReader
 from idemproxy.pipeline.source.stream import StreamReader
+from idemproxy.proxy.versions import ApiKey
 from testkit.real.certificates import Authority
 from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.kraft_cluster import KraftCluster
@@ -57,7 +58,8 @@ def append(address: tuple[str, int], topic: str, partition: int, *entries: bytes
 
 def options(cluster: Any, topic: str, **more: str) -> dict[str, str]:
     names = {name.replace("_", "."): value for name, value in more.items()}
-    return {"kafka.bootstrap.servers": "{}:{}".format(*cluster.address(0)), "subscribe": topic, **names}
+    address = cluster.address if isinstance(cluster, ProxyProcess) else cluster.address(0)
+    return {"kafka.bootstrap.servers": "{}:{}".format(*address), "subscribe": topic, **names}
 
 
 def rows_of(reader: BatchReader | StreamReader, partitions: list[Any]) -> list[Row]:
@@ -187,6 +189,18 @@ def test_topics_by_pattern_and_partitions_by_assignment(cluster: LegacyCluster) 
         assert said in str(raised.value)
     at_the_end = {"startingTimestamp": str(BEGUN_MS * 2), "startingOffsetsByTimestampStrategy": "latest"}
     assert read(options(cluster, topic, **at_the_end)) == []
+
+
+def test_a_topic_that_was_created_past_the_proxy_is_found_at_once(
+    legacy_broker: LegacyCluster, shared_proxy: ProxyProcess
+) -> None:
+    """The proxy shows the cluster as it was up to a second ago."""
+    with RawClient(shared_proxy.address) as client:
+        for _ in range(5):
+            client.ask(ApiKey.METADATA, 1, topics=None)
+            topic = fresh_topic(legacy_broker, 1)
+            append(legacy_broker.address(0), topic, 0, plain(numbered(0, 3)))
+            assert values(read(options(shared_proxy, topic))) == expected(0, 3)
 
 
 def test_damage_ends_a_query_unless_losses_are_allowed(cluster: LegacyCluster) -> None:
