@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.sink_driver import Driver, Plan, number_of, value_of, write_rows
+from testkit.real.sink_driver import Driver, Plan, check_rows, write_rows
 from testkit.real.sink_steps import STEPS
 
 PARTITIONS = 3
@@ -46,19 +46,6 @@ def plan(cluster: LegacyCluster, proxy: ProxyProcess, tmp_path: Path) -> Plan:
     )
 
 
-def check_log(cluster: LegacyCluster, plan: Plan) -> None:
-    """Each row is there once, unharmed, and none of a later file is before one of an earlier one."""
-    places = [(plan.topic, partition) for partition in range(PARTITIONS)]
-    values = {place: [value for _, value in stored_values(cluster, place)] for place in places}
-    found = sorted(number_of(value) for each in values.values() for value in each)
-    assert found == list(range(FILES * ROWS))
-    for each in values.values():
-        numbers = [number_of(value) for value in each]
-        assert [value_of(number) for number in numbers] == each
-        files = [number // ROWS for number in numbers]
-        assert files == sorted(files)
-
-
 def test_a_driver_killed_at_every_step_of_commit(cluster: LegacyCluster, plan: Plan) -> None:
     for number, step in enumerate(STEPS):
         life = replace(
@@ -69,7 +56,7 @@ def test_a_driver_killed_at_every_step_of_commit(cluster: LegacyCluster, plan: P
         assert Path(plan.folder, f"kill {step}").exists()
     with Driver(plan) as driver:
         assert driver.wait().startswith("done"), driver.output[-4000:]
-    check_log(cluster, plan)
+    check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)
 
 
 @pytest.mark.parametrize("step", ["before the manifest", "before batch 7"])
@@ -78,8 +65,8 @@ def test_a_zombie_driver_that_goes_on_later(cluster: LegacyCluster, plan: Plan, 
         wait_until(Path(plan.folder, f"stop {step}").exists, "it stands still", START_SECONDS_MAX)
         with Driver(replace(plan, tasks=4)) as driver:
             assert driver.wait().startswith("done"), driver.output[-4000:]
-        check_log(cluster, plan)
+        check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)
         zombie.resume()
         outcome = zombie.wait()
         assert outcome.startswith(("failed", "done")), zombie.output[-4000:]
-    check_log(cluster, plan)
+    check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)

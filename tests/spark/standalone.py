@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, stored_values
+from testkit.real.kafka_cluster import fresh_topic
 from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.sink_driver import Driver, Plan, number_of, value_of, write_rows
+from testkit.real.sink_driver import Driver, Plan, check_rows, write_rows
 from testkit.real.spark_cluster import SparkCluster
 
 PARTITIONS = 3
@@ -55,22 +55,11 @@ def plan(cluster: LegacyCluster, proxy: ProxyProcess, workers: SparkCluster, tmp
     )
 
 
-def check_log(cluster: LegacyCluster, plan: Plan) -> None:
-    """Each row is there once, unharmed, and none of a later file is before one of an earlier one."""
-    values = [[value for _, value in stored_values(cluster, (plan.topic, one))] for one in range(PARTITIONS)]
-    assert sorted(number_of(value) for each in values for value in each) == list(range(FILES * ROWS))
-    for each in values:
-        numbers = [number_of(value) for value in each]
-        assert [value_of(number) for number in numbers] == each
-        files = [number // ROWS for number in numbers]
-        assert files == sorted(files)
-
-
 def test_a_task_that_runs_twice_at_once_is_in_the_topic_once(cluster: LegacyCluster, plan: Plan) -> None:
     with Driver(replace(plan, hindrance="sleep")) as driver:
         assert driver.wait().startswith("done"), driver.output[-4000:]
     assert Path(plan.folder, "at once").exists(), "there was no second attempt"
-    check_log(cluster, plan)
+    check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)
 
 
 def test_an_executor_that_goes_on_when_all_is_over_adds_nothing(cluster: LegacyCluster, plan: Plan) -> None:
@@ -81,7 +70,7 @@ def test_an_executor_that_goes_on_when_all_is_over_adds_nothing(cluster: LegacyC
             lambda: len(list(Path(plan.folder, "checkpoint", "commits").glob("[0-9]*"))) == FILES, "all batches", 600
         )
         assert Path(plan.folder, "at once").exists(), "there was no second attempt"
-        check_log(cluster, plan)
+        check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)
         os.kill(int(Path(plan.folder, "hindered").read_text()), signal.SIGCONT)
         assert driver.wait().startswith("done"), driver.output[-4000:]
-    check_log(cluster, plan)
+    check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)

@@ -25,10 +25,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.datasource import register
 from idemproxy.pipeline.jobs.patterns import counted
 from idemproxy.pipeline.spark import cause_of
 
+from .kafka_cluster import stored_values
 from .sink_mishaps import MishapSource
 from .sink_steps import MISHAP
 from .spark_connector import connector_jars
@@ -106,6 +108,18 @@ def value_of(number: int) -> bytes:
 def number_of(value: bytes) -> int:
     """Return the number of the row with this value."""
     return int(value.split(b" ", 1)[0])
+
+
+def check_rows(cluster: LegacyCluster, topic: str, partitions: int, files: int, rows: int) -> None:
+    """Each row of so many files is in the topic once, unharmed, and none of a later file is before one of an earlier
+    one."""
+    values = [[value for _, value in stored_values(cluster, (topic, one))] for one in range(partitions)]
+    assert sorted(number_of(value) for each in values for value in each) == list(range(files * rows))
+    for each in values:
+        numbers = [number_of(value) for value in each]
+        assert [value_of(number) for number in numbers] == each
+        in_order = [number // rows for number in numbers]
+        assert in_order == sorted(in_order)
 
 
 def failing(folder: str, times: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
