@@ -15,6 +15,11 @@ endif
 UV_VERSION := 0.13.9
 UV := $(shell uv --version 2>/dev/null | grep -qE '^uv (0\.1[0-9]|[1-9][0-9]*)\.' && echo uv || echo .cache/uv/bin/uv)
 
+# Tests start a thousand programs: each reads its modules compiled (0.8 s of CPU for a proxy instead of 1.5), also where
+# the environment forbids Python to write that down. None of it lies among the sources.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
+
 # Four wait, most of the time, beside two that compute (tests/testkit/scheduling.py); each has brokers of its own.
 TEST_PROCESSES ?= 6
 

