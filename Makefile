@@ -46,6 +46,7 @@ run: upstream uv  ##use the proxy in front of your brokers: make run UPSTREAM=ho
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
 test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
+	@rm -rf "$(PYTHONPYCACHEPREFIX)$${TMPDIR:-/tmp}"  # of what earlier runs had in temporary folders
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.class_archive
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not exhaustive" $(PYTEST_ARGS)
 
