@@ -164,7 +164,7 @@ scenes: uv  ## every mutant by its scene alone; two minutes
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds 0 --jobs 2
 
 pictures: uv  ## the screenshots of status page and audit in docs/pictures, from a real proxy in a real browser
-	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py tests/integration/test_audit.py
+	@PICTURES=docs/pictures $(RUN_TOOLS) pytest -q tests/e2e/test_admin_page.py tests/integration/pipeline/test_audit.py
 
 dashboard: uv  ## the chart's dashboard over a real Prometheus, drawn by Grafana's own panels in docs/pictures; npm; DASHBOARD_ARGS=--again
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.dashboard_picture $(DASHBOARD_ARGS)

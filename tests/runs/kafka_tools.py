@@ -2,7 +2,7 @@
 
 ``python -m runs.kafka_tools [VERSION ...]`` is ``make tools``: it prints what each subcommand did, and replaces the
 lines of these versions in benchmarks/results/kafka_tools.jsonl, from which docs/COMPATIBILITY.md is made.
-``tests/integration/test_kafka_tools.py`` holds that it is still so.
+``tests/integration/foreign_clients/test_kafka_tools.py`` holds that it is still so.
 """
 
 from __future__ import annotations

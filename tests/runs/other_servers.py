@@ -29,10 +29,10 @@ DEBIAN_PACKAGES = ("redis-server", "redis-tools", "liblzf1", "libjemalloc2", "li
 TESTS = (
     "tests/simulation/test_virtual_redis.py",
     "tests/integration/store/test_redis_lease.py",
-    "tests/integration/test_redis_rights.py",
+    "tests/integration/store/test_redis_rights.py",
     "tests/integration/store/test_redis_store.py",
-    "tests/integration/test_redis_trouble.py",
-    "tests/integration/test_store_memory.py",
+    "tests/integration/store/test_redis_trouble.py",
+    "tests/integration/store/test_store_memory.py",
 )
 ENTRIES = 500
 FILES = ("plain", "rewritten")

@@ -34,7 +34,7 @@ TESTS = (
     "tests/unit/codecs/test_messages.py",
     "tests/unit/codecs/test_convert.py",
     "tests/unit/telemetry/test_reports.py",
-    "tests/integration/test_redis_server.py",
+    "tests/integration/store/test_redis_server.py",
     "tests/integration/store/test_redis_store.py",
 )
 """Where the interpreter and what comes with it matter: imports, archives, processes, compiled modules, TLS, files."""

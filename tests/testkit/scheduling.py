@@ -17,7 +17,7 @@ from xdist.workermanage import WorkerController
 WAITING_FOLDERS = ("tests/e2e/", "tests/integration/")
 SECONDS = Path(__file__).with_name("file_seconds.json")
 """How long files took, those of some seconds; written by ``runs.file_seconds`` from a report of pytest."""
-ON_SPARK = tuple(f"tests/integration/test_{name}.py" for name in ("audit", "spark_source", "spark_sink"))
+ON_SPARK = tuple(f"tests/integration/pipeline/test_{name}.py" for name in ("audit", "spark_source", "spark_sink"))
 """They share one Spark, which takes ten seconds of a core to start: one process runs them, as if they were one file."""
 
 

@@ -21,7 +21,7 @@ from testkit.real.proxy_process import ProxyProcess, wait_until
 from testkit.real.raw_client import RawClient
 from testkit.real.two_proxies_redis import ExternalRedis
 
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "idemproxy"
+PACKAGE = Path(__file__).resolve().parents[3] / "src" / "idemproxy"
 VERSION_LINE, SCRIPT_LINE = f'__version__ = "{__version__}"', "-- idemproxy swap, generation"
 NEXT_VERSION, VERSION_TOO_FAR = f"{__version__}.post1", f"{__version__}.post9"
 NEXT = (

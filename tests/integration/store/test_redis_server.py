@@ -40,7 +40,7 @@ VALUES_OF_6_2 = {
     "idem:default:{old/0}:3": b"\x01\0\0\0\0\0\0\0\x04by a script",
     "idem:for-ever": b"\xff\x00 bytes",
 }
-UPGRADE = Path(__file__).resolve().parents[2] / "docs" / "UPGRADE.md"
+UPGRADE = Path(__file__).resolve().parents[3] / "docs" / "UPGRADE.md"
 YEAR_2100_MS = 4_102_444_800_000
 SERVER = """
 import fcntl, os, socket, sys

@@ -15,7 +15,7 @@ from testkit.real.raw_client import RawClient
 from testkit.real.redis_process import converse
 from testkit.real.two_proxies_redis import ExternalRedis
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "SECURITY.md"
 FOR_PROXIES, FOR_INSPECTION, FOR_NAMES = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)
 NAME, SECRET = FOR_PROXIES.split()[0], re.findall(r">(\S+)", FOR_PROXIES)[0]
 SINCE_7_2 = {"+client|no-touch", "+client|setinfo"}

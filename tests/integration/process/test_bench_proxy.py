@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bench_proxy import CASES
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
 def told_by(*arguments: str, **environment: str) -> dict[tuple[str, str], dict[str, float]]:

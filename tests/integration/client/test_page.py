@@ -11,7 +11,7 @@ from testkit.real.kafka_cluster import stored_values
 from testkit.real.numbered_batches import Place
 from testkit.real.proxy_process import ProxyProcess
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/CLIENT.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/CLIENT.md"
 
 
 def run(program: str, directory: Path) -> str:
