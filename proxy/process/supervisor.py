@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
@@ -72,28 +72,47 @@ class Supervisor:
     async def run(self) -> None:
         """Serve until a signal."""
         admin = self._open_admin()
+        problem: ConfigError | EmbeddedRedisError | None = None
         try:
-            await self._wait_for_orphans()
-            try_ports(self._settings.listeners)
-            if self._embedded is not None:
-                self._private_redis = await trio.to_thread.run_sync(self._embedded.start)
-                self._redis_launches = self._embedded.launches
-            self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._wait_for_signals)
-                nursery.start_soon(self._keep_redis)
-                if admin is not None:
-                    nursery.start_soon(admin)
-                async with trio.open_nursery() as lives:
-                    for number in range(1, self._count + 1):
-                        lives.start_soon(self._keep, number)
-                    lives.start_soon(self._end_all)
+                await nursery.start(self._wait_for_signals)
+                try:
+                    await self._prepare()
+                except (ConfigError, EmbeddedRedisError) as error:  # as it is, and in no group
+                    problem = error
+                else:
+                    await self._keep_all(nursery, admin)
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._clean_up)
+        if problem is not None:
+            raise problem
         if self._has_failed:
             raise EndedItselfError
+
+    async def _prepare(self) -> None:
+        """Do what comes before the first worker; a signal ends it. Raises ConfigError and EmbeddedRedisError."""
+        await self._wait_for_orphans()
+        if self._stop.is_set():
+            return
+        try_ports(self._settings.listeners)
+        if self._embedded is not None:
+            self._private_redis = await trio.to_thread.run_sync(self._embedded.start)
+            self._redis_launches = self._embedded.launches
+
+    async def _keep_all(self, nursery: trio.Nursery, admin: Callable[[], Awaitable[None]] | None) -> None:
+        """Have workers, Redis and the admin port go on until a signal."""
+        if self._stop.is_set():
+            return
+        self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
+        nursery.start_soon(self._keep_redis)
+        if admin is not None:
+            nursery.start_soon(admin)
+        async with trio.open_nursery() as lives:
+            for number in range(1, self._count + 1):
+                lives.start_soon(self._keep, number)
+            lives.start_soon(self._end_all)
 
     def _clean_up(self) -> None:
         if self._embedded is not None and self._embedded.is_started:
@@ -116,8 +135,9 @@ class Supervisor:
         what = "of an earlier start, whose supervisor was killed, finishes what is in flight: waiting for up to"
         self._report(OperatorMessage("warning", f"{', '.join(orphans)} {what} {self._drain_seconds:g} s"))
         with trio.move_on_after(self._drain_seconds):
-            while any(map(is_in_use, directories)):  # noqa: ASYNC110 - looks only
-                await trio.sleep(_ORPHAN_POLL_SECONDS)
+            while any(map(is_in_use, directories)) and not self._stop.is_set():
+                with trio.move_on_after(_ORPHAN_POLL_SECONDS):
+                    await self._stop.wait()
 
     @property
     def _drain_seconds(self) -> float:
@@ -184,8 +204,9 @@ class Supervisor:
         self._stop.set()
 
     # ------------------------------------------------------------------ signals
-    async def _wait_for_signals(self) -> None:
+    async def _wait_for_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
             async for number in signals:
                 if number == signal.SIGHUP:
                     await self._reload()

@@ -65,5 +65,7 @@ def answer(path: Path | None, options: Mapping[str, Any]) -> NoReturn:
         found = (), load(path, options)
     except ConfigError as error:
         found = tuple(error.problems), None
-    sys.stdout.buffer.write(pickle.dumps(found))
+    with suppress(BrokenPipeError):  # who asked has ended
+        sys.stdout.buffer.write(pickle.dumps(found))
+        sys.stdout.flush()
     raise SystemExit(0)

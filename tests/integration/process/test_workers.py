@@ -120,6 +120,9 @@ def test_a_supervisor_that_was_killed_starts_again_once_its_workers_have_finishe
     line = proxy.wait_for_log("whose supervisor was killed")
     assert "worker-1, worker-2 of an earlier start" in line
     assert not proxy.workers
+    assert proxy.stop(10) == 0, "a signal ends the waiting"
+    proxy.launch()
+    proxy.wait_for_log("whose supervisor was killed")
     for worker in workers:
         os.kill(worker, signal.SIGCONT)
     proxy.wait_until_ready()
