@@ -2,14 +2,13 @@
 
 Part of ``make bench``. Load, sink, Redis and workers share the machine's cores, so that two workers on two cores cannot
 show what they could take. So beside the measured rate stands the rate at which the busier worker would fill a core of
-its own: requests ÷ CPU seconds of the busier one. The kernel gives each new connection to one of the workers by a hash,
-so the busier one has more than half, the more so the fewer connections there are; its share is told. Adds a line of
-JSON to ``results/workers.jsonl``."""
+its own: requests ÷ CPU seconds of the busier one, whose share is told. Adds a line of JSON to ``results/workers.jsonl``."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,6 +60,8 @@ def main() -> None:
         broker = stack.enter_context(sink(PARTITIONS))
         one = stack.enter_context(proxy("one", ROOT, broker.address, directory))
         two = stack.enter_context(proxy("two", ROOT, broker.address, directory, ("--workers", str(WORKERS))))
+        while (directory / "two.log").read_text().count("point clients at") < WORKERS:
+            time.sleep(0.1)
         workers = workers_of(two.process_id)
         for number in range(options.rounds):
             for case in MEASURED:
