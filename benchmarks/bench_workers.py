@@ -1,8 +1,8 @@
 """How much more two workers take than one: both before a broker that costs nothing, in turns, under the same load.
 
 Part of ``make bench``. Load, sink, Redis and workers share the machine's cores, so that two workers on two cores cannot
-show what they could take. So beside the measured rate stands the rate at which the busier worker would fill a core of
-its own: requests ÷ CPU seconds of the busier one, whose share is told. Adds a line of JSON to ``results/workers.jsonl``."""
+show what they could take. So beside the measured rate stands the rate at which the busier worker, whose share is told,
+would fill a core of its own: requests ÷ its CPU seconds. Adds a line of JSON to ``results/workers.jsonl``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main() -> None:
         broker = stack.enter_context(sink(PARTITIONS))
         one = stack.enter_context(proxy("one", ROOT, broker.address, directory))
         two = stack.enter_context(proxy("two", ROOT, broker.address, directory, ("--workers", str(WORKERS))))
-        while (directory / "two.log").read_text().count("point clients at") < WORKERS:
+        while (directory / "two.log").read_text().count("Redis is ready") < WORKERS:
             time.sleep(0.1)
         workers = workers_of(two.process_id)
         for number in range(options.rounds):
