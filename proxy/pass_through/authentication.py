@@ -71,7 +71,9 @@ class Authentication:
         self._handshake_version = -1
         self._broker: Broker | None = None
         self._is_token_out = False
-        """The broker has to answer first, or has refused the client."""
+        """The broker has to answer first."""
+        self._is_refused = False
+        """By the broker, or its connection has ended: nothing more is passed on, and the client's will be closed."""
         self._asked: RequestHeader | None = None
         """Of the request whose answer waits for the broker's."""
         self._behind: list[bytes] = []
@@ -152,6 +154,9 @@ class Authentication:
 
     # ------------------------------------------------------------------ requests
     def _handle(self, frame: Frame) -> None:
+        if self._is_refused:
+            self._hold(frame)
+            return
         if self._handshake_version == 0:
             self._say(bytes(frame))
             return
@@ -182,6 +187,15 @@ class Authentication:
         else:
             self._asked = header
             self._say(bytes(request.auth_bytes))
+
+    def _hold(self, frame: Frame) -> None:
+        """What comes before the connection is closed: a token is told no if that is certain, else nothing, so that the
+        client comes again."""
+        if self._handshake_version == 0 or self._asked is not None:
+            return
+        header = parse_request_header(frame)
+        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+            self._asked = header
 
     def _answer(self, header: RequestHeader, body: bytes) -> None:
         start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
@@ -325,7 +339,7 @@ class Authentication:
     def _end_refused(self, reason: str, is_certain: bool) -> None:
         name = "" if self._conversation is None else f" of {self._conversation.name!r}"
         self._host.report(ClientRefused(self.name, f"authentication{name} failed: {shown_text(reason)}"))
-        self._is_token_out = True  # and nothing more is taken
+        self._is_refused = True
         if is_certain:
             self._count_failure()
         self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, partial(self._say_no, is_certain))

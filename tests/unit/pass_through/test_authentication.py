@@ -118,6 +118,21 @@ def test_what_is_asked_while_the_broker_is_asked_is_answered_in_its_order() -> N
     assert bytes(scene.line.data).endswith(ILLEGAL_SASL_STATE.to_bytes(2, "big") + bytes(4))
 
 
+def test_who_sends_a_token_when_the_broker_has_just_died_is_told_nothing_and_comes_again() -> None:
+    """Clients take a no for the last word, and give up."""
+    scene = Scene()
+    scene.send(request(1, ApiKey.SASL_HANDSHAKE, 1, b"\0\5PLAIN"))
+    assert scene.line.answers == [1]
+    (broker,) = scene.world.cluster.brokers.values()
+    broker.host.crash()
+    scene.run(limits.LOGIN_REFUSAL_SECONDS / 4)
+    assert scene.line.wire is not None
+    assert not scene.line.is_lost
+    scene.line.wire.send(request(2, ApiKey.SASL_AUTHENTICATE, 0, token(NAME)))
+    scene.run(3)
+    assert (scene.line.answers, scene.line.is_lost) == ([1], True)
+
+
 def test_who_is_accepted_has_a_session_of_its_own_name_and_cannot_begin_again() -> None:
     scene = Scene()
     assert scene.endpoints == [Authentication]
