@@ -241,6 +241,11 @@ class Driver:
             os.kill(pid, signal.SIGCONT)
 
     @property
+    def has_ended(self) -> bool:
+        """Is it over, by itself or by a signal?"""
+        return self._popen.poll() is not None
+
+    @property
     def output(self) -> str:
         """All that it has printed."""
         return self._output.read_text(errors="replace")
