@@ -194,7 +194,8 @@ class Authentication:
         if self._handshake_version == 0 or self._asked is not None:
             return
         header = parse_request_header(frame)
-        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+        first, last = SASL_RANGES[ApiKey.SASL_AUTHENTICATE]
+        if header.api_key == ApiKey.SASL_AUTHENTICATE and first <= header.api_version <= last:
             self._asked = header
 
     def _answer(self, header: RequestHeader, body: bytes) -> None:
