@@ -158,21 +158,6 @@ def converting(
     return writer.finish()
 
 
-def joined(inners: Sequence[Inner]) -> Inner:
-    """Return the records of all, one after the other. Nothing is signed anew: checksums do not cover offsets."""
-    message_set = bytearray()
-    record_count = 0
-    for inner in inners:
-        position = len(message_set)
-        message_set += inner.message_set
-        for offset in range(record_count, record_count + inner.record_count):
-            _OFFSET.pack_into(message_set, position, offset)
-            position += OFFSET_AND_SIZE_BYTES + _SIZE.unpack_from(message_set, position + _OFFSET.size)[0]
-        record_count += inner.record_count
-    max_timestamp = max(inner.max_timestamp for inner in inners)
-    return Inner(message_set, record_count, max_timestamp, inners[0].first_content)
-
-
 def cutting(inner: Inner, at: Sequence[int]) -> Steps[list[Inner]]:
     """Return the records in as many pieces as borders, and one more; ``at``: the first record of each but the first.
 

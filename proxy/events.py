@@ -23,16 +23,6 @@ class AppendSent:
 
 
 @value(frozen=True, slots=True)
-class AppendMerged:
-    """An append left in one wrapper with appends of other producers."""
-
-    broker_id: int
-    topic: str
-    partition: int
-    identities: tuple[Identity, ...]
-
-
-@value(frozen=True, slots=True)
 class AppendEnded:
     """The outcome of an append: appended, refused, not_sent or in_doubt. Made only for a journal."""
 

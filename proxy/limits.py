@@ -150,9 +150,7 @@ TOPIC_CHARACTERS_MAX: Final = 8191
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB
-"""Old consumers stall on a wrapper that is larger than their fetch size, so batches are merged only up to this."""
-MERGED_BATCHES_MAX: Final = 256
-"""Of several producers in one wrapper: a marker of 4.6 KB, and so many answers depend on one append."""
+"""Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
 TOO_LARGE_SECONDS: Final = 60.0
@@ -217,8 +215,6 @@ SLOW_PARTITION_SECONDS: Final = 30.0
 """A slow partition to which nothing was sent for so long is tried alone before it goes with others again."""
 PACE_KEPT_SECONDS: Final = 600.0
 """After so long it is forgotten that a partition was slow: its leader may have moved."""
-MERGE_MISFITS_MAX: Final = 256
-"""Appends that are passed over, at most, while others of their partition are merged into one wrapper."""
 CONNECT_SECONDS_MAX: Final = 5.0
 """For one address. The kernel alone would try for two minutes, less and less often."""
 CONNECT_BACKOFF_SECONDS_MIN: Final = 0.05

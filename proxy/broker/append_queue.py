@@ -8,11 +8,10 @@ with much shorter timeouts, as the broker is given the smallest timeout in a req
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from .. import limits
 from ..flow.outcome import NotSent
-from .merge import Job, Load
+from .queued_append import QueuedAppend
 from .slow_partitions import ON_TRIAL, USUAL, Place
 
 _Ring = OrderedDict["PartitionQueue", None]
@@ -31,45 +30,47 @@ class PartitionQueue:
     def __init__(self, pace: int) -> None:
         self.pace = pace
         self.count = 0
-        self.only: Job | None = None
-        self.again: deque[Job] = deque()
-        """The next ones, which were put back."""
-        self._by_sender: OrderedDict[object, Job | deque[Job]] = OrderedDict()
+        self.only: QueuedAppend | None = None
+        self.again: QueuedAppend | None = None
+        """The next one, which was put back."""
+        self._by_sender: OrderedDict[object, QueuedAppend | deque[QueuedAppend]] = OrderedDict()
         """What came when others waited: the one of a sender, or all of them."""
 
-    def push(self, job: Job) -> None:
+    def push(self, append: QueuedAppend) -> None:
         """Put one append behind the others of its sender; some wait already."""
         self.count += 1
-        sender, waiting = job.append.sender, self._by_sender
+        sender, waiting = append.sender, self._by_sender
         if sender not in waiting:
-            waiting[sender] = job
+            waiting[sender] = append
             return
-        jobs = waiting[sender]
-        if type(jobs) is deque:
-            jobs.append(job)
+        appends = waiting[sender]
+        if type(appends) is deque:
+            appends.append(append)
         else:
-            waiting[sender] = deque((jobs, job))  # type: ignore[arg-type]
+            waiting[sender] = deque((appends, append))  # type: ignore[arg-type]
 
-    def pop(self) -> Job:
+    def pop(self) -> QueuedAppend:
         """Take the next append."""
         self.count -= 1
-        if self.again:
-            return self.again.popleft()
+        if self.again is not None:
+            append, self.again = self.again, None
+            return append
         if self.only is not None:
-            job, self.only = self.only, None
-            return job
-        sender, jobs = self._by_sender.popitem(last=False)
-        if type(jobs) is not deque:
-            return jobs  # type: ignore[return-value]
-        job = jobs.popleft()
-        if jobs:
-            self._by_sender[sender] = jobs
-        return job
+            append, self.only = self.only, None
+            return append
+        sender, appends = self._by_sender.popitem(last=False)
+        if type(appends) is not deque:
+            return appends  # type: ignore[return-value]
+        append = appends.popleft()
+        if appends:
+            self._by_sender[sender] = appends
+        return append
 
-    def put_back(self, jobs: Sequence[Job]) -> None:
-        """Put appends back that could not be taken: they are the next ones, in this order."""
-        self.count += len(jobs)
-        self.again.extendleft(reversed(jobs))
+    def put_back(self, append: QueuedAppend) -> None:
+        """Put one back that could not be taken: it is the next one."""
+        assert self.again is None
+        self.count += 1
+        self.again = append
 
 
 class AppendQueue:
@@ -87,31 +88,30 @@ class AppendQueue:
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def take_all(self) -> list[Job]:
+    def take_all(self) -> list[QueuedAppend]:
         """Take everything out."""
-        jobs = []
+        appends = []
         for queue in self._queues.values():
             while queue.count:
-                jobs.append(self._taken(queue.pop()))
+                appends.append(self._taken(queue.pop()))
         self._rings = _no_rings()
-        return jobs
+        return appends
 
-    def push(self, job: Job) -> None:
+    def push(self, append: QueuedAppend) -> None:
         """Let one more append wait."""
-        append = job.append
         timeout_ms = append.timeout_ms
         timeout_class = 3 if timeout_ms >= 8000 else 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
         key = (append.topic, append.partition, timeout_class)
         queue = self._queues[key] if key in self._queues else self._new_queue(key)
         if queue.count:
-            queue.push(job)
+            queue.push(append)
         else:
             if queue.pace != USUAL:
                 queue.pace = self._pace_of(key[:2])
-            queue.count, queue.only = 1, job
+            queue.count, queue.only = 1, append
             self._rings[queue.pace][timeout_class][queue] = None
         self.count += 1
-        self.size_bytes += job.size_bytes
+        self.size_bytes += append.size_bytes
 
     def move(self, place: Place, pace: int) -> None:
         """The pace of a partition has changed."""
@@ -127,29 +127,29 @@ class AppendQueue:
         """Does any append of this pace wait?"""
         return any(self._rings[pace].values())
 
-    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[Load]:
-        """Take what one request may hold: at most one wrapper of a partition, or with ``one`` of one partition only.
-        The last check of each append is made here, in the step of its send and before anything is merged, so that one
-        that may not be sent leaves the others alone (rules R4, R17). The first append is taken however large it is."""
+    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[QueuedAppend]:
+        """Take what one request may hold: at most one append of a partition, or with ``one`` of one partition only. The
+        last check of each is made here, in the step of its send, so that one that may not be sent leaves the others
+        alone (rules R4, R17). The first append is taken however large it is."""
         ring = self._next_ring(pace)
-        loads: list[Load] = []
+        taken: list[QueuedAppend] = []
         more: list[PartitionQueue] = []
-        refused: list[tuple[Job, str]] = []
+        refused: list[tuple[QueuedAppend, str]] = []
         room = bytes_max
         while ring:
             queue, _ = ring.popitem(last=False)
-            if queue.only is not None and not queue.again:
-                job, queue.only = queue.only, None
+            if queue.only is not None and queue.again is None:
+                append, queue.only = queue.only, None
                 queue.count -= 1
             else:
-                job = queue.pop()
-            fits = not loads or job.size_bytes <= room
-            refusal = (lease_refusal or job.append.may_send()) if fits else None
+                append = queue.pop()
+            fits = not taken or append.size_bytes <= room
+            refusal = (lease_refusal or append.may_send()) if fits else None
             if not fits or refusal is not None:
                 if refusal is not None:
-                    refused.append((self._taken(job), refusal))
+                    refused.append((self._taken(append), refusal))
                 else:
-                    queue.put_back([job])
+                    queue.put_back(append)
                 if queue.count:
                     ring[queue] = None
                     ring.move_to_end(queue, last=False)
@@ -157,50 +157,24 @@ class AppendQueue:
                     break
                 continue
             self.count -= 1
-            self.size_bytes -= job.size_bytes
-            load: Load = job if job.goes_alone else job.load()  # type: ignore[assignment]
-            loads += (load,)
-            if queue.count and load.may_grow:
-                self._merge(load, queue, room, lease_refusal, refused)
-            room -= load.size_bytes
+            self.size_bytes -= append.size_bytes
+            taken += (append,)
+            room -= append.size_bytes
             if queue.count:
                 more += (queue,)
             if one:
                 break
         for queue in more:
             ring[queue] = None
-        for job, reason in refused:
-            job.done(NotSent(reason))
-        return loads
+        for append, reason in refused:
+            append.done(NotSent(reason))
+        return taken
 
     # ------------------------------------------------------------------ inside
-    def _merge(
-        self,
-        load: Load,
-        queue: PartitionQueue,
-        room: int,
-        lease_refusal: str | None,
-        refused: list[tuple[Job, str]],
-    ) -> None:
-        """Put other appends that wait for its partition into the wrapper."""
-        misfits: list[Job] = []
-        while queue.count and len(misfits) < limits.MERGE_MISFITS_MAX:
-            job = queue.pop()
-            if load.size_bytes + job.size_bytes > room or not load.room_for(job):
-                misfits.append(job)
-                continue
-            self._taken(job)
-            refusal = lease_refusal or job.append.may_send()
-            if refusal is not None:
-                refused.append((job, refusal))
-                continue
-            load.add(job)
-        queue.put_back(misfits)
-
-    def _taken(self, job: Job) -> Job:
+    def _taken(self, append: QueuedAppend) -> QueuedAppend:
         self.count -= 1
-        self.size_bytes -= job.size_bytes
-        return job
+        self.size_bytes -= append.size_bytes
+        return append
 
     def _next_ring(self, pace: int) -> _Ring:
         """Return the next ring of this pace: timeout classes take turns, too."""

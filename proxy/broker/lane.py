@@ -26,7 +26,7 @@ from ...codecs.record_batch import MAGIC, MAGIC_AT
 from ...reactor import Buffer
 from .. import limits
 from ..flow.outcome import InDoubt, Outcome
-from .merge import Load
+from .queued_append import QueuedAppend
 from .slow_partitions import USUAL, Place
 
 _CLIENT_ID = "idemproxy"
@@ -79,9 +79,10 @@ class Lane:
         self._pool = pool
         self._wire: LaneWire | None = None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
-        self._loads: list[Load] = []
-        self.appends = 0
-        """How many appends are in the request that is out."""
+        self._appends: list[QueuedAppend] = []
+        """What is in the request that is out."""
+        self.count = 0
+        """How many appends are in it."""
         self._correlation_id = 0
         self._version = BROKER_VERSION_MAX
         self._has_begun = False
@@ -102,34 +103,34 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Is it connected, with no request out?"""
-        return self._wire is not None and not self._loads
+        return self._wire is not None and not self._appends
 
     @property
     def is_busy(self) -> bool:
         """Is a request out?"""
-        return bool(self._loads)
+        return bool(self._appends)
 
     @property
     def places(self) -> Sequence[Place]:
         """The partitions in the request that is out."""
-        return [(load.topic, load.partition) for load in self._loads]
+        return [(append.topic, append.partition) for append in self._appends]
 
     # R3 lives here: one unanswered request for each lane, a partition once in it.
-    def send(self, loads: list[Load], pace: int, now: float) -> None:
-        """Send the loads in one request. The caller has asked each append whether it may be sent, in this same step."""
+    def send(self, appends: list[QueuedAppend], pace: int, now: float) -> None:
+        """Send them in one request. The caller has asked each append whether it may be sent, in this same step."""
         assert self._wire is not None
-        assert not self._loads
-        appends, timeout_ms = 0, _TIMEOUT_MS_MAX
+        assert not self._appends
+        count, timeout_ms = 0, _TIMEOUT_MS_MAX
         parts: list[tuple[str, int, Buffer]] = []
-        for load in loads:
-            appends += load.appends
-            if load.timeout_ms < timeout_ms:
-                timeout_ms = load.timeout_ms
-            parts += ((load.topic, load.partition, load.message_set),)
+        for append in appends:
+            count += 1
+            if append.timeout_ms < timeout_ms:
+                timeout_ms = append.timeout_ms
+            parts += ((append.topic, append.partition, append.message_set),)
         timeout_ms //= 2
         if timeout_ms < _TIMEOUT_MS_MIN:
             timeout_ms = _TIMEOUT_MS_MIN
-        self._loads, self.appends = loads, appends
+        self._appends, self.count = appends, count
         self._has_begun = False
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self.sent_at = now
@@ -202,7 +203,7 @@ class Lane:
 
     def _answer(self, frame: Buffer) -> None:
         correlation_id, body_offset = parse_response_header(frame, API_KEY, self._version)
-        if not self._loads or correlation_id != self._correlation_id:
+        if not self._appends or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
         answers, throttle_ms = parse_response(frame, body_offset, self._version)
         found: dict[Place, PartitionAnswer] = {}
@@ -212,16 +213,16 @@ class Lane:
             if answer.error_code == _TIMED_OUT:
                 timed_out += ((answer.topic, answer.partition),)
         self._pool.answered(self, timed_out, throttle_ms)
-        loads, self._loads = self._loads, []
+        appends, self._appends = self._appends, []
         broker_id = self._pool.broker_id
         doubt: Outcome = InDoubt("the broker's answer leaves this partition out", broker_id)
-        for load in loads:
-            place = load.topic, load.partition
+        for append in appends:
+            place = append.topic, append.partition
             if place not in found:
-                load.done(doubt)
+                append.done(doubt)
             else:
                 answer = found[place]
-                load.answered(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id)
+                append.answered(answer.error_code, answer.base_offset, answer.log_append_time_ms, self, broker_id)
         if self._wire is not None:
             self._pool.lane_idle(self)
 
@@ -230,9 +231,9 @@ class Lane:
             return
         self.is_open = False
         self._pool.lane_ended(self, reason)
-        loads, self._loads = self._loads, []
-        for load in loads:
-            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
+        appends, self._appends = self._appends, []
+        for append in appends:
+            append.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
 
 
 def _is_as_it_came(records: Buffer) -> bool:

@@ -1,7 +1,7 @@
 """The lanes to one broker, and the appends that wait for them. Sans-IO.
 
-Any idle lane takes all appends that are ready and go together (``append_queue.py``), at most one wrapper per partition
-(``merge.py``): of a partition that is twice in one request the broker silently loses the first. Lanes are opened as
+Any idle lane takes all appends that are ready and go together (``append_queue.py``), at most one wrapper per partition:
+of a partition that is twice in one request the broker silently loses the first. Lanes are opened as
 appends have to wait, and closed when they are idle. When they are scarce, requests leave one after the other, with all
 that has arrived meanwhile (``lane_demand.py``).
 
@@ -23,7 +23,7 @@ from ..flow.outcome import NotSent, Outcome
 from .append_queue import AppendQueue
 from .lane import Lane
 from .lane_demand import LaneDemand
-from .merge import Job, Load, QueuedAppend
+from .queued_append import AppendOfFlow, QueuedAppend
 from .slow_partitions import SLOW, SUSPECT, USUAL, PartitionPaces, Place
 
 _SERVED = (USUAL, SLOW, SUSPECT)
@@ -103,13 +103,13 @@ class LanePool:
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
-        self.push(QueuedAppend(effect, done, effect.size_bytes))
+        self.push(AppendOfFlow(effect, done))
 
-    def push(self, job: Job) -> None:
+    def push(self, append: QueuedAppend) -> None:
         """Queue one append; it gets its outcome, once."""
         if not self._waiting.count:
             self._stands_still_since = self._reactor.now()
-        self._waiting.push(job)
+        self._waiting.push(append)
         if not self._is_flush_planned:
             self._plan_dispatch()
         if not self._is_watching:
@@ -126,17 +126,17 @@ class LanePool:
 
     def refuse_waiting(self, reason: str) -> None:
         """End all waiting appends as not sent."""
-        for job in self._waiting.take_all():
-            job.done(NotSent(reason))
+        for append in self._waiting.take_all():
+            append.done(NotSent(reason))
 
     def refuse_unwanted(self) -> None:
         """Give back what may not be sent any more (rule R17)."""
-        for job in self._waiting.take_all():
-            refusal = job.append.may_send()
+        for append in self._waiting.take_all():
+            refusal = append.may_send()
             if refusal is None:
-                self._waiting.push(job)
+                self._waiting.push(append)
             else:
-                job.done(NotSent(refusal))
+                append.done(NotSent(refusal))
 
     def give_up_busy(self, reason: str) -> None:
         """Reset the lanes with a request out: a part of a request that was covered by the lease of another incarnation
@@ -244,18 +244,18 @@ class LanePool:
                 return
             if pace == USUAL and self._holds_back(most):
                 return
-            loads = self._take(pace, lanes)
-            if loads:
+            appends = self._take(pace, lanes)
+            if appends:
                 now = self._stands_still_since = self._reactor.now()
                 lane = self._idle.pop()
-                lane.send(loads, pace, now)
+                lane.send(appends, pace, now)
                 if pace == SLOW:
                     self._slow_out += 1
                 else:
                     self._usual_out += 1
-                    self._demand.sent(now, lane.appends)
-                for load in loads:
-                    load.has_left(self._report, self.broker_id)
+                    self._demand.sent(now, lane.count)
+                for append in appends:
+                    append.has_left(self._report, self.broker_id)
 
     def _next(self, most: int) -> tuple[int, int]:
         """Return the pace whose turn it is and how many more of its requests may be out; zeros if none may leave.
@@ -285,7 +285,7 @@ class LanePool:
         self._is_holding = False
         self._plan_dispatch()
 
-    def _take(self, pace: int, lanes: int) -> list[Load]:
+    def _take(self, pace: int, lanes: int) -> list[QueuedAppend]:
         """Take the appends of the next request: a larger share when there are fewer lanes than needed."""
         bytes_max = self._waiting.size_bytes // lanes
         if bytes_max < limits.LANE_REQUEST_BYTES:
@@ -293,10 +293,10 @@ class LanePool:
         elif bytes_max > limits.LANE_REQUEST_BYTES_MAX:
             bytes_max = limits.LANE_REQUEST_BYTES_MAX
         lease_refusal = None if self.may_send() else "the lease has ended"
-        loads = self._waiting.take(pace, bytes_max, lease_refusal, one=pace == SUSPECT)
-        if pace == SUSPECT and loads:
-            self._paces.tried((loads[0].topic, loads[0].partition))
-        return loads
+        appends = self._waiting.take(pace, bytes_max, lease_refusal, one=pace == SUSPECT)
+        if pace == SUSPECT and appends:
+            self._paces.tried((appends[0].topic, appends[0].partition))
+        return appends
 
     def _open_one(self) -> None:
         """Open another lane; only one at a time is being opened. Each append that may be sent needs one, so there are
@@ -327,7 +327,7 @@ class LanePool:
             self._late_out -= 1
         else:
             self._usual_out -= 1
-            self._demand.done(lane.appends)
+            self._demand.done(lane.count)
 
     def _forsake_busy(self) -> None:
         for lane in self._lanes:

@@ -267,6 +267,8 @@ class Topology:
         if freshness.is_overtaken(asked_at):
             answer = replace(before, topics=answer.topics)  # more is known of the brokers than this answer says
         made = set() if topics is None else self._made_by(asked_at, known_then, answer)
+        for name in made:  # not named until an answer that was not overtaken tells of them
+            self._freshness.doubt(name, self._reactor.now())
         after = replace(answer, topics=self._topics_after(topics, asked_at, answer, made))
         if topics is None:
             partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
@@ -283,25 +285,17 @@ class Topology:
 
     def _made_by(self, asked_at: float, known_then: Mapping[str, Topic], answer: Cluster) -> set[str]:
         """Return the topics of an overtaken answer that its question may have created, as brokers do with what is
-        named. The later answer came from a broker that had not heard of them; or they are gone again, so they are
-        doubted, and not named, until one tells of them."""
-        known, freshness = self.cluster.topics, self._freshness
-        made = {
-            name
-            for name, topic in answer.topics.items()
-            if name not in known_then and name not in known and _is_there(topic)
-        }
-        made = {name for name in made if freshness.is_topic_overtaken(name, asked_at)}
-        for name in made:
-            freshness.doubt(name, self._reactor.now())
-        return made
+        named. The later answer came from a broker that had not heard of them; or they are gone again."""
+        known = self.cluster.topics
+        new = [name for name, topic in answer.topics.items() if name not in known_then and _is_there(topic)]
+        return {name for name in new if name not in known and self._freshness.is_topic_overtaken(name, asked_at)}
 
     def _topics_after(
         self, topics: Topics, asked_at: float, answer: Cluster, made: Collection[str]
     ) -> Mapping[str, Topic]:
         """Return the known topics with what an answer says of them; the same object if that is nothing new.
 
-        ``made``: topics that it tells of for certain, though it was overtaken."""
+        ``made``: topics that it is believed to tell of, though it was overtaken."""
         known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
         for name in told:
             if name not in known:

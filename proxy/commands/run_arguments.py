@@ -115,15 +115,6 @@ def _add_producers(group: argparse._ArgumentGroup) -> None:
             limits.CLIENT_RETRY_SECONDS_MAX,
         ),
     )
-    group.add_argument(
-        "--merge-producers",
-        action="store_true",
-        default=None,
-        help=explained(
-            "Put batches of several producers for one partition into one wrapper: cheaper for many small producers",
-            default="each producer's batches apart",
-        ),
-    )
 
 
 def _add_operation(group: argparse._ArgumentGroup) -> None:

@@ -10,7 +10,7 @@ from ...reactor import Reactor
 from ...state.store import Conflict, Store, StoreAway, Swapped
 from .. import limits
 from ..admission.loop_budget import LoopBudget
-from ..broker.merge import Job
+from ..broker.queued_append import QueuedAppend
 from ..broker.topology import Topology
 from ..flow.effects import Append, Swap
 from ..flow.outcome import Outcome
@@ -55,7 +55,7 @@ class FastOutside:
             store = self._store = self._stored()
         store.swap(key, expected_version, value, 0, done)
 
-    def push(self, broker: Any, append: Job) -> None:
+    def push(self, broker: Any, append: QueuedAppend) -> None:
         """Let an append wait for a lane."""
         if self._runner.on_effect is not None:
             self._runner.on_effect(_effect_of(broker.id, append))
@@ -88,16 +88,15 @@ class FastOutside:
             self._reactor.later(limits.COMMIT_LOOK_SECONDS, self._look)
 
 
-def _effect_of(broker_id: int, append: Job) -> Append:
+def _effect_of(broker_id: int, append: QueuedAppend) -> Append:
     """Return what a flow would ask for in its place: for those that watch effects."""
-    wanted = append.append
     return Append(
         broker_id,
-        wanted.topic,
-        wanted.partition,
-        append.load().message_set,
-        wanted.timeout_ms,
-        wanted.may_send,
-        wanted.identities,
-        sender=wanted.sender,
+        append.topic,
+        append.partition,
+        append.message_set,
+        append.timeout_ms,
+        append.may_send,
+        append.identities,
+        sender=append.sender,
     )

@@ -16,7 +16,6 @@ from ...values import value
 from ..admission.long_work import Done
 from ..bridge.asks import Question
 from .outcome import Outcome
-from .wrapper import PendingWrapper
 
 T = TypeVar("T")
 
@@ -100,8 +99,7 @@ class Way(Protocol):
 
 @value(frozen=True, slots=True)
 class Append(Effect[Outcome]):
-    """Append one message set to a partition, at most once. A ``PendingWrapper`` may leave together with those of
-    others.
+    """Append one message set to a partition, at most once.
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
     a text is the reason why not. ``timeout_ms``: the client's. ``way``: the client's own, None: the pool's. ``sender``:
@@ -111,28 +109,12 @@ class Append(Effect[Outcome]):
     broker_id: int
     topic: str
     partition: int
-    records: Buffer | PendingWrapper
+    message_set: Buffer
     timeout_ms: int
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
     way: Way | None = None
     sender: str = ""
-
-    @property
-    def wrapper(self) -> PendingWrapper | None:
-        """The wrapper that may still be merged with others (``merge_producers``); None: a message set that is sent as
-        it is."""
-        return self.records if isinstance(self.records, PendingWrapper) else None
-
-    @property
-    def message_set(self) -> Buffer:
-        """The message set if it goes alone."""
-        return self.records.wrapped() if isinstance(self.records, PendingWrapper) else self.records
-
-    @property
-    def size_bytes(self) -> int:
-        """About the number of bytes that are sent."""
-        return self.records.size_bytes if isinstance(self.records, PendingWrapper) else len(self.records)
 
 
 @value(frozen=True, slots=True)

@@ -30,24 +30,20 @@ class Acknowledger(Protocol):
 
 @value(frozen=True, slots=True)
 class Appended:
-    """The append is in the log of the leader that was asked. With an error code it may still vanish. ``anchor``: what
-    identifies the wrapper in the log that it shares with other producers' batches; empty: it has its own."""
+    """The append is in the log of the leader that was asked. With an error code it may still vanish."""
 
     base_offset: int
     error_code: int = 0
     log_append_time_ms: int = -1
     lane: Acknowledger | None = None
     """The connection that brought the answer; None: the append was seen in the log."""
-    anchor: bytes = b""
 
 
 @value(frozen=True, slots=True)
 class Refused:
-    """The append is not in the log, for certain. ``merged_bytes``: of the wrapper that it shared with other producers'
-    batches, one of which may be at fault (rule R19); 0: it was alone."""
+    """The append is not in the log, for certain."""
 
     error_code: int
-    merged_bytes: int = 0
 
 
 @value(frozen=True, slots=True)

@@ -128,7 +128,6 @@ class Server:
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         self._observe(telemetry, has_journal=upkeep is not None)
-        self.engine.context.options.merges_producers = settings.merge_producers
         self.engine.context.owns = settings.owns_producers
         if telemetry is not None:
             telemetry.later = self._reactor.later

@@ -14,7 +14,7 @@ from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
 from ..flow.effects import Way
 from ..flow.observers import Trace
-from ..flow.wrapper import WrapperPlan
+from ..flow.wrapper import Wrapper
 from .retry_notes import Key, RetryNotes, comes_before
 
 
@@ -94,9 +94,7 @@ class Batch:
     principal: bytes = NO_PRINCIPAL
     """The principal that sends it: a producer id belongs to one principal."""
     is_alone: bool = False
-    """Once refused in a merged append: not put together with others again (rule R19)."""
-    is_apart: bool = False
-    """Once refused, or in doubt, in one wrapper with other producers' batches: not merged again."""
+    """Once refused in a group: not put together with others again (rule R19)."""
     held: object = None
     """Counts the bytes of its request, as long as it keeps ``records``."""
     ahead: object = None
@@ -105,7 +103,7 @@ class Batch:
     """So many of its first records were seen to be in the log: it is stored in parts."""
     base_offset: int = NO_OFFSET
     """Where the first of these lies."""
-    rest: deque[WrapperPlan] | None = None
+    rest: deque[Wrapper] | None = None
     """What is left of it then, if it is converted already; the first one leaves next."""
     expected_offset: int | None = None
     """Where a batch that is published conditionally has to be, if that is known in full (rule R23)."""
@@ -125,7 +123,7 @@ class Batch:
         """What of it is not in the log yet, as far as is known."""
         return rest_of(self.identity, self.stored_records)
 
-    def note_stored(self, record_count: int, base_offset: int, rest: deque[WrapperPlan] | None = None) -> None:
+    def note_stored(self, record_count: int, base_offset: int, rest: deque[Wrapper] | None = None) -> None:
         """So many of its first records are in the log. What is left is put together with no other batch."""
         self.stored_records, self.base_offset, self.rest = record_count, base_offset, rest
         self.is_alone = True

@@ -11,7 +11,7 @@ any time either a flow works on a stream, or this has a group of it out."""
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...codecs.convert import HeaderRefused, wrap_plain
 from ...codecs.errors import WireError
@@ -24,7 +24,7 @@ from .. import limits
 from ..admission.memory_budget import Held
 from ..events import AppendSent, Report
 from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, ended
-from ..flow.wrapper import WrapperPlan
+from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from . import answers
 from .batch import Batch
@@ -44,7 +44,7 @@ class Owner(Flushed, Protocol):
     def take_over(
         self,
         group: list[Batch],
-        pieces: deque[WrapperPlan],
+        pieces: deque[Wrapper],
         entry: Entry,
         era: int,
         outcome: Outcome | None,
@@ -56,9 +56,9 @@ class Owner(Flushed, Protocol):
 
 
 class FastPath:
-    """Of one producer on one partition: the group that is out this way, if one is. It is what waits for a lane, and
-    what a request holds of the partition (``broker/merge.py``). ``committed_at``: when a group was committed last, in
-    reactor seconds. ``message_set``: what is sent."""
+    """Of one producer on one partition: the group that is out this way, if one is; it is the append that waits for a
+    lane, too (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor seconds.
+    ``message_set``: what is sent."""
 
     __slots__ = (
         "_anchor",
@@ -83,7 +83,6 @@ class FastPath:
         "_sequencer",
         "_stream",
         "_value",
-        "append",
         "committed_at",
         "is_out",
         "message_set",
@@ -93,11 +92,6 @@ class FastPath:
         "timeout_ms",
         "topic",
     )
-
-    appends = 1
-    goes_alone = True
-    may_grow = False
-    wrapper = None
 
     def __init__(self, stream: Stream, outside: Outside) -> None:
         self.is_out = False
@@ -117,11 +111,9 @@ class FastPath:
         self._owned: Ownership | None = None
         """Under which the group leaves, or which it takes."""
         self._group: list[Batch] = []
-        self._plan: deque[WrapperPlan] | None = None
+        self._plan: deque[Wrapper] | None = None
         """Of the group, if it was made in steps."""
         self.message_set: bytes | bytearray = b""
-        self.append: Any = None
-        """What is asked of it while it waits: itself; None as long as nothing is out, or it would hold itself."""
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -179,7 +171,6 @@ class FastPath:
             self._owned = owned
             owned.unwritten_bytes += self.size_bytes
             self.sender = first.waiters[-1].connection.address
-            self.append = self
             self._outside.push(broker, self)  # R2: it is stored that it may leave
             return True
         if context.owns and held.is_unwritten:  # the producer is busy
@@ -207,7 +198,6 @@ class FastPath:
             or stream.watch_intent_until != NO_INTENT  # R17
             or first.waiters[0].connection.way is not None
             or stream.life.is_draining  # R15
-            or context.options.merges_producers
             or topic in topics.unmarked  # R6
             or topic in topics.too_large
             or topic in topics.wrapper_codecs
@@ -246,14 +236,14 @@ class FastPath:
         try:
             next(steps)
         except StopIteration as end:
-            plan: deque[WrapperPlan] = end.value
+            plan: deque[Wrapper] = end.value
         except (HeaderRefused, WireError):
             return False
         else:
             steps.close()
             return False
         (piece,) = plan
-        self.message_set, self._anchor, self._content = piece.message_set, piece.anchor, piece.wrapper.first_content
+        self.message_set, self._anchor, self._content = piece.message_set, piece.anchor, piece.first_content
         self._plan = plan
         return True
 
@@ -278,7 +268,6 @@ class FastPath:
             self._give_back(NotSent("the broker is away"))
             return
         self.sender = self._group[0].waiters[-1].connection.address
-        self.append = self
         self._outside.push(broker, self)
 
     def write_owned(self, now: float) -> None:
@@ -302,18 +291,6 @@ class FastPath:
         if stream.queue and stream.is_outdated(self._entry.producer_epoch):
             return "its client has begun a newer epoch"
         return None
-
-    def load(self) -> FastPath:
-        """It is what the request holds."""
-        return self
-
-    def room_for(self, _job: object) -> bool:
-        """Nothing is merged with it."""
-        return False
-
-    def add(self, _job: object) -> None:
-        """Nothing is."""
-        raise AssertionError("nothing is merged with it")
 
     def has_left(self, report: Report, broker_id: int) -> None:
         """Its request was sent."""
@@ -377,7 +354,7 @@ class FastPath:
         assert sequencer is not None
         self.is_out = False
         self._context.memory.bytes_held -= self._held_bytes
-        self._sequencer = self._plan = self.append = self._owned = None
+        self._sequencer = self._plan = self._owned = None
         self._group, self.message_set = [], b""
         return sequencer
 

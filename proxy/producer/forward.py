@@ -32,7 +32,7 @@ from ..flow.outcome import (
     Refused,
     ended,
 )
-from ..flow.wrapper import WrapperPlan
+from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
 from ..partition_log.log_offsets import Later, Position, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
@@ -46,7 +46,6 @@ from .grouping import (
     located,
     offset_of,
     planning,
-    stay_apart,
 )
 from .resolution import LeftOpen, resolve
 from .stream import Stream
@@ -56,7 +55,7 @@ class Forward:
     """One group under one intent."""
 
     def __init__(
-        self, stream: Stream, group: list[Batch], pieces: deque[WrapperPlan], leader: int, era: int | None = None
+        self, stream: Stream, group: list[Batch], pieces: deque[Wrapper], leader: int, era: int | None = None
     ) -> None:
         """``pieces``: what is left of the group. The first one is sent here. ``era``: in which the group was reserved;
         None: in the present one."""
@@ -95,7 +94,7 @@ class Forward:
                 self._leader,
                 stream.topic,
                 stream.partition,
-                piece.wrapper if piece.wrapper.joined_bytes_max else piece.message_set,
+                piece.message_set,
                 self._timeout_ms,
                 self._may_send,
                 piece.identities,
@@ -138,33 +137,33 @@ class Forward:
         return None
 
     # ------------------------------------------------------------------ appended
-    async def _confirmed(self, piece: WrapperPlan, outcome: Appended) -> Outcome:
+    async def _confirmed(self, piece: Wrapper, outcome: Appended) -> Outcome:
         """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker,
         with everything that was in the wrapper. What left without one is looked for there in the whole search."""
-        if not piece.wrapper.is_marked:
+        if not piece.is_marked:
             self._is_nameless = True
-            self._told = (piece.wrapper.first_content, located(piece, outcome.base_offset)[0])
+            self._told = (piece.first_content, located(piece, outcome.base_offset)[0])
             self._observers.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
         self._bounds.drop(self._stream.topic, self._stream.partition)
-        wanted, anchor = located(piece, outcome.base_offset), outcome.anchor or piece.anchor
+        wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
         async def fits(message: ShallowMessage) -> bool:
             return carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
         if there is True:
-            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms, anchor=anchor)
+            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
 
-    async def _appended(self, piece: WrapperPlan, outcome: Appended) -> None:
+    async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
         # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
         is_unmarked = self._stream.topic in self._topics.unmarked
-        anchor = NO_ANCHOR if is_unmarked else outcome.anchor or piece.anchor
-        if self._topics.too_large and not piece.wrapper.joined_bytes_max:
+        anchor = NO_ANCHOR if is_unmarked else piece.anchor
+        if self._topics.too_large:
             self._topics.note_taken(self._stream.topic, len(piece.message_set))
         self._pieces.popleft()
         await self._commit(located(piece, outcome.base_offset), anchor, piece, outcome)
@@ -173,7 +172,7 @@ class Forward:
         self,
         stored: Sequence[Stored],
         anchor: bytes,
-        piece: WrapperPlan | None = None,
+        piece: Wrapper | None = None,
         outcome: Appended | None = None,
     ) -> None:
         """The first records of the group are in the log. Who waits for a batch that is complete is answered now, the
@@ -224,12 +223,12 @@ class Forward:
         if due:
             stream.put_back(due)
 
-    def _look_back(self, piece: WrapperPlan, last_offset: int) -> None:
+    def _look_back(self, piece: Wrapper, last_offset: int) -> None:
         """The first append of a partition in this process is read back, aside."""
         stream = self._stream
         place = (stream.topic, stream.partition)
         probe = stream.context.marker_probe
-        if place not in probe.probed and piece.wrapper.is_marked:
+        if place not in probe.probed and piece.is_marked:
             probe.probed.add(place)
             stream.work_aside(probe.probe(place, piece.message_set, last_offset))
 
@@ -255,11 +254,9 @@ class Forward:
         assert entry is not None
         self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
 
-    async def _refused(self, piece: WrapperPlan, outcome: Refused) -> bool:
+    async def _refused(self, piece: Wrapper, outcome: Refused) -> bool:
         """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
         code = outcome.error_code
-        if code in CONTENT_ERRORS and outcome.merged_bytes:
-            return self._apart(piece, outcome)
         if code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
         if code in SIZE_ERRORS and await self._make_smaller(piece):
@@ -273,14 +270,6 @@ class Forward:
         self._answer_all(answer, "refused")
         return False
 
-    def _apart(self, piece: WrapperPlan, outcome: Refused) -> bool:
-        """Another producer's records may be what the broker does not like: each goes alone, under the intent that it
-        has, and is not merged again (rule R19)."""
-        if outcome.error_code in SIZE_ERRORS:
-            self._topics.note_too_large(self._stream.topic, outcome.merged_bytes)
-        stay_apart(self._group, [piece])
-        return True
-
     def _one_by_one(self) -> bool:
         """One of the group may be what the broker does not like: alone, it is known which (rule R19)."""
         for batch in self._group:
@@ -289,7 +278,7 @@ class Forward:
         self._stream.put_back(self._group)
         return False
 
-    async def _make_smaller(self, piece: WrapperPlan) -> bool:
+    async def _make_smaller(self, piece: Wrapper) -> bool:
         """Codes 10 and 18: compress first, then split, at last leave the marker out."""
         stream, sender = self._stream, self._group[0].sender
         self._topics.note_too_large(stream.topic, len(piece.message_set))
@@ -307,7 +296,7 @@ class Forward:
         self._pieces.extendleft(reversed(halves))
         return True
 
-    async def _without_marker(self, piece: WrapperPlan) -> bool:
+    async def _without_marker(self, piece: Wrapper) -> bool:
         """The last resort for a single record. True: it goes in a form that may be small enough."""
         steps = partial(leaving_the_marker_out, self._stream.target, piece)
         bare = await in_steps(steps, self._group[0].sender)
@@ -418,7 +407,6 @@ class Forward:
             return False
         if not self._pieces:
             self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
-        stay_apart(self._group, self._pieces)
         self._observers.report(Reforwarded(*stream.key, self._sent[0].base_sequence, attempts))
         return True
 

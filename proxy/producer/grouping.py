@@ -22,8 +22,8 @@ from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
-from ..admission.memory_budget import Count
-from ..flow.wrapper import PendingWrapper, WrapperPlan
+from ..admission.memory_budget import Count, Held
+from ..flow.wrapper import Wrapper, wrapping
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -32,11 +32,9 @@ EXPECTED_OFFSET_HEADER = "expected-offset"
 
 @dataclass(slots=True)
 class WrapperOptions:
-    """What the configuration says of wrappers. ``policy``: what becomes of headers, which old brokers cannot store.
-    ``merges_producers``: appends of several producers for one partition may leave in one wrapper."""
+    """What the configuration says of wrappers. ``policy``: what becomes of headers, which old brokers cannot store."""
 
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
-    merges_producers: bool = False
 
     @property
     def conditional_policy(self) -> HeaderPolicy:
@@ -47,7 +45,7 @@ class WrapperOptions:
 @value(frozen=True, slots=True)
 class Target:
     """The producer of the batches, their topic, and what is known of topics. ``hold_bytes`` counts what is kept.
-    ``keeps_whole``: a batch is appended as a whole, in a wrapper of its producer alone, or not at all (rule R23)."""
+    ``keeps_whole``: a batch is appended as a whole, or not at all (rule R23)."""
 
     topics: TopicFacts
     options: WrapperOptions
@@ -57,12 +55,11 @@ class Target:
     keeps_whole: bool = False
 
 
-def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]]:
+def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
     """Convert what is left of the group into one wrapper. A single batch whose size the topic is known to refuse is
     cut: only the first wrapper leaves next, the others are its later parts, not cut to their sizes yet.
 
-    What may be merged with other producers' is wrapped when it leaves. Raises HeaderRefused, and WireError for records
-    that cannot be read.
+    Raises HeaderRefused, and WireError for records that cannot be read.
     """
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
@@ -70,13 +67,8 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[WrapperPlan]
         inner = yield from _converting(target, group)
         codec = _codec_of(target, [batch.header for batch in group])
         identities = tuple([_identity(target, batch) for batch in group])
-        piece = _piece(target, identities, inner, codec)
-        del inner  # it is released once it is wrapped
-        joined_max = min(size_max or limits.GROUP_BYTES_MAX, limits.GROUP_BYTES_MAX)
-        if target.options.merges_producers and _may_be_merged(target, group, piece, joined_max):
-            piece.wrapper.joined_bytes_max = joined_max
-            return deque((piece,))
-        yield from piece.wrapper.going_alone()
+        piece = yield from wrapping(identities, inner, codec, target.hold_bytes)
+        del inner
         if size_max is not None and len(piece.message_set) >= size_max and not piece.is_compressed:
             piece = yield from compressing_harder(target, piece)
         pieces = deque((piece,))
@@ -92,23 +84,10 @@ def planned(
     anchor: bytes,
     content: bytes,
     max_timestamp: int,
-) -> deque[WrapperPlan]:
+) -> deque[Wrapper]:
     """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``)."""
-    count = target.hold_bytes
-    wrapper = PendingWrapper.made(identities, message_set, anchor, content, max_timestamp, Codec.NONE, count)
-    return deque((WrapperPlan(identities, wrapper, False),))
-
-
-def _may_be_merged(target: Target, group: Sequence[Batch], piece: WrapperPlan, joined_max: int) -> bool:
-    """May this be merged? Not what was refused in a merged append before (rule R19), nor parts, nor what is too large
-    for it, nor where no marker is stored to tell the producer of the records."""
-    return (
-        piece.wrapper.size_bytes < joined_max
-        and not target.keeps_whole
-        and not piece.wrapper.compress_harder
-        and target.topic not in target.topics.unmarked
-        and not any(batch.is_alone or batch.is_apart for batch in group)
-    )
+    held = Held(target.hold_bytes, len(message_set))
+    return deque((Wrapper(identities, message_set, anchor, content, max_timestamp, Codec.NONE, False, held),))
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
@@ -137,27 +116,13 @@ def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
     return codec
 
 
-def _piece(
-    target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, *, compress_harder: bool = False
-) -> WrapperPlan:
-    wrapper = PendingWrapper(identities, inner, codec, compress_harder=compress_harder, count=target.hold_bytes)
-    return WrapperPlan(identities, wrapper, compress_harder or bool(codec))
-
-
-def compressing_harder(target: Target, piece: WrapperPlan) -> Steps[WrapperPlan]:
+def compressing_harder(target: Target, piece: Wrapper) -> Steps[Wrapper]:
     """Return the same records, compressed also if the client did not compress."""
-    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
-    return (yield from _compressed(target, piece.identities, inner, piece.wrapper.codec))
+    inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    return (yield from wrapping(piece.identities, inner, piece.codec, target.hold_bytes, compress_harder=True))
 
 
-def _compressed(target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec) -> Steps[WrapperPlan]:
-    piece = _piece(target, identities, inner, codec, compress_harder=True)
-    del inner
-    yield from piece.wrapper.going_alone()
-    return piece
-
-
-def _fitting(target: Target, pieces: deque[WrapperPlan], size_max: int) -> Steps[None]:
+def _fitting(target: Target, pieces: deque[Wrapper], size_max: int) -> Steps[None]:
     """Cut the first of a batch's pieces until it is smaller than ``size_max`` bytes, or has one record; that one then
     goes without marker if this makes it smaller than that."""
     while len(pieces[0].message_set) >= size_max:
@@ -168,14 +133,14 @@ def _fitting(target: Target, pieces: deque[WrapperPlan], size_max: int) -> Steps
         pieces.extendleft(reversed((yield from halving(target, head))))
 
 
-def halving(target: Target, piece: WrapperPlan) -> Steps[list[WrapperPlan]]:
+def halving(target: Target, piece: Wrapper) -> Steps[list[Wrapper]]:
     """Return the records of a piece of one batch in two, each compressed; it has more than one."""
-    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     border = yield from convert.border_of_halves(inner)
-    return (yield from _cutting(target, piece.identities[0], inner, border, piece.wrapper.codec))
+    return (yield from _cutting(target, piece.identities[0], inner, border, piece.codec))
 
 
-def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: Codec) -> Steps[list[WrapperPlan]]:
+def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: Codec) -> Steps[list[Wrapper]]:
     """Return two pieces of one batch; the second begins with record ``border``."""
     parts = yield from convert.cutting(inner, [border])
     del inner
@@ -183,36 +148,44 @@ def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: 
     sequence = whole.base_sequence
     for part in parts:
         identity = whole._replace(base_sequence=sequence, record_count=part.record_count)
-        pieces.append((yield from _compressed(target, (identity,), part, codec)))
+        pieces.append((yield from wrapping((identity,), part, codec, target.hold_bytes, compress_harder=True)))
         sequence = advance(sequence, part.record_count)
     return pieces
 
 
-def leaving_the_marker_out(target: Target, piece: WrapperPlan) -> Steps[WrapperPlan | None]:
+def leaving_the_marker_out(target: Target, piece: Wrapper) -> Steps[Wrapper | None]:
     """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
     that where a marker makes it too large. None: it was so already, or the topic is known to refuse that size too.
 
     Nothing in the log tells whose it is: a doubt about it is one that the log cannot settle if such a record is there.
     """
     assert piece.identities[0].record_count == 1
-    if not piece.wrapper.is_marked:
+    if not piece.is_marked:
         return None
-    inner = yield from piece.wrapper.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
-    codec, compress_harder = piece.wrapper.codec, piece.wrapper.compress_harder
+    inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
+    codec, compress_harder = piece.codec, piece.compress_harder
     message_set: bytes | bytearray = inner.message_set
     if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
         message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
     size_max = target.topics.refused_size(target.topic)
     if size_max is not None and len(message_set) >= size_max:
         return None
-    bare = PendingWrapper(piece.identities, inner, codec, compress_harder=compress_harder, count=target.hold_bytes)
     (message,) = iterate_shallow(message_set)
     is_stored_so = target.topic not in target.topics.wrapper_codecs or message.is_wrapper
-    bare.leaves_without_marker(message_set, anchor_of(message) if is_stored_so else NO_ANCHOR)
-    return WrapperPlan(piece.identities, bare, piece.is_compressed)
+    return Wrapper(
+        piece.identities,
+        message_set,
+        anchor_of(message) if is_stored_so else NO_ANCHOR,
+        piece.first_content,
+        piece.max_timestamp,
+        codec,
+        compress_harder,
+        Held(target.hold_bytes, len(message_set)),
+        is_marked=False,
+    )
 
 
-def located(piece: WrapperPlan, base_offset: int) -> list[Stored]:
+def located(piece: Wrapper, base_offset: int) -> list[Stored]:
     """Return where each identity of a wrapper lies that was appended at ``base_offset``."""
     located = []
     for identity in piece.identities:
@@ -228,14 +201,6 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
         if ahead < piece.record_count:
             return piece.base_offset + ahead
     raise AssertionError(f"sequence {sequence} is in none of {placed}")
-
-
-def stay_apart(group: Iterable[Batch], pieces: Iterable[WrapperPlan]) -> None:
-    """From now on these batches are not merged with other producers'."""
-    for batch in group:
-        batch.is_apart = True
-    for one in pieces:
-        one.wrapper.goes_alone()
 
 
 def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:

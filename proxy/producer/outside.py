@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...state.store import Conflict, StoreAway, Swapped
-from ..broker.merge import Job
+from ..broker.queued_append import QueuedAppend
 from ..flow.outcome import Outcome
 
 
@@ -56,7 +56,7 @@ class Outside(Protocol):
         """Reserve: as the effect ``Swap``, without expiry."""
         ...
 
-    def push(self, broker: Any, append: Job) -> None:
+    def push(self, broker: Any, append: QueuedAppend) -> None:
         """Let an append wait for a lane of a broker that ``leaders`` gave."""
         ...
 

@@ -24,7 +24,7 @@ from .. import limits
 from ..events import InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
 from ..flow.outcome import NotSent, Outcome
-from ..flow.wrapper import WrapperPlan
+from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
@@ -195,7 +195,7 @@ class Sequencer:
     def take_over(
         self,
         group: list[Batch],
-        pieces: deque[WrapperPlan],
+        pieces: deque[Wrapper],
         entry: Entry,
         era: int,
         outcome: Outcome | None,
@@ -209,7 +209,7 @@ class Sequencer:
     async def _finish(
         self,
         group: list[Batch],
-        pieces: deque[WrapperPlan],
+        pieces: deque[Wrapper],
         entry: Entry,
         era: int,
         outcome: Outcome | None,
@@ -375,9 +375,6 @@ class Sequencer:
             return
         for batch in group:
             batch.ahead = None  # what there is now is counted itself
-        if stream.context.memory.is_full:
-            for piece in pieces:
-                piece.wrapper.goes_alone()  # what may be merged is kept unpacked, up to a thousand times as large
         leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
             leader = await Leader(stream.topic, stream.partition, refresh=True)
@@ -397,7 +394,7 @@ class Sequencer:
         batches = tuple(
             [IntentBatch(i.base_sequence, i.record_count, b.header.crc) for i, b in zip(left, group, strict=True)]
         )
-        content = pieces[0].wrapper.first_content
+        content = pieces[0].first_content
         intent = Intent(
             stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, content, leader
         )

@@ -89,7 +89,6 @@ class Settings:
     allow_unauthenticated_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
-    merge_producers: bool = False
     owns_producers: bool = False
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     named_producers: tuple[str, ...] = ()

@@ -30,7 +30,6 @@ OPTIONS: Mapping[str, Place] = {
     "dropped_headers": ("producers", "dropped_headers"),
     "producer_expiry_seconds": ("producers", "expiry_seconds"),
     "client_retry_seconds_max": ("producers", "client_retry_seconds_max"),
-    "merge_producers": ("producers", "merge"),
     "journal": JOURNAL_PATH,
     "workers": ("workers",),
     "admin_bind": ("admin", "bind"),

@@ -197,8 +197,6 @@ class ProducersSection(Section):
     )
     """At least twice the clients' delivery timeout (delivery.timeout.ms): bounds how far back lost state is looked
     for."""
-    merge: bool = False
-    """Put batches of several producers for one partition into one wrapper: cheaper for many small producers."""
     ownership: bool = False
     """Reserve once for a busy producer instead of for each of its batches: less CPU and shorter waits. What a proxy has
     appended is then written to Redis every 50 ms, so after its death, or a pause of the machine with its clock, more is
@@ -434,7 +432,6 @@ class Configuration(BaseSettings):
             allow_unauthenticated_clients=self.upstream.allow_unauthenticated_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,
-            merge_producers=self.producers.merge,
             owns_producers=self.producers.ownership,
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
             named_producers=tuple(self.producers.named),

@@ -18,7 +18,6 @@ _NAMES: Mapping[str, str] = {
     "redis_tls": "redis.tls",
     "cluster": "cluster_name",
     "producer_expiry_seconds": "producers.expiry_seconds",
-    "merge_producers": "producers.merge",
     "owns_producers": "producers.ownership",
     "client_retry_seconds_max": "producers.client_retry_seconds_max",
     "named_producers": "producers.named",

@@ -140,12 +140,6 @@ PRODUCER_IDS_ISSUED: Final = Metric(
 APPENDS_SENT: Final = Metric(
     "appends.sent", "counter", "{append}", "Appends sent to brokers; one carries one to five batches of a producer."
 )
-APPENDS_MERGED: Final = Metric(
-    "appends.merged",
-    "counter",
-    "{append}",
-    "Appends that were sent together with those of other producers (producers.merge).",
-)
 DOUBTS_OPENED: Final = Metric(
     "doubts.opened", "counter", "{append}", "Appends whose response was lost, so that the log had to be read."
 )

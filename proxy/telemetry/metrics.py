@@ -20,7 +20,6 @@ from .metric_names import Metric
 from .named import NamedInstances
 
 COUNTED: Final[dict[type, Metric]] = {
-    events.AppendMerged: names.APPENDS_MERGED,
     events.DoubtOpened: names.DOUBTS_OPENED,
     events.Reforwarded: names.REFORWARDS,
     events.AppendAfterDeadline: names.APPENDS_AFTER_DEADLINE,

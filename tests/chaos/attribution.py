@@ -173,10 +173,5 @@ def producers_in(logs: Iterable[PartitionLog]) -> set[Producer]:
     }
 
 
-def merged_in(logs: Iterable[PartitionLog]) -> int:
-    """Return how many wrappers hold batches of several producers."""
-    return sum(len({one.producer_id for one in wrapper.identities}) > 1 for log in logs for wrapper in log.wrappers)
-
-
 def _shown(place: Place) -> str:
     return f"{place[0]}-{place[1]}"

@@ -25,8 +25,6 @@ from .scene import Layout
 
 _STAMPED: dict[str, str | int] = {"message.timestamp.type": "LogAppendTime"}
 _TOPICS = {"chaos": {}, "stamped": _STAMPED}
-_MERGING_TOPICS = {"stamped": _STAMPED}
-"""Only producers of one partition and with one codec are merged."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,17 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.directory))
     families = options.clients.split(",") if options.clients else _families(seed, options.control)
     layout = Layout(
-        topics=_MERGING_TOPICS if options.merge_producers else _TOPICS,
+        topics=_TOPICS,
         partitions=options.partitions,
         families=families,
         records_per_second=options.rate,
         outstanding_max=options.outstanding,
         seed=seed,
         with_proxies=not options.control,
-        compression="none" if options.merge_producers else None,
         workers=options.workers,
         committed=options.committed,
-        proxy_options=["--merge-producers"] if options.merge_producers else [],
     )
     kinds = tuple(options.faults.split(",")) if options.faults else None
     pace = Pace(options.minutes * 60, options.process_pause, options.connection_pause, kinds)
@@ -90,9 +86,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--control", action="store_true", help="without proxies and without idempotence")
     parser.add_argument(
         "--committed", action="store_true", help="proxies are the last commit, not the files as they are"
-    )
-    parser.add_argument(
-        "--merge-producers", action="store_true", help="switch this on in the proxies; all write to one topic then"
     )
     parser.add_argument(
         "--workers",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .attribution import Attribution, Tally, merged_in, producers_in
+from .attribution import Attribution, Tally, producers_in
 from .faults import OF_A_WORKER
 from .journals import Journals
 from .oracle import whole_lines
@@ -55,7 +55,6 @@ def result_of(
         "unexplained": attribution.unexplained,
         "producers_in_log": len(producers_in(story.logs.values())),
         "wrappers": sum(len(log.wrappers) for log in story.logs.values()),
-        "merged_wrappers": merged_in(story.logs.values()),
         "takeover_ms": {
             name: asdict(one) for name, one in waits_by_kind(story.faults, places.values(), _PROCESS_KINDS).items()
         },
@@ -94,7 +93,7 @@ def table_of(result: Mapping[str, Any]) -> str:
         row(kind, "0" if not causes else "; ".join(f"{count:,}: {cause}" for cause, count in causes.items()))
     row("told another offset", result["misplaced"])
     row("producer ids and epochs in the log", result["producers_in_log"])
-    row("wrappers", f"{result['wrappers']:,}, {result['merged_wrappers']:,} of several producers")
+    row("wrappers", f"{result['wrappers']:,}")
     row("doubts", ", ".join(f"{count} {name}" for name, count in _doubts(result).items()) or "0")
     row("faults", result["faults"])
     for name, count in result["faults_by_kind"].items():

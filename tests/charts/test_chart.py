@@ -71,7 +71,7 @@ def test_the_examples_render_every_kind_that_the_chart_has(helm: Path) -> None:
         ("listeners__clients__portt", "portt"),
         ("listeners__clients__tls__certManager__issuer", "issuer"),
         ("listeners__other__service__nodePort", "nodePort"),
-        ("producers__merged", "merged"),
+        ("producers__owner", "owner"),
         ("limits__connections", "connections"),
         ("image__name", "name"),
         ("autoscaling__min", "min"),
@@ -150,7 +150,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"admin__port": None}, "'port'"),
         ({"limits__connectionsMax": 0}, "/limits/connectionsMax"),
         ({"producers__clientRetrySecondsMax": 60}, "/producers/clientRetrySecondsMax"),
-        ({"producers__merge": "yes"}, "/producers/merge"),
+        ({"producers__ownership": "yes"}, "/producers/ownership"),
         ({"autoscaling": {"enabled": True, "minReplicas": 9}}, "autoscaling.minReplicas: more than"),
         (
             {"autoscaling__enabled": True, "resources__requests": {"cpu": None}},

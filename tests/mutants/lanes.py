@@ -14,7 +14,7 @@ LANES = (
         "R3: at most one unanswered produce per lane",
         _SCENES + "test_a_lane_has_one_unanswered_request",
         ("proxy.broker.lane_pool", "lane = self._idle.pop()", "lane = self._idle[-1]"),
-        ("proxy.broker.lane", "        assert not self._loads\n", ""),
+        ("proxy.broker.lane", "        assert not self._appends\n", ""),
         deaths=("a produce behind", "R3", "I1", "I3"),
     ),
     mutant(
@@ -87,8 +87,8 @@ LANES = (
         _SCENES + "test_an_answer_with_a_wrong_correlation_id_says_nothing",
         (
             "proxy.broker.lane",
-            "        if not self._loads or correlation_id != self._correlation_id:\n",
-            "        if not self._loads:\n",
+            "        if not self._appends or correlation_id != self._correlation_id:\n",
+            "        if not self._appends:\n",
         ),
     ),
     mutant(
@@ -97,8 +97,8 @@ LANES = (
         _SCENES + "test_a_lost_connection_is_doubt_and_no_refusal",
         (
             "proxy.broker.lane",
-            "            load.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
-            "            load.answered(3, -1, -1, self, self._pool.broker_id)\n",
+            "            append.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))\n",
+            "            append.answered(3, -1, -1, self, self._pool.broker_id)\n",
         ),
         deaths=("I1",),
     ),
@@ -119,7 +119,7 @@ LANES = (
         (
             "proxy.broker.lane",
             "        timeout_ms //= 2\n",
-            "        timeout_ms = loads[0].timeout_ms\n",
+            "        timeout_ms = appends[0].timeout_ms\n",
         ),
     ),
     mutant(
@@ -211,6 +211,6 @@ LANES = (
         "a_flood_before_all_others",
         "R19: a client that floods a partition keeps others waiting for one turn only",
         "unit/broker/test_append_queue.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
-        ("proxy.broker.append_queue", "sender, waiting = job.append.sender, ", "sender, waiting = None, "),
+        ("proxy.broker.append_queue", "sender, waiting = append.sender, ", "sender, waiting = None, "),
     ),
 )

@@ -26,6 +26,16 @@ LOG = (
         deaths=("I3",),
     ),
     mutant(
+        "own_name_is_enough",
+        "R5: what lies where a batch was appended with an error has to be the wrapper that was sent",
+        _SCENES + "test_what_was_appended_with_an_error_is_looked_for_where_another_group_of_its_producer_lies",
+        (
+            "proxy.producer.forward",
+            "carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor\n",
+            "carries(message, wanted, self._stream.producer_id)\n",
+        ),
+    ),
+    mutant(
         "code_0_is_a_commit",
         "R5: base offset -1 means not appended, also with code 0",
         _SCENES + "test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1",

@@ -14,7 +14,6 @@ _SWAP = "        self._outside.swap(held.key, held.stored_version, value, self._
 _NOW = """        if self._owned is not None:
             self._outside.swap(held.key, held.stored_version, value, lambda _result: held.took_ownership(owned))
             self.sender = first.waiters[-1].connection.address
-            self.append = self
             self._outside.push(broker, self)
             return True
 """

@@ -12,7 +12,6 @@ from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
 from mutants.log import LOG
-from mutants.merging import MERGING
 from mutants.mutant import Mutant
 from mutants.names import NAMES
 from mutants.owned import OWNED
@@ -32,7 +31,6 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *LANES,
             *LIVES,
             *LOG,
-            *MERGING,
             *NAMES,
             *PARTS,
             *SHELL,

@@ -157,7 +157,6 @@ class DashboardScene:
             "redis": {"url": f"redis://{HOST}:{self._redis.port}/0"},
             "admin": {"bind": f"{HOST}:{self.admin_ports[number]}"},
             "journal": str(self._directory / f"journal-{number}"),
-            "producers": {"merge": True},
             "limits": {"connections_per_ip_max": 64},
         }
         proxy = ConfiguredProxy(self._directory / f"proxy-{number}", settings, brokers=_BROKERS)

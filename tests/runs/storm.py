@@ -190,7 +190,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--merge", action="store_true", help="the proxies merge producers")
     parser.add_argument("--keep", type=Path, help="a directory that does not exist yet")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
@@ -202,13 +201,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             LegacyCluster(directory / "kafka", auto_create_topics=False, session_timeout_ms=20_000)
         )
         cluster.create_topic(_TOPIC, PARTITIONS)
-        more = ("--merge-producers",) if options.merge else ()
-        pair = stack.enter_context(TwoProxies(directory / "pair", cluster, options=more))
+        pair = stack.enter_context(TwoProxies(directory / "pair", cluster))
         load, storm, recoveries, complaints = run_storm(pair, cluster, options.minutes * 60, options.seed)
     figures = {
         "seed": options.seed,
         "minutes": options.minutes,
-        "merge_producers": options.merge,
         "right": not complaints,
         "faults": dict(storm.counts),
         "batches": sum(load.progress()),

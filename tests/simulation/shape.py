@@ -54,12 +54,13 @@ TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
 not: it is left and taken again all the time."""
 OWNED_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
 """Of the lives of proxies that take ownerships: in half of all worlds, and in some of these only at times, as while
-proxies are replaced by newer ones. Where they do, usual batches go the fast path, and producers are not merged."""
+proxies are replaced by newer ones. Where they do, usual batches go the fast path."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
 CROWD = 4
-"""Clients more than usual, in some of the worlds in which producers are merged."""
+"""Clients more than usual in some of the worlds, all on one partition."""
+CROWD_SHARE = 0.2
 UP_SECONDS_MAX = 1e6
 CLOCK_ERROR_MAX = 0.01
 """A clock is wrong by at most a hundredth."""
@@ -175,10 +176,9 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
     clients, proxies = random.choice((1, 1, 2, 3, 3, 6)), random.choice((1, 1, 2, 3))
-    merging = Random(f"{seed}/merge")
-    merges, is_crowded = merging.random() < 0.5, merging.random() < 0.4
-    if merges and is_crowded:
-        clients += CROWD  # on one partition: there is much to merge
+    is_crowded = Random(f"{seed}/crowd").random() < CROWD_SHARE
+    if is_crowded:
+        clients += CROWD
     troubles = {name: draw.some(most) for name, most in TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.3) else 0.0 for name, most in STATE_TROUBLES.items()}
     troubles |= {name: draw.some(most) if draw.chance(0.2) else 0.0 for name, most in LOG_TROUBLES.items()}
@@ -199,7 +199,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
-        partitions=random.choice((1, 1, 2, 3)) if not (merges and is_crowded) else 1,
+        partitions=random.choice((1, 1, 2, 3)) if not is_crowded else 1,
         clients=clients,
         network=_network(draw),
         cluster=_cluster(draw),
@@ -210,7 +210,6 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         message_bytes_max=_message_bytes_max(seed, draw),
         compression=compression,
         message_format=message_format,
-        merge_producers=merges,
         horizon_seconds=random.choice(HORIZONS_SECONDS),
         has_principals=has_principals,
         has_pass_through=has_pass_through,
@@ -263,7 +262,7 @@ def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str]) -> Sha
         if random.random() < OWNED_TROUBLES_SHARE and name not in forbidden:
             troubles[name] = most * random.random()
     fast_share = shape.settings.fast_share or 1.0
-    settings = replace(shape.settings, owned_share=share, fast_share=fast_share, merge_producers=False)
+    settings = replace(shape.settings, owned_share=share, fast_share=fast_share)
     return replace(shape, settings=settings, troubles=shape.troubles | troubles)
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from idemproxy.proxy.broker.lane import Lane
-from idemproxy.proxy.broker.merge import Job
+from idemproxy.proxy.broker.queued_append import QueuedAppend
 from idemproxy.proxy.engine.fast_outside import FastOutside
 from idemproxy.proxy.flow.effects import Append, Effect
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
@@ -54,7 +54,7 @@ def _stop_between_looks() -> None:
             _stop_if(STOP_BEFORE_APPEND)
         perform(self, effect, resume)
 
-    def stopping_push(self: FastOutside, broker: Any, append: Job) -> None:
+    def stopping_push(self: FastOutside, broker: Any, append: QueuedAppend) -> None:
         _stop_if(STOP_BEFORE_APPEND)
         push(self, broker, append)
 

@@ -21,7 +21,7 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.broker.merge import Job
+from idemproxy.proxy.broker.queued_append import QueuedAppend
 from idemproxy.proxy.flow.effects import (
     Append,
     Ask,
@@ -194,7 +194,7 @@ class StagedOutside:
         result = self._stage.perform(Swap(key, expected_version, value, 0))
         self._stage.later(0, lambda: done(result))
 
-    def push(self, broker: Broker, append: Job) -> None:
+    def push(self, broker: Broker, append: QueuedAppend) -> None:
         """Of a batch that has just come it leaves in a later step, as with lanes."""
         assert isinstance(append, FastPath)
         if self._stage.is_sending:

@@ -60,7 +60,6 @@ class VirtualProxy:
         package: str = "idemproxy",
         clock_offset: float = 0.0,
         clock_rate: float = 1.0,
-        merge_producers: bool = False,
         horizon_seconds: float | None = None,
         has_principals: bool = False,
         authenticating_brokers: Sequence[int] = (),
@@ -99,7 +98,6 @@ class VirtualProxy:
         self._upstream = upstream
         self._redis = redis
         self._clock_offset, self._clock_rate = clock_offset, clock_rate
-        self._merge_producers = merge_producers
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
         self._authenticating_brokers = tuple(authenticating_brokers)
@@ -190,7 +188,6 @@ class VirtualProxy:
             has_fast_path=self._fast.random() < self._fast_share,
             **chosen,
         )
-        engine.context.options.merges_producers = self._merge_producers
         engine.context.owns = self._owned.random() < self._owned_share
         engine.context.is_pass_long = lambda: self._late.random() < self._late_share
         if self._traced_share:

@@ -46,7 +46,6 @@ class WorldSettings:
     """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
     message_format: int = 1
     """Of the topic: 0 or 1."""
-    merge_producers: bool = False
     """The proxies put several producers' batches into one wrapper."""
     horizon_seconds: float | None = None
     """The longest time after which a client retries, as the proxies are told; None: as shipped."""
@@ -107,7 +106,6 @@ class World:
                 package=settings.package,
                 clock_offset=offset,
                 clock_rate=rate,
-                merge_producers=settings.merge_producers,
                 has_names=settings.has_names,
                 late_share=settings.late_share,
                 fast_share=settings.fast_share,

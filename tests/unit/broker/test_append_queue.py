@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from idemproxy.proxy.broker.append_queue import AppendQueue
 from idemproxy.proxy.broker.lane_pool import LanePool
-from idemproxy.proxy.broker.merge import Load, QueuedAppend
+from idemproxy.proxy.broker.queued_append import AppendOfFlow, QueuedAppend
 from idemproxy.proxy.broker.slow_partitions import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
@@ -21,7 +21,12 @@ KIB = 1024
 REQUEST_BYTES = 128 * KIB
 
 
-def job(
+@cache
+def content(name: str, size: int) -> bytes:
+    return name.encode().ljust(size)
+
+
+def queued(
     partition: int = 0,
     *,
     sender: str = "",
@@ -31,20 +36,22 @@ def job(
     refusal: str | None = None,
     done: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> QueuedAppend:
-    append = Append(BROKER, TOPIC, partition, (name or sender).encode(), timeout_ms, lambda: refusal, sender=sender)
-    return QueuedAppend(append, done, size)
+    data = content(name or sender, size)
+    return AppendOfFlow(Append(BROKER, TOPIC, partition, data, timeout_ms, lambda: refusal, sender=sender), done)
 
 
 def all_usual(_place: Place) -> int:
     return USUAL
 
 
-def names(loads: list[Load]) -> list[str]:
-    """What is in each wrapper."""
-    return [bytes(load.message_set).decode() for load in loads]
+def names(appends: list[QueuedAppend]) -> list[str]:
+    """What is in each message set."""
+    return [bytes(append.message_set).decode().rstrip() for append in appends]
 
 
-def take(waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False) -> list[Load]:
+def take(
+    waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False
+) -> list[QueuedAppend]:
     return waiting.take(pace, bytes_max, None, one=one)
 
 
@@ -52,10 +59,10 @@ def take(waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES
 def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None:
     waiting = AppendQueue(all_usual)
     for number in range(1000):
-        waiting.push(job(sender="10.0.0.1", name=f"flood {number}"))
-    waiting.push(job(sender="10.0.0.2", name="a"))
-    waiting.push(job(sender="10.0.0.3", name="b"))
-    waiting.push(job(sender="10.0.0.2", name="c"))
+        waiting.push(queued(sender="10.0.0.1", name=f"flood {number}"))
+    waiting.push(queued(sender="10.0.0.2", name="a"))
+    waiting.push(queued(sender="10.0.0.3", name="b"))
+    waiting.push(queued(sender="10.0.0.2", name="c"))
     taken = [names(take(waiting)) for _ in range(7)]
     assert taken == [["flood 0"], ["flood 1"], ["a"], ["b"], ["flood 2"], ["c"], ["flood 3"]]
     assert waiting.count == 1003 - 7
@@ -64,27 +71,27 @@ def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None
 def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -> None:
     waiting = AppendQueue(all_usual)
     for name in ("a", "b", "c"):
-        waiting.push(job(sender="10.0.0.1", name=name))
+        waiting.push(queued(sender="10.0.0.1", name=name))
     taken = []
     for again in ("a again", "b again"):
         taken += names(take(waiting))
-        waiting.push(job(sender="10.0.0.1", name=again))
+        waiting.push(queued(sender="10.0.0.1", name=again))
     assert taken + [name for _ in range(3) for name in names(take(waiting))] == ["a", "b", "c", "a again", "b again"]
 
 
 def test_partitions_have_their_turn_though_one_is_flooded() -> None:
     waiting = AppendQueue(all_usual)
     for _ in range(1000):
-        waiting.push(job(0, size=REQUEST_BYTES))
-    waiting.push(job(1, name="a", size=REQUEST_BYTES))
-    waiting.push(job(2, name="b", size=REQUEST_BYTES))
+        waiting.push(queued(0, size=REQUEST_BYTES))
+    waiting.push(queued(1, name="a", size=REQUEST_BYTES))
+    waiting.push(queued(2, name="b", size=REQUEST_BYTES))
     assert [names(take(waiting)) for _ in range(3)] == [[""], ["a"], ["b"]]
 
 
 def test_what_does_not_fit_any_more_is_the_first_of_the_next_request() -> None:
     waiting = AppendQueue(all_usual)
     for partition, (name, kib) in enumerate((("a", 100), ("b", 40), ("c", 20))):
-        waiting.push(job(partition, name=name, size=kib * KIB))
+        waiting.push(queued(partition, name=name, size=kib * KIB))
     assert [names(take(waiting)) for _ in range(2)] == [["a"], ["b", "c"]]
     assert (waiting.count, waiting.size_bytes) == (0, 0)
 
@@ -93,16 +100,16 @@ def test_one_that_may_not_be_sent_makes_room_for_the_next_of_its_partition() -> 
     waiting = AppendQueue(all_usual)
     outcomes: list[Outcome] = []
     for _ in range(3):
-        waiting.push(job(refusal="a client has gone", done=outcomes.append))
-    waiting.push(job(name="wanted"))
+        waiting.push(queued(refusal="a client has gone", done=outcomes.append))
+    waiting.push(queued(name="wanted"))
     assert names(take(waiting)) == ["wanted"]
     assert outcomes == [NotSent("a client has gone")] * 3
 
 
 def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> None:
     waiting = AppendQueue(all_usual)
-    waiting.push(job(refusal="a client has gone", done=lambda _outcome: waiting.push(job(name="again"))))
-    waiting.push(job(name="other"))
+    waiting.push(queued(refusal="a client has gone", done=lambda _outcome: waiting.push(queued(name="again"))))
+    waiting.push(queued(name="other"))
     assert [names(take(waiting)) for _ in range(2)] == [["other"], ["again"]]
 
 
@@ -110,20 +117,20 @@ def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> Non
 def test_a_partition_whose_pace_changes_is_taken_with_others_of_that_pace(pace: int) -> None:
     waiting = AppendQueue(all_usual)
     for partition, timeout_ms in ((0, 30_000), (0, 1000), (1, 30_000)):
-        waiting.push(job(partition, name=f"{partition} in {timeout_ms}", timeout_ms=timeout_ms))
+        waiting.push(queued(partition, name=f"{partition} in {timeout_ms}", timeout_ms=timeout_ms))
     waiting.move((TOPIC, 0), pace)
     assert names(take(waiting)) == ["1 in 30000"]
     assert not waiting.has(USUAL)
     assert sorted(names(take(waiting, pace)) + names(take(waiting, pace))) == ["0 in 1000", "0 in 30000"]
     waiting.move((TOPIC, 0), USUAL)
-    waiting.push(job(0, name="later"))
+    waiting.push(queued(0, name="later"))
     assert names(take(waiting)) == ["later"]
 
 
 def test_queues_of_partitions_that_are_not_used_any_more_are_dropped() -> None:
     waiting = AppendQueue(all_usual)
     for partition in range(10_000):
-        waiting.push(job(partition))
+        waiting.push(queued(partition))
         take(waiting)
     assert len(waiting._queues) <= 1024
 
@@ -147,10 +154,10 @@ class Work:
 
 
 def crowds() -> Iterator[tuple[str, Callable[[int], QueuedAppend]]]:
-    yield "one partition", lambda _number: job()
-    yield "one partition, many senders", lambda number: job(sender=f"10.0.{number % 250}.1")
-    yield "many partitions", lambda number: job(number % 200, size=10 * KIB)
-    yield "patient and impatient", lambda number: job(number % 3, timeout_ms=1000 if number % 2 else 30_000)
+    yield "one partition", lambda _number: queued()
+    yield "one partition, many senders", lambda number: queued(sender=f"10.0.{number % 250}.1")
+    yield "many partitions", lambda number: queued(number % 200, size=10 * KIB)
+    yield "patient and impatient", lambda number: queued(number % 3, timeout_ms=1000 if number % 2 else 30_000)
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in crowds()])
@@ -163,9 +170,9 @@ def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[
         requests = []
         for _ in range(20):
             with Work() as work:
-                loads = take(waiting)
-            assert loads
-            requests.append(work.calls / len(loads))
+                appends = take(waiting)
+            assert appends
+            requests.append(work.calls / len(appends))
         calls.append(max(requests))
     assert calls[1] <= calls[0] * 1.1
     assert calls[1] <= 30, "calls for each append that is taken"

@@ -16,8 +16,6 @@ from idemproxy.codecs.convert import (
     HeaderPolicy,
     HeaderRefused,
     content_of_message,
-    joined,
-    wrap,
 )
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.codecs.marker import Identity, content_digest, encode_marker, parse_marker
@@ -31,7 +29,7 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
 )
 from testkit.stage.either_way import either_way  # noqa: F401
-from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
+from testkit.stage.wrappers import to_message_set, to_wrapper
 
 library = import_module("kafka.record.memory_records")
 aiokafka_records = import_module("aiokafka.record._crecords")
@@ -103,23 +101,6 @@ def test_a_wrapper_is_read_by_kafka_python() -> None:
     assert read == [(i, r.timestamp, r.key, r.value) for i, r in enumerate(expected)] + [
         (0, RECORDS[0].timestamp, b"key", b"value")
     ]
-
-
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_what_was_converted_apart_is_wrapped_as_if_it_had_come_together(codec: Codec) -> None:
-    batches = [
-        batch(),
-        batch(RECORDS[:1], codec=Codec.SNAPPY),
-        batch([RECORDS[2]._replace(offset_delta=0), RECORDS[3]._replace(offset_delta=1)], codec=Codec.GZIP),
-    ]
-    apart = [to_inner([one], policy=POLICY, output_bytes_max=NO_LIMIT) for one in batches]
-
-    together = joined([*apart[:1], joined(apart[1:])])
-
-    assert wrap(together, key=MARKER, codec=codec) == convert(*batches, codec=codec).message_set
-    assert (together.record_count, together.first_content) == (7, content_digest(b"key", b"value"))
-    assert [one.record_count for one in apart] == [4, 1, 2], "they can be wrapped once more, with others"
-    assert wrap(apart[2], key=MARKER, codec=codec) == convert(batches[2], codec=codec).message_set
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])

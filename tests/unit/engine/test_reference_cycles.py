@@ -64,14 +64,13 @@ def ours(garbage: list[Any]) -> list[str]:
 class Scene:
     """A proxy, a broker with two partitions, and one client after the other."""
 
-    def __init__(self, *, is_pass_through: bool = False, merges: bool = False, is_fast: bool = False) -> None:
+    def __init__(self, *, is_pass_through: bool = False, is_fast: bool = False) -> None:
         settings = WorldSettings(
             brokers=1,
             partitions=2,
             clients=0,
             has_principals=is_pass_through,
             has_pass_through=is_pass_through,
-            merge_producers=merges,
             fast_share=float(is_fast),
         )
         self.world = World(1, settings)
@@ -338,13 +337,6 @@ def stored_in_parts(scene: Scene, line: Line) -> list[int]:
     return [0]
 
 
-def merged_with_another(scene: Scene, line: Line) -> list[int]:
-    for number in range(1, 9):
-        scene.send(line, [(0, records(number))])
-    scene.run(10)
-    return [0] * 8
-
-
 def without_a_producer_id_and_its_broker_has_gone(scene: Scene, line: Line) -> list[int]:
     scene.faults = [BrokerFault.LOST_REQUEST]
     scene.send(line, [(0, batch([b"value"])), (1, batch([b"value"]))])
@@ -468,7 +460,6 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
     gone_without_a_producer_id,
     gone_with_last_words,
     stored_in_parts,
-    merged_with_another,
     without_a_producer_id_and_its_broker_has_gone,
     without_room_for_its_rest,
     gone_without_room_for_its_rest,
@@ -482,11 +473,11 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", ["plain", "fast", "merging", "pass_through"])
+@pytest.mark.parametrize("kind", ["plain", "fast", "pass_through"])
 def test_a_request_and_its_connection_leave_nothing_to_collect(
     path: Callable[[Scene, Line], list[int]], kind: str, garbage: list[Any]
 ) -> None:
-    scene = Scene(is_pass_through=kind == "pass_through", merges=kind == "merging", is_fast=kind == "fast")
+    scene = Scene(is_pass_through=kind == "pass_through", is_fast=kind == "fast")
     gc.collect()
     garbage.clear()
     line = scene.line()

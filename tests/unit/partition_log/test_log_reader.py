@@ -17,18 +17,26 @@ from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.long_work import LongWork
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
+from idemproxy.proxy.events import DoubtResolved
 from idemproxy.proxy.flow.effects import Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.state.commit import Stored
-from testkit.stage.crowd import Crowd, first_time, resolved
 from testkit.stage.sequencer import Client, Stage
 from testkit.stage.step_sizes import MessagesRead
-from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.log import PartitionLog
-from testkit.virtual.network import Network
+from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
+CALM = NetworkSettings(
+    latency=(0.001, 0.001),
+    pass_duration=(0.0001, 0.0001),
+    split_chance=0,
+    partial_write_chance=0,
+    truncation_chance=0,
+)
+"""Everything takes the same time, so what leaves together arrives together."""
 Fetched = Callable[[LogChunk | Unanswered], None]
 
 
@@ -308,18 +316,28 @@ def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_prod
     assert world.errors() == []
 
 
-def test_all_doubts_of_one_lost_connection_cost_one_reading(fetched: list[FetchRecords]) -> None:
-    producers = 100
-    crowd = Crowd(producers)
-    crowd.send()
-    crowd.finish()
-    crowd.fault = first_time([BrokerFault.LOST_ANSWER])
+def test_doubts_of_one_partition_that_open_together_share_one_reading(fetched: list[FetchRecords]) -> None:
+    world = World(1, WorldSettings(brokers=1, clients=100, network=CALM))
+    world.start()
+    for _ in range(2):
+        for client in world.clients:
+            client.send(TOPIC, 0)
+        assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    lost: list[ProduceSeen] = []
+
+    def choose(seen: ProduceSeen) -> BrokerFault:
+        lost.append(seen)
+        return BrokerFault.LOST_ANSWER if len(lost) <= limits.LANES_PER_BROKER else BrokerFault.NONE
+
+    world.cluster.choose_fault = choose
     fetched.clear()
-    crowd.send()
-    crowd.finish()
-    assert len(resolved(crowd)) == producers
+    for client in world.clients:
+        client.send(TOPIC, 0)
+    assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    events = [event for _, _, event in world.proxies[0].events if isinstance(event, DoubtResolved)]
+    assert [event.result for event in events] == ["found"] * limits.LANES_PER_BROKER
     assert len(fetched) == 1
-    crowd.check()
+    assert world.errors() == []
 
 
 def test_a_wrapper_of_very_many_records_in_the_log_is_never_taken_apart_at_once(

@@ -125,7 +125,6 @@ def is_not_ready(stage: Stage) -> None:
 
 UNUSUAL: dict[str, Callable[[Stage], Any]] = {
     "the process ends": lambda stage: setattr(stage.context.life, "is_draining", True),
-    "producers are merged": lambda stage: setattr(stage.context.options, "merges_producers", True),
     "its span is wanted": lambda _stage: None,
     "the bound has no anchor": lambda stage: stage.context.bounds.known.update(
         {(TOPIC, PARTITION): (stage.now, Position(1, NO_ANCHOR))}

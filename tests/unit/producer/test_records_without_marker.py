@@ -133,15 +133,6 @@ def test_that_is_said_of_the_record_and_not_of_the_topic() -> None:
     assert stage.context.marker_probe.probed == set()
 
 
-def test_it_is_put_together_with_nobody_elses() -> None:
-    stage, client = a_stage(), Client()
-    stage.context.options.merges_producers = True
-    for sequence in range(3):
-        assert stage.send(client, sequence, record()).offset == sequence
-    assert [effect.wrapper is None for effect in stage.sent] == [False, True, True, True]
-    assert markers(stage) == [False, False, False]
-
-
 # ---------------------------------------------------------------------- in doubt
 def test_a_lost_answer_ends_in_an_error_and_in_one_copy() -> None:
     stage, value = Stage(), record()

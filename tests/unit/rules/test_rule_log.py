@@ -5,15 +5,17 @@ import pytest
 from mutants.scenes import SleepingBroker, a_stage_with_one_batch, dies_after, foreign, unclean_election
 from simulation.cases import Fault, run_case
 
-from idemproxy.codecs.marker import anchor_of
+from idemproxy.codecs.marker import Identity, anchor_of
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
+from idemproxy.proxy.events import DoubtResolved
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused, classify
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
-from testkit.stage.sequencer import NEXT_INCARNATION, PARTITION, TOPIC, Client, Lane, Stage
+from testkit.stage.logs import numbered, wrapper
+from testkit.stage.sequencer import NEXT_INCARNATION, PARTITION, PRODUCER_ID, TOPIC, Client, Lane, Stage
 from testkit.virtual.broker_faults import BrokerFault
 
 TIMED_OUT, INVALID = 7, 87
@@ -38,6 +40,23 @@ def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> Non
     stage.run(10)
     assert stage.stored_values() == [b"another one's", b"value 0"]
     assert request.offset == 1
+
+
+def test_what_was_appended_with_an_error_is_looked_for_where_another_group_of_its_producer_lies() -> None:
+    """The wrapper there names the batch, but is not the one that was sent: its anchor would never fit."""
+    stage = Stage()
+
+    def answered_for_another(_effect: Append) -> Outcome:
+        names = [Identity(PRODUCER_ID, 0, sequence, 1) for sequence in range(2)]
+        stage.log.append(wrapper(numbered(0, 2), 0, *names), stage.now)
+        stage.log.advance(stage.log.end_offset)
+        return Appended(0, 6, -1, stage.lane)
+
+    stage.outcomes.append(answered_for_another)
+    request = stage.send(Client(), 0)
+    stage.run(10)
+    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["found"]
+    assert (request.offset, len(stage.sent)) == (0, 1)
 
 
 def test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1() -> None:

@@ -14,7 +14,6 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.session.non_idempotent import NonIdempotentBatches
-from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
 from testkit.real.raw_client import RawClient, batch
@@ -38,16 +37,14 @@ def test_what_is_held_is_counted_until_nobody_holds_it() -> None:
     assert sum(counted) == 0
 
 
-@pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> None:
+def test_a_batch_on_its_way_is_not_kept_unpacked(batches: int) -> None:
     """It is out, and its broker does not answer."""
     first = Stage()
     first.send(Client(), 0)
     first.run(1)  # whatever is made once has been made
     values = [bytes(RECORD_BYTES)] * (UNPACKED_BYTES // RECORD_BYTES // batches)
     stage = Stage()
-    stage.context.options.merges_producers = merges
     stage.outcomes.append(stage.never_answers)
     client = Client()
     tracemalloc.start()
@@ -75,25 +72,6 @@ def test_a_batch_on_its_way_is_not_kept_unpacked(merges: bool, batches: int) -> 
     assert len(sent.identities) == batches
     assert stage.context.memory.bytes_held == len(sent.message_set)
     assert kept < UNPACKED_BYTES // 20
-
-
-@pytest.mark.parametrize("has_room", [True, False])
-def test_what_may_be_merged_is_kept_unpacked_only_where_there_is_room(has_room: bool) -> None:
-    stage = Stage()
-    stage.context.options.merges_producers = True
-    if not has_room:
-        stage.context.memory.caps = Caps(request_bytes_total_max=0)
-    stage.outcomes.append(stage.never_answers)
-    data = batch([bytes(RECORD_BYTES)], producer_id=PRODUCER_ID, codec=Codec.GZIP)
-    identity = BatchIdentity(0, 0, 1)
-    waiter = Request(Client(), identity)
-    header = parse_single_batch(memoryview(data))
-    stage.stream.queue.append(Batch(identity, memoryview(data), header, 30_000, stage.now, [waiter]))
-    stage.sequencer.wake()
-    stage.run(1)
-    assert len(stage.sent) == 1
-    assert (stage.context.memory.bytes_held > RECORD_BYTES) == has_room
-    assert (stage.context.memory.bytes_held < 2_000) == (not has_room)
 
 
 class Scene:

@@ -36,13 +36,13 @@ def complaints(read: Any, path: Path | None, options: Mapping[str, object]) -> t
 def test_the_settings_are_those_that_load_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "with a space.yaml"
     path.write_text(EVERYTHING)
-    options = {"data_directory": f"{tmp_path}/data", "merge_producers": True, "cluster_name": None}
+    options = {"data_directory": f"{tmp_path}/data", "workers": 2, "cluster_name": None}
     monkeypatch.setenv("IDEMPROXY_LIMITS__PRODUCERS_MAX", "123")
     monkeypatch.chdir(tmp_path)
     read = load_apart(Path(path.name), options)
     assert read == load(path, options)
     assert read.upstream_sasl is not None
-    assert (read.upstream_sasl.password, read.limits.producers_max, read.merge_producers) == ("p*ß", 123, True)
+    assert (read.upstream_sasl.password, read.limits.producers_max, read.workers) == ("p*ß", 123, 2)
 
 
 def test_the_complaints_are_those_of_load(tmp_path: Path) -> None:

@@ -366,7 +366,6 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         client_retry_seconds_max=700,
         upstream=(("other", 1),),
         redis=RedisAddress(("g", 6379), "me", "secret", 1),
-        merge_producers=True,
         owns_producers=True,
         topics=TopicDefaults(12, 3),
         conditional_topics=("wal-*",),
@@ -388,14 +387,13 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
     assert set(found.refused) == {
         "upstream.bootstrap",
         "redis.url",
-        "producers.merge",
         "producers.ownership",
         "topics.conditional",
         "tombstones.topic",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
-    assert len(found.refused) == 8, "each once"
+    assert len(found.refused) == 7, "each once"
     assert changes(old, replace(old, redis=None)).refused == ("redis",)
     assert changes(old, replace(old, listeners=(old.listeners[0],) * 2)).refused == ("listeners",)
 

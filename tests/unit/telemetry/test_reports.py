@@ -34,7 +34,6 @@ def told(*reported: object) -> Telemetry:
     ("event", "series"),
     [
         (events.AppendSent(0, "t", 0, ()), "appends_sent_total"),
-        (events.AppendMerged(0, "t", 0, ()), "appends_merged_total"),
         (APPENDED, "batches_answered_total{verdict=appended}"),
         (events.DoubtOpened(7, "t", 0, 0, "the connection broke"), "doubts_opened_total"),
         (events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5), "doubts_resolved_total{result=found}"),

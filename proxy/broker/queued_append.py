@@ -1,0 +1,98 @@
+"""An append that waits for a lane, and is then what one request holds of its partition (rule R5).
+
+Says what a lane needs of it. Sends and asks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ...codecs.marker import Identity
+from ...reactor import Buffer
+from ..events import AppendSent, Report
+from ..flow.effects import Append
+from ..flow.outcome import Acknowledger, Outcome, classify
+
+
+class QueuedAppend(Protocol):
+    """See ``Append`` for what is asked of it. It gets the broker's answer or an outcome, once."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    @property
+    def sender(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def message_set(self) -> Buffer: ...
+
+    @property
+    def identities(self) -> tuple[Identity, ...]: ...
+
+    def may_send(self) -> str | None:
+        """Asked in the step of the send: why not; None: it may (rules R4, R17)."""
+        ...
+
+    def has_left(self, report: Report, broker_id: int) -> None:
+        """Its request was sent."""
+        ...
+
+    def answered(
+        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+    ) -> None:
+        """The broker has answered."""
+        ...
+
+    def done(self, outcome: Outcome, /) -> None:
+        """It ended without an answer."""
+        ...
+
+
+class AppendOfFlow:
+    """What a flow asks for: the effect, and the callback that gets the outcome."""
+
+    __slots__ = (
+        "_done",
+        "identities",
+        "may_send",
+        "message_set",
+        "partition",
+        "sender",
+        "size_bytes",
+        "timeout_ms",
+        "topic",
+    )
+
+    def __init__(self, append: Append, done: Callable[[Outcome], None]) -> None:
+        self.topic = append.topic
+        self.partition = append.partition
+        self.timeout_ms = append.timeout_ms
+        self.sender = append.sender
+        self.message_set = append.message_set
+        self.size_bytes = len(append.message_set)
+        self.identities = append.identities
+        self.may_send = append.may_send
+        self._done = done
+
+    def has_left(self, report: Report, broker_id: int) -> None:
+        """Its request was sent."""
+        report(AppendSent(broker_id, self.topic, self.partition, self.identities))
+
+    def answered(
+        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+    ) -> None:
+        """The broker has answered."""
+        self._done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
+
+    def done(self, outcome: Outcome) -> None:
+        """It ended without an answer."""
+        self._done(outcome)
