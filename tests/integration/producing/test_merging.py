@@ -11,9 +11,9 @@ from kafka import KafkaConsumer, TopicPartition
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import StoredRecord
-from testkit.real.kafka_cluster import stored
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import stored
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 Place = tuple[str, int]
 PRODUCERS, ROUNDS = 40, 12

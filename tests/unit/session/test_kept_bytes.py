@@ -17,7 +17,7 @@ from idemproxy.proxy.session.non_idempotent import NonIdempotentBatches
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.stage.sequencer import PRODUCER_ID, Client, Request, Stage
 from testkit.virtual.line import Line, request
 from testkit.virtual.world import TOPIC, World, WorldSettings
