@@ -47,7 +47,7 @@ run: upstream uv  ##use the proxy in front of your brokers: make run UPSTREAM=ho
 
 test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
 	@rm -rf "$(PYTHONPYCACHEPREFIX)$${TMPDIR:-/tmp}"  # of what earlier runs had in temporary folders
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.class_archive
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.brokers.class_archive
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not exhaustive" $(PYTEST_ARGS)
 
 exhaustive: uv  ## every pair of faults at every two moments, and a thousand random worlds; five minutes

@@ -31,8 +31,8 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.headers import encode_request_header, parse_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.real.process_memory import resident_bytes
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import resident_bytes
 
 TARGET_IDLE_MB, TARGET_RETURN_MB = 60, 20
 _METADATA, _API_VERSIONS = 3, 18

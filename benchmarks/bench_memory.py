@@ -25,9 +25,9 @@ from sides import Side, proxy
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.flood import Flood, Kind, Watch
-from testkit.real.process_memory import resident_bytes
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.flood import Flood, Kind, Watch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import resident_bytes
 
 PARTITIONS = 12
 LIMIT_MIB = 64

@@ -37,7 +37,7 @@ from slow_broker import HOST, SlowBroker
 
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.ports import free_ports
-from testkit.real.redis_process import RedisProcess
+from testkit.real.store.redis_process import RedisProcess
 from testkit.virtual import kafka_bytes as kafka
 
 TOPICS = 1000

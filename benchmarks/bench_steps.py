@@ -30,7 +30,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.demo.ports import free_ports
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
 from testkit.virtual import kafka_bytes as kafka
 
 ATTACKERS = 2

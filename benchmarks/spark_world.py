@@ -21,7 +21,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.datasource import register
 from idemproxy.pipeline.reading.broker import Access, Cluster
 from idemproxy.pipeline.spark import session
-from testkit.real import spark_connector
+from testkit.real.spark import connector
 
 PARTITIONS: Final = 2
 MASTER: Final = "local[2]"
@@ -147,7 +147,7 @@ class World:
         jvm: Any = self.spark.sparkContext._jvm
         return {
             "spark": pyspark.__version__,
-            "connector": spark_connector.VERSION,
+            "connector": connector.VERSION,
             "java": str(jvm.java.lang.System.getProperty("java.version")),
         }
 
@@ -156,7 +156,7 @@ class World:
 def world(directory: Path) -> Iterator[World]:
     """Start everything; all of it ends with the block."""
     settings = {
-        "spark.jars": ",".join(map(str, spark_connector.connector_jars())),
+        "spark.jars": ",".join(map(str, connector.connector_jars())),
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": ARROW_ROWS,

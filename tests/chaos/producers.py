@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT
 
 from . import java_program
 

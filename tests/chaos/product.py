@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import idemproxy
-from testkit.real.archives import unpack_tar
+from testkit.real.machine.archives import unpack_tar
 
 _FOLDERS = ("proxy", "state", "codecs", "demo")
 _PACKAGE = Path("src") / "idemproxy"

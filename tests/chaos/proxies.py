@@ -12,7 +12,7 @@ from pathlib import Path
 
 from idemproxy.demo.ports import HOST
 from idemproxy.proxy.telemetry.journal_file import of_worker
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from .relay import Address, Relay
 

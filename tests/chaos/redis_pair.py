@@ -13,7 +13,7 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.real.redis_process import converse, server_binary
+from testkit.real.store.redis_process import converse, server_binary
 
 READY_SECONDS_MAX = 20.0
 _POLL_SECONDS = 0.05

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.ports import free_ports
-from testkit.real.prometheus import prometheus_program
-from testkit.real.redis_process import server_binary
+from testkit.real.machine.prometheus import prometheus_program
+from testkit.real.store.redis_process import server_binary
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 # A package for cloud functions that carries the helm program; uv.lock pins it for 64-bit Linux on x86.

@@ -14,8 +14,8 @@ import yaml
 from charts.rendering import CHART, ROOT, one, render, render_minimal
 
 from idemproxy.proxy.telemetry.metric_names import METRICS
-from testkit.real.prometheus import Prometheus
-from testkit.real.proxy_process import wait_until
+from testkit.real.machine.prometheus import Prometheus
+from testkit.real.proxies.proxy_process import wait_until
 
 EVERYTHING = CHART / "ci/everything-values.yaml"
 SERIES = 'namespace="streams",job="proxy-idemproxy-pods"'

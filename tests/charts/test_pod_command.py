@@ -24,9 +24,9 @@ from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
 from idemproxy.proxy.telemetry.metric_names import METRICS, OF_JOURNAL
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient
-from testkit.real.redis_process import server_binary
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.redis_process import server_binary
 
 RECORDS = 200
 

@@ -7,7 +7,7 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 
 @dataclass(frozen=True, slots=True)

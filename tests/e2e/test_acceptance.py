@@ -23,12 +23,12 @@ from idemproxy.proxy import limits
 from idemproxy.state.entry import Entry, Intent, IntentBatch, unpack
 from idemproxy.state.store import entry_key, member_key
 from runs.acceptance import ANSWER_SECONDS_MAX, READ_BYTES_MAX, idle_producer
-from testkit.real.crashing_proxy import CrashPoint
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.lossy_scene import LossyScene, insist
-from testkit.real.mortal_proxy import MortalProxy
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.crashing_proxy import CrashPoint
+from testkit.real.proxies.mortal_proxy import MortalProxy
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.scenes.lossy import LossyScene, insist
 
 from .conftest import QuietPair
 

@@ -22,10 +22,10 @@ from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.telemetry.metric_names import METRICS, OF_JOURNAL
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.real.proxy_process import QUIET_SECONDS_MAX, ProxyProcess, wait_until
-from testkit.real.two_proxies_redis import ExternalRedis
-from testkit.real.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.proxies.proxy_process import QUIET_SECONDS_MAX, ProxyProcess, wait_until
+from testkit.real.proxies.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 
 class Answer(NamedTuple):

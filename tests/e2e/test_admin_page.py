@@ -18,12 +18,12 @@ from playwright.sync_api import Browser, Page, expect
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.real.browser import open_browser
-from testkit.real.inspecting import idemproxy
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.browser import open_browser
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.proxies.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.store.inspecting import idemproxy
 
 PATIENCE_MS = 45_000
 DOUBT_MS = 120_000

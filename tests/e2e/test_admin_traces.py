@@ -22,9 +22,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST
-from testkit.real.collector import Collector, Span
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce
-from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce
+from testkit.real.machine.collector import Collector, Span
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 CLIENT_KIND, PRODUCER_KIND = 3, 4
 pytestmark = pytest.mark.timeout(1_800)

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.verdict import Position, value_of
-from testkit.real.kafka_cluster import librdkafka_settings, verdict
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.brokers.kafka_cluster import librdkafka_settings, verdict
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 TOPIC, PARTITIONS = "moving", 2
 ASSIGNMENT = [[0, 1, 2], [1]]

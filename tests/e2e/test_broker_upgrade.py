@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
-from testkit.real.client_runs import JAVA_3, KAFKA_PYTHON
-from testkit.real.faulty_scene import BREAKING_KINDS
-from testkit.real.upgrade_scene import HANDED_OVER, STAGES, UpgradeScene
+from testkit.real.clients.client_runs import JAVA_3, KAFKA_PYTHON
+from testkit.real.scenes.faulty import BREAKING_KINDS
+from testkit.real.scenes.upgrade import HANDED_OVER, STAGES, UpgradeScene
 
 SECONDS_MAX = 600
 pytestmark = pytest.mark.timeout(1200)

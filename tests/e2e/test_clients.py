@@ -11,9 +11,9 @@ import pytest
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS, LIBRDKAFKA, start_producer, start_reader
-from testkit.real.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
-from testkit.real.kafka_cluster import codecs_by_name, fresh_topic, stored, told, verdict
+from testkit.real.brokers.kafka_cluster import codecs_by_name, fresh_topic, stored, told, verdict
+from testkit.real.clients.client_runs import IDEMPOTENT_CLIENTS, LIBRDKAFKA, start_producer, start_reader
+from testkit.real.scenes.faulty import BREAKING_KINDS, ClientResult, FaultyScene
 
 from .conftest import QuietPair
 

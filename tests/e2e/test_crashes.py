@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from runs.crashes import Story, plan_of, run_deaths
-from testkit.real.crashing_proxy import CrashPoint
-from testkit.real.kafka_cluster import fresh_topic
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.proxies.crashing_proxy import CrashPoint
 
 from .conftest import QuietPair
 

@@ -15,9 +15,9 @@ from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.process_memory import peak_bytes, resident_bytes
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import peak_bytes, resident_bytes
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 TOPIC = "large"
 MIB = 1 << 20

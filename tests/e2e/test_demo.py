@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.real.proxy_process import wait_until
+from testkit.real.proxies.proxy_process import wait_until
 
 RECORDS = 5_000
 COMMAND = [sys.executable, "-m", "idemproxy", "demo", "--json", "--records", str(RECORDS)]

@@ -1,7 +1,7 @@
 """What the pages of docs/ tell people to do is done, in the order of the page, in an empty folder.
 
-How a page is followed: testkit.real.followed_page. ``console`` is for machines that are not here (Docker, Kubernetes);
-those blocks are tried in tests/charts.
+How a page is followed: testkit.real.scenes.followed_page. ``console`` is for machines that are not here (Docker,
+Kubernetes); those blocks are tried in tests/charts.
 """
 
 import json
@@ -24,10 +24,10 @@ from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
 from idemproxy.state import entry
 from idemproxy.state.producer_ids import pack_block
-from testkit.real.browser import open_browser
-from testkit.real.followed_page import blocks_of, follow
-from testkit.real.proxy_process import wait_until
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.machine.browser import open_browser
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.scenes.followed_page import blocks_of, follow
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 from .conftest import QuietPair
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import neighbouring_ports
 from idemproxy.proxy.main import _parser
-from testkit.real.followed_page import blocks_of, changed
-from testkit.real.proxy_process import wait_until
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.scenes.followed_page import blocks_of, changed
 
 from .conftest import QuietPair
 

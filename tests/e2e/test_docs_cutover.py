@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 NEW_VERSION = "1.1.1"
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}

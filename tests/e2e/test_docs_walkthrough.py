@@ -18,10 +18,10 @@ from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.jars import CACHE_VARIABLE, cache_directory
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 from idemproxy.demo.segments import read_partition
-from testkit.real.browser import open_browser
-from testkit.real.collector import collector_program
-from testkit.real.followed_page import FollowedPage
-from testkit.real.redis_process import server_binary
+from testkit.real.machine.browser import open_browser
+from testkit.real.machine.collector import collector_program
+from testkit.real.scenes.followed_page import FollowedPage
+from testkit.real.store.redis_process import server_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 4000

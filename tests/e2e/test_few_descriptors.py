@@ -17,9 +17,9 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.lease import LEASE_SECONDS
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.virtual.line import request
 
 TOPIC = "few"

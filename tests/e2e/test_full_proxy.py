@@ -10,9 +10,9 @@ from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy import limits
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 TOPIC = "full"
 PLACES = 20

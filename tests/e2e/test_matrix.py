@@ -13,7 +13,8 @@ import pytest
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
 from runs.matrix_brokers import BROKERS, BrokerKind
 from runs.native import has_one_batch_in_mind, not_native
-from testkit.real.client_runs import (
+from testkit.real.brokers.kraft_cluster import NEWEST
+from testkit.real.clients.client_runs import (
     ALL_IDEMPOTENT_CLIENTS,
     CONFLUENT_JS,
     FRANZ,
@@ -27,8 +28,7 @@ from testkit.real.client_runs import (
     RUST,
     SARAMA,
 )
-from testkit.real.faulty_scene import BREAKING_KINDS, FaultyScene
-from testkit.real.kraft_cluster import NEWEST
+from testkit.real.scenes.faulty import BREAKING_KINDS, FaultyScene
 
 PAIRS: Mapping[str, tuple[str, ...]] = {
     "0.10.0.1": (f"{LIBRDKAFKA}-2.8.0", JAVA_2),

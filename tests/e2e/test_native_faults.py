@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
-from testkit.real.client_runs import JAVA_4, LIBRDKAFKA
-from testkit.real.faulty_scene import BREAKING_KINDS, FaultyScene
+from testkit.real.clients.client_runs import JAVA_4, LIBRDKAFKA
+from testkit.real.scenes.faulty import BREAKING_KINDS, FaultyScene
 
 RECORDS, PARTITIONS = 3_000, 3
 SECONDS_MAX = 180

@@ -10,15 +10,23 @@ from confluent_kafka.admin import AdminClient
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
-from testkit.real.client_runs import (
+from testkit.real.brokers.kafka_cluster import (
+    codecs_by_name,
+    fresh_topic,
+    librdkafka_settings,
+    produce,
+    stored,
+    told,
+    verdict,
+)
+from testkit.real.clients.client_runs import (
     IDEMPOTENT_CLIENTS,
     OLD_CLIENTS,
     OLD_PYTHON,
     start_producer,
     start_reader,
 )
-from testkit.real.kafka_cluster import codecs_by_name, fresh_topic, librdkafka_settings, produce, stored, told, verdict
-from testkit.real.proxy_process import wait_until
+from testkit.real.proxies.proxy_process import wait_until
 
 from .conftest import QuietPair
 

@@ -6,7 +6,16 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real.client_runs import (
+from testkit.real.brokers.kafka_cluster import (
+    codecs_by_name,
+    fresh_topic,
+    librdkafka_settings,
+    produce,
+    stored,
+    told,
+    verdict,
+)
+from testkit.real.clients.client_runs import (
     AIOKAFKA,
     JAVA_3,
     JAVA_4,
@@ -15,7 +24,6 @@ from testkit.real.client_runs import (
     start_producer,
     start_reader,
 )
-from testkit.real.kafka_cluster import codecs_by_name, fresh_topic, librdkafka_settings, produce, stored, told, verdict
 
 from .conftest import QuietPair
 

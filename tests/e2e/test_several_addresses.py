@@ -10,10 +10,10 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, JavaProgram, start_producer
-from testkit.real.kafka_cluster import stored_values
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, JavaProgram, start_producer
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 RECORDS = 1_000_000
 """More than they come to."""

@@ -26,8 +26,8 @@ from idemproxy.codecs.headers import parse_request_header
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from .seeds import CORPUS
 

@@ -62,7 +62,7 @@ from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
 from idemproxy.state.tombstones import TombstonesFormatError, pack_tombstones, unpack_tombstones
-from testkit.real.kernel_build import current
+from testkit.real.machine.kernel_build import current
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 

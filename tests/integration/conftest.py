@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient
-from testkit.real.witness import Witness
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.scenes.witness import Witness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCl
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local Spark. Beside other programs it takes a minute to start: tests that ask for it need the time."""
-    from testkit.real.spark_session import spark_session  # half a second, which most processes need not spend
+    from testkit.real.spark.session import spark_session  # half a second, which most processes need not spend
 
     # Tasks that fail are repeated three times.
     with spark_session(tmp_path_factory.mktemp("spark"), master="local[2,4]") as running:

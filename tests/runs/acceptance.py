@@ -18,9 +18,9 @@ from pathlib import Path
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.demo.segments import read_partition
 from idemproxy.proxy import limits
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.lossy_scene import LossyScene, insist, resolved_in
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.scenes.lossy import LossyScene, insist, resolved_in
 
 from .results import append_result
 

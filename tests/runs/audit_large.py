@@ -20,7 +20,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.main import main as idemproxy
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
 from testkit.stage.logs import BEGUN_MS, Entry, plain, wrapper
 
 from .results import append_result

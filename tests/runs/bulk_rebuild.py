@@ -19,10 +19,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies
-from testkit.real.two_proxies_client import RETRIABLE
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.clients.two_proxies_client import RETRIABLE
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
 
 from .rebuilds import RECORDS, TIMEOUT_MS, Crowd
 from .results import append_result

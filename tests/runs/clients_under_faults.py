@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.clients.client_runs import IDEMPOTENT_CLIENTS
 
 from .faulty_client import FaultyClient, Ran, said
 from .results import append_result

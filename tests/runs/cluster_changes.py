@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from testkit.real.changing_cluster import ChangingCluster, Followed
-from testkit.real.client_runs import (
+from testkit.real.clients.client_runs import (
     AIOKAFKA,
     ALL_IDEMPOTENT_CLIENTS,
     FRANZ,
@@ -29,6 +28,7 @@ from testkit.real.client_runs import (
     LIBRDKAFKA,
     SARAMA,
 )
+from testkit.real.scenes.changing_cluster import ChangingCluster, Followed
 
 from .results import append_result
 

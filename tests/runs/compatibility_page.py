@@ -13,8 +13,8 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
-from testkit.real.kafka_tools import ROWS
+from testkit.real.clients.client_runs import ALL_IDEMPOTENT_CLIENTS, KCAT
+from testkit.real.clients.kafka_tools import ROWS
 
 from .matrix_brokers import BROKERS
 from .results import RESULTS
@@ -263,7 +263,7 @@ def _of_which_versions(cells: Iterable[Line]) -> str:
     """Of the clients whose name has none, from the files that pin them; what the system has, as it was run."""
     packages = tomllib.loads((_ROOT / "uv.lock").read_text())["package"]
     found = {one["name"]: one["version"] for one in packages if one["name"] in ALL_IDEMPOTENT_CLIENTS}
-    clients = _ROOT / "tests" / "testkit" / "real" / "clients"
+    clients = _ROOT / "tests" / "testkit" / "real" / "clients" / "programs"
     for folder in ("node", "node_compiled"):
         for name, version in json.loads((clients / folder / "package.json").read_text())["dependencies"].items():
             found[name.removeprefix("@").removesuffix("/kafka").replace("inc/", "-")] = version

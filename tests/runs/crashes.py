@@ -16,11 +16,11 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.crashing_proxy import CrashPoint, crash_in
-from testkit.real.kafka_cluster import stored_values
-from testkit.real.mortal_proxy import MortalProxy
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.crashing_proxy import CrashPoint, crash_in
+from testkit.real.proxies.mortal_proxy import MortalProxy
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from .results import append_result
 

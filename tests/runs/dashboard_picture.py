@@ -31,9 +31,9 @@ from playwright.sync_api import FloatRect, Page
 
 from idemproxy.demo.jars import cache_lock
 from idemproxy.demo.ports import HOST
-from testkit.real.browser import open_browser
-from testkit.real.pinned_packages import ROOT
-from testkit.real.prometheus import Prometheus
+from testkit.real.machine.browser import open_browser
+from testkit.real.machine.pinned_packages import ROOT
+from testkit.real.machine.prometheus import Prometheus
 
 from .dashboard_scene import DashboardScene
 

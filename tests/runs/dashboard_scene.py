@@ -22,14 +22,14 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.inspecting import idemproxy
-from testkit.real.kafka_cluster import librdkafka_settings
-from testkit.real.raw_client import RawClient, batch, resigned
-from testkit.real.tls_settings import listener_tls
-from testkit.real.two_proxies_redis import ExternalRedis
-from testkit.real.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.brokers.kafka_cluster import librdkafka_settings
+from testkit.real.clients.raw_client import RawClient, batch, resigned
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.two_proxies_relays import Keeping, KeepingRelay
+from testkit.real.store.inspecting import idemproxy
+from testkit.real.store.two_proxies_redis import ExternalRedis
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.settings import listener_tls
 
 SECONDS: Final = 300.0
 ORDERS, PAYMENTS, CLICKS, IMPORT = "orders", "payments", "clicks", "legacy-import"

@@ -1,9 +1,10 @@
 """The same programs at a real broker with producer ids and at the proxy in front of one without: what differs.
 
-``python -m runs.differences`` is ``make differences``: produce requests byte for byte (testkit.real.compared_programs),
-random ones, and clients whose connections break by the same seeds; then the five real clients. What was answered and
-what is in the logs is compared; each difference needs a reason in ``differences_page.REASONS``, else the exit status is
-1. Writes lines to benchmarks/results/differences.jsonl, of which docs/DIFFERENCES_SEEN.md is made.
+``python -m runs.differences`` is ``make differences``: produce requests byte for byte
+(testkit.real.clients.compared_programs), random ones, and clients whose connections break by the same seeds; then the
+five real clients. What was answered and what is in the logs is compared; each difference needs a reason in
+``differences_page.REASONS``, else the exit status is 1. Writes lines to
+benchmarks/results/differences.jsonl, of which docs/DIFFERENCES_SEEN.md is made.
 """
 
 from __future__ import annotations
@@ -20,11 +21,18 @@ from pathlib import Path
 
 from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
-from testkit.real.compared_programs import PROGRAMS, Program, Recorder, Seen, random_program, resent_until_answered
-from testkit.real.faulty_scene import BREAKING_KINDS
-from testkit.real.kafka_cluster import fresh_topic, stored
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored
+from testkit.real.clients.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.clients.compared_programs import (
+    PROGRAMS,
+    Program,
+    Recorder,
+    Seen,
+    random_program,
+    resent_until_answered,
+)
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.scenes.faulty import BREAKING_KINDS
 
 from . import differences_page
 from .faulty_client import FaultyClient

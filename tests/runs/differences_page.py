@@ -65,8 +65,8 @@ Made of a run (`make differences`), never written by hand but for the reasons. T
 byte, went to a real Kafka 3.9.1 and through the proxy to a real 0.10.2.2: sequences and epochs of every kind, batches
 that are not right, codecs, and random ones; then programs whose answers and connections were lost by the same seeds on
 both sides, which send again what was not answered; then the five real clients. Answers, offsets and logs were
-compared. What a step means is in [the programs](../tests/testkit/real/compared_programs.py); all that differs by
-design, with other APIs, is in [DIFFERENCES](DIFFERENCES.md).
+compared. What a step means is in [the programs](../tests/testkit/real/clients/compared_programs.py); all that differs
+by design, with other APIs, is in [DIFFERENCES](DIFFERENCES.md).
 """
 
 

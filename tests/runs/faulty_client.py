@@ -12,9 +12,9 @@ from pathlib import Path
 
 from idemproxy.demo.fault_relay import FaultPlan
 from idemproxy.demo.jars import JarsUnavailable
-from testkit.real.faulty_scene import BREAKING_KINDS, ClientResult, FaultyScene
-from testkit.real.foreign_clients import ClientUnavailable
-from testkit.real.pinned_packages import PackagesUnavailable
+from testkit.real.clients.foreign_clients import ClientUnavailable
+from testkit.real.machine.pinned_packages import PackagesUnavailable
+from testkit.real.scenes.faulty import BREAKING_KINDS, ClientResult, FaultyScene
 
 PARTITIONS = 3
 UNAVAILABLE = (PackagesUnavailable, ClientUnavailable, JarsUnavailable)

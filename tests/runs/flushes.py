@@ -18,10 +18,10 @@ from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.verdict import Verdict
-from testkit.real.kafka_cluster import verdict
-from testkit.real.two_proxies import TwoProxies
-from testkit.real.two_proxies_load import ClientLoad, LibrdkafkaClient
-from testkit.real.two_proxies_relays import SpreadingRelay
+from testkit.real.brokers.kafka_cluster import verdict
+from testkit.real.clients.two_proxies_load import ClientLoad, LibrdkafkaClient
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.proxies.two_proxies_relays import SpreadingRelay
 
 from .results import append_result
 from .takeovers import spread

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.process_memory import peak_bytes, resident_bytes
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import peak_bytes, resident_bytes
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from .hostile_peers import KINDS
 from .results import append_result

@@ -28,7 +28,7 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import PRODUCE_VERSION, RawClient, batch
+from testkit.real.clients.raw_client import PRODUCE_VERSION, RawClient, batch
 
 KINDS = ("half_header", "dripping", "stalled", "deaf")
 STALLED_BYTES = 60_000

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT
-from testkit.real.kafka_tools import Said, run_tools
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT
+from testkit.real.clients.kafka_tools import Said, run_tools
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from . import compatibility_page
 from .results import RESULTS, append_result

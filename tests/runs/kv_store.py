@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.scenes.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
 
 from .results import append_result
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
-from testkit.real.java_clients import JavaClientError
+from testkit.real.clients.client_runs import ALL_IDEMPOTENT_CLIENTS
+from testkit.real.clients.java_clients import JavaClientError
 
 from . import compatibility_page
 from .faulty_client import UNAVAILABLE, FaultyClient, said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testkit.real.kraft_cluster import NEWEST
+from testkit.real.brokers.kraft_cluster import NEWEST
 
 
 @dataclass(frozen=True, slots=True)

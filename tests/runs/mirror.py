@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from testkit.real.example_lives import RandomKills
-from testkit.real.mirror_scene import Compared, MirrorScene
+from testkit.real.scenes.example_lives import RandomKills
+from testkit.real.scenes.mirror import Compared, MirrorScene
 
 from .results import append_result
 

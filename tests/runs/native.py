@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
-from testkit.real.kraft_cluster import NEWEST
+from testkit.real.brokers.kraft_cluster import NEWEST
+from testkit.real.clients.client_runs import IDEMPOTENT_CLIENTS
 
 from .faulty_client import FaultyClient, said
 from .results import append_result

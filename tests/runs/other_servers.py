@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from idemproxy.state.redis_server import EmbeddedRedis, carried_binaries
-from testkit.real.proxy_process import wait_until
-from testkit.real.redis_process import converse
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.redis_process import converse
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "servers"

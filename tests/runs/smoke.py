@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import read_partition
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 2_000

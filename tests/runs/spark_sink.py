@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import stored_values
-from testkit.real.proxy_process import wait_until
-from testkit.real.sink_driver import ARROW_RECORDS, FAILS_BEHIND, Driver, Plan, number_of, value_of, write_rows
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.spark.sink_driver import ARROW_RECORDS, FAILS_BEHIND, Driver, Plan, number_of, value_of, write_rows
 
 from .results import append_result
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.two_proxies import TwoProxies
-from testkit.real.two_proxies_client import RETRIABLE, Load
-from testkit.real.two_proxies_relays import Keeping
+from testkit.real.clients.two_proxies_client import RETRIABLE, Load
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.proxies.two_proxies_relays import Keeping
 
 from .results import append_result
 from .takeovers import spread

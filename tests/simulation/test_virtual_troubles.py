@@ -12,7 +12,7 @@ import pytest
 from simulation.test_virtual_network import ADDRESS, Recorder, pair, wire_of
 from simulation.test_virtual_redis import SCRIPT, SHA, World
 
-from testkit.real.redis_process import RedisProcess
+from testkit.real.store.redis_process import RedisProcess
 from testkit.virtual.connection import FramePart
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.redis_server import READONLY, REFUSALS

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.spark_connector import connector_jars
-from testkit.real.spark_session import spark_session
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.spark.connector import connector_jars
+from testkit.real.spark.session import spark_session
 
 ARROW_RECORDS = 500
 """In one Arrow batch: with more, a function that fails does so before a row of its batch has left Python."""

@@ -17,9 +17,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.spark_session import run_to_end
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.spark.session import run_to_end
 from testkit.stage.logs import BEGUN_MS
 
 pytestmark = pytest.mark.timeout(900)

@@ -14,10 +14,10 @@ from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.sink.murmur2 import murmur2_of
 from idemproxy.proxy.main import main
-from testkit.real.kafka_cluster import fresh_topic, stored, stored_values
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sink_driver import Plan, run_query, write_rows
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.spark.sink_driver import Plan, run_query, write_rows
 
 pytestmark = pytest.mark.timeout(3600)
 KEYS = 7

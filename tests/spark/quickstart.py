@@ -13,7 +13,7 @@ import pytest
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.jars import CACHE_VARIABLE, cache_directory
 from idemproxy.demo.ports import free_ports, neighbouring_ports
-from testkit.real.followed_page import follow
+from testkit.real.scenes.followed_page import follow
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 3000

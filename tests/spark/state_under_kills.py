@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, stored
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.sink_driver import Driver, Plan, write_rows
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.spark.sink_driver import Driver, Plan, write_rows
 
 PARTITIONS = 12
 KEYS = 60

@@ -10,7 +10,7 @@ import pytest
 
 from idemproxy.demo.jars import broker_class_path, java_runtime
 from idemproxy.proxy.bridge.documented_settings import documented_of_brokers, documented_of_topics
-from testkit.real.java_clients import LAST_3X_CLIENT, compiled
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, compiled
 
 RELEASES = {"0.10.0.1": "0.10.0", "0.10.1.1": "0.10.1", "0.10.2.2": "0.10.2"}
 SECONDS_MAX = 180

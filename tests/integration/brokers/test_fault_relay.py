@@ -16,8 +16,15 @@ from idemproxy.demo import relay_link
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.relay_frames import FIND_COORDINATOR, METADATA, FrameBuffer, NotKafka, rewrite_addresses
-from testkit.real.kafka_cluster import consume, fresh_topic, librdkafka_settings, patient_settings, produce, verdict
-from testkit.real.proxy_process import wait_until
+from testkit.real.brokers.kafka_cluster import (
+    consume,
+    fresh_topic,
+    librdkafka_settings,
+    patient_settings,
+    produce,
+    verdict,
+)
+from testkit.real.proxies.proxy_process import wait_until
 
 PARTITIONS = 4
 CUTS_MAX = 200

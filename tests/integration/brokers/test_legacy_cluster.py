@@ -14,9 +14,16 @@ from confluent_kafka import Producer
 
 from idemproxy.demo import broker_metadata, jars
 from idemproxy.demo.legacy_cluster import ClusterError, LegacyCluster
-from testkit.real.class_archive import make_class_archive
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, patient_settings, produce, stored, verdict
-from testkit.real.proxy_process import wait_until
+from testkit.real.brokers.class_archive import make_class_archive
+from testkit.real.brokers.kafka_cluster import (
+    fresh_topic,
+    librdkafka_settings,
+    patient_settings,
+    produce,
+    stored,
+    verdict,
+)
+from testkit.real.proxies.proxy_process import wait_until
 
 PARTITIONS = 4
 

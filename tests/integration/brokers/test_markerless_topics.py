@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.lossy_scene import LossyScene, insist, resolved_in
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.scenes.lossy import LossyScene, insist, resolved_in
 
 UNDECIDABLE = 87
 

@@ -7,8 +7,8 @@ from typing import Any
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 UNKNOWN, LEADER_NOT_AVAILABLE = 3, 5
 LOOKS = 3

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.lossy_scene import LossyScene, insist, resolved_in
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.scenes.lossy import LossyScene, insist, resolved_in
 
 BROKER = {"log.message.format.version": "0.10.2"}
 OLD_FORMAT = {"message.format.version": "0.10.2"}

@@ -18,12 +18,12 @@ from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.segments import shallow_messages
 from runs.acceptance import ANSWER_SECONDS_MAX, READ_BYTES_MAX
-from testkit.real.crashing_proxy import CrashPoint
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.lossy_scene import LossyScene, Resolved, insist, resolved_in
-from testkit.real.mortal_proxy import MortalProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.crashing_proxy import CrashPoint
+from testkit.real.proxies.mortal_proxy import MortalProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.scenes.lossy import LossyScene, Resolved, insist, resolved_in
 from testkit.stage.wrappers import to_wrapper
 
 Place = tuple[str, int]

@@ -14,10 +14,10 @@ from kafka.admin import NewTopic as PythonTopic
 
 from idemproxy.demo.jars import client_class_path, java_runtime
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.foreign_clients import node_command
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
-from testkit.real.proxy_process import wait_until
+from testkit.real.clients.foreign_clients import node_command
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 SECONDS_MAX = 180
 BROKERS, PARTITIONS, REPLICAS = 2, 3, 2

@@ -10,8 +10,8 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 LATER_SECONDS_MAX = 0.4
 """Than the broker itself shows it: of the best of some, on a machine that has other things to do."""

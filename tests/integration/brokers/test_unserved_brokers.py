@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
 IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}

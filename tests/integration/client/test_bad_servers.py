@@ -12,8 +12,8 @@ import trio
 
 from idemproxy.client import Client, ConnectionFailed, NotDelivered, ProducerId, limits
 from idemproxy.client.trio_client import TrioClient
-from testkit.real.numbered_batches import SHELLS, numbered
-from testkit.real.proxy_process import wait_until
+from testkit.real.clients.numbered_batches import SHELLS, numbered
+from testkit.real.proxies.proxy_process import wait_until
 
 SECONDS = 0.6
 ANSWERS = {

@@ -29,11 +29,11 @@ from idemproxy.client.trio_client import TrioClient
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.clients import idemproxy_client
-from testkit.real.kafka_cluster import consume, stored_values
-from testkit.real.numbered_batches import SHELLS, Place, new_producer_id, numbered, read_values, values_of
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.brokers.kafka_cluster import consume, stored_values
+from testkit.real.clients.numbered_batches import SHELLS, Place, new_producer_id, numbered, read_values, values_of
+from testkit.real.clients.programs import idemproxy_client
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
 
 BATCHES = 300
 KILLS = 3
@@ -131,7 +131,7 @@ def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
     def has_done(batches: int) -> bool:
         return done() >= batches
 
-    environment = {**os.environ, "PYTHONPATH": os.fspath(Path(idemproxy_client.__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": os.fspath(Path(idemproxy_client.__file__).parents[4])}
     children = ChildProcesses()
     try:
         for kill in range(1, KILLS + 1):

@@ -15,9 +15,9 @@ from kafka.errors import PolicyViolationError
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.real.inspecting import idemproxy, objects_of
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.store.inspecting import idemproxy, objects_of
 
 PARTITIONS = 24
 TOPIC, OTHER_TOPIC = "shards", "no-shards"

@@ -14,10 +14,10 @@ import pytest
 
 from idemproxy.client import Client, Record, coordinates
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.example_lives import Lives, RandomKills
-from testkit.real.kafka_cluster import stored_values
-from testkit.real.proxy_process import wait_until
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.scenes.example_lives import Lives, RandomKills
 
 TOPICS = {
     "lines": 1, "clicks": 2, "views": 1, "merge-log": 1, "merged": 1, "counts": 2, "by-key": 3, "pristine": 3

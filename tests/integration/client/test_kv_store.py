@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
-from testkit.real.proxy_process import wait_until
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.scenes.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
 
 TOPIC, SHARDS = "kv-short", 2
 NODES, USERS, KEYS = 3, 6, 4

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from testkit.real.example_lives import RandomKills
-from testkit.real.mirror_scene import Compared, MirrorScene
+from testkit.real.scenes.example_lives import RandomKills
+from testkit.real.scenes.mirror import Compared, MirrorScene
 
 TOPICS = {"orders": 2, "payments": 1}
 STEPS = (

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.followed_page import blocks_of, changed
-from testkit.real.kafka_cluster import stored_values
-from testkit.real.numbered_batches import Place
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.clients.numbered_batches import Place
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.scenes.followed_page import blocks_of, changed
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/CLIENT.md"
 

@@ -16,10 +16,10 @@ from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
 from idemproxy.demo.jars import client_class_path, java_runtime
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
-from testkit.real.pinned_packages import folder_with
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.machine.pinned_packages import folder_with
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 Place = tuple[str, int]
 SECONDS_MAX = 180

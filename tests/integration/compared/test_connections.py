@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from idemproxy.codecs import messages
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.tls_raw_client import TlsRawClient
-from testkit.real.tls_settings import listener_tls
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.raw_client import TlsRawClient
+from testkit.real.tls.settings import listener_tls
 
 Place = tuple[str, int]
 STORED_SECONDS_MAX = 30

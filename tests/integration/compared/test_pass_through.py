@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 
 from idemproxy.proxy.limits import REQUESTS_PER_TURN_MAX
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import HIGH_WATERMARK, RawClient, batch
-from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients.raw_client import HIGH_WATERMARK, RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's secret"}
 RIGHTS = ("Read", "Write", "Describe")

@@ -10,8 +10,8 @@ from pathlib import Path
 import trio
 
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
-from testkit.real.certificates import Authority, Files
-from testkit.real.tls_scene import Recorder, Scene, connected, context, play, until
+from testkit.real.tls.certificates import Authority, Files
+from testkit.real.tls.scene import Recorder, Scene, connected, context, play, until
 
 
 class Trust:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 BROKERS_IDLE_SECONDS = 1
 Place = tuple[str, int]

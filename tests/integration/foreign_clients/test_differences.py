@@ -11,8 +11,8 @@ import pytest
 
 from runs.compatibility_page import lines
 from runs.differences import RESULT, Side, all_programs, both_sides, compare, counted
-from testkit.real.compared_programs import Recorder, Seen
-from testkit.real.raw_client import batch
+from testkit.real.clients.compared_programs import Recorder, Seen
+from testkit.real.clients.raw_client import batch
 
 
 @pytest.fixture(scope="module")

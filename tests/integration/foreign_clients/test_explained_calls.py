@@ -16,8 +16,8 @@ from kafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
 
 from idemproxy.demo.jars import client_class_path, java_runtime
 from idemproxy.proxy.bridge.explained import GROUPS, PARTITIONS, SETTINGS
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
-from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 Place = tuple[str, int]
 SECONDS_MAX = 120

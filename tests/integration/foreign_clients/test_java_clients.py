@@ -7,8 +7,14 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, OLD_CLIENT, start_group_reader, start_producer
-from testkit.real.kafka_cluster import fresh_topic, told, verdict
+from testkit.real.brokers.kafka_cluster import fresh_topic, told, verdict
+from testkit.real.clients.java_clients import (
+    LAST_3X_CLIENT,
+    MODERN_CLIENT,
+    OLD_CLIENT,
+    start_group_reader,
+    start_producer,
+)
 
 PARTITIONS = 4
 PATIENT = {"request.timeout.ms": "30000"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.commands.inspection import client_ids
 from idemproxy.state.entry import Entry, pack
 from idemproxy.state.store import entry_key
-from testkit.real.inspecting import Place, idemproxy, lines_of, objects_of, send, stored
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.inspecting import Place, idemproxy, lines_of, objects_of, send, stored
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 Admin = str
 

@@ -7,10 +7,20 @@ from functools import partial
 
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack
 from idemproxy.state.store import entry_key
-from testkit.real.inspecting import Place, begin, idemproxy, insist, lines_of, member_names, objects_of, send, stored
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.inspecting import (
+    Place,
+    begin,
+    idemproxy,
+    insist,
+    lines_of,
+    member_names,
+    objects_of,
+    send,
+    stored,
+)
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 
 def is_quiet(redis: ExternalRedis, producer_id: int, place: Place) -> bool:

@@ -14,8 +14,8 @@ from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.redis_facts import RedisAddress
 from idemproxy.state.redis_inspection import RedisInspection
 from idemproxy.state.store import entry_key, member_key
-from testkit.real.inspecting import idemproxy
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.store.inspecting import idemproxy
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 OWNER = b"12345678"
 KEYS = [entry_key("default", 7, "orders", partition) for partition in (0, 1)]

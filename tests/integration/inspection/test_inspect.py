@@ -18,8 +18,9 @@ from idemproxy.proxy.limits import LEASE_SECONDS
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.producer_ids import pack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
-from testkit.real.certificates import Authority
-from testkit.real.inspecting import (
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.inspecting import (
     COMMAND_SECONDS_MAX,
     Place,
     begin,
@@ -32,9 +33,8 @@ from testkit.real.inspecting import (
     stored,
     tls_in_front_of,
 )
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.store.two_proxies_redis import ExternalRedis
+from testkit.real.tls.certificates import Authority
 
 MANY = 40_000
 

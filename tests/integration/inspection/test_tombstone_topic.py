@@ -14,13 +14,13 @@ from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.events import DuplicateFound
 from idemproxy.proxy.telemetry.journal import Journal
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.inspecting import Place, idemproxy
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.tombstone_scene import append, hide, read, records_of, rows
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.scenes.tombstone import append, hide, read, records_of, rows
+from testkit.real.store.inspecting import Place, idemproxy
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 COMPACTED = {"cleanup.policy": "compact"}
 

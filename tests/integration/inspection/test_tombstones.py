@@ -6,12 +6,12 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.inspecting import Place, idemproxy
-from testkit.real.kafka_cluster import consume, fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.tombstone_scene import append, hide, read, records_of, rows
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.brokers.kafka_cluster import consume, fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.scenes.tombstone import append, hide, read, records_of, rows
+from testkit.real.store.inspecting import Place, idemproxy
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 VERSIONS = (2, 3, 4)
 

@@ -16,13 +16,13 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.clients import kafka_python_partition
-from testkit.real.inspecting import Place
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.tombstone_scene import append, hide, read
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.programs import kafka_python_partition
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.scenes.tombstone import append, hide, read
+from testkit.real.store.inspecting import Place
 
 BATCHES, PER_BATCH, KILLS = 60, 20, 8
 COPIES = ((3, 1), (10, 4), (30, 12), (50, 2))

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 from idemproxy.demo.jars import client_class_path, java_runtime
-from testkit.real.java_clients import compiled
-from testkit.real.kraft_cluster import NEWEST, KraftCluster
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.brokers.kraft_cluster import NEWEST, KraftCluster
+from testkit.real.clients.java_clients import compiled
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 PARTITIONS, TRANSACTIONS, RECORDS = 3, 4, 50
 SECONDS_MAX = 120

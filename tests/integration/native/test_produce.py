@@ -24,11 +24,18 @@ from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.versions import NATIVE_MAX, ApiKey
-from testkit.real.client_runs import IDEMPOTENT_CLIENTS, JAVA_4, KAFKA_PYTHON, LIBRDKAFKA, start_producer, start_reader
-from testkit.real.kafka_cluster import consume, fresh_topic, librdkafka_settings, produce, stored, verdict
-from testkit.real.process_memory import resident_bytes
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import consume, fresh_topic, librdkafka_settings, produce, stored, verdict
+from testkit.real.clients.client_runs import (
+    IDEMPOTENT_CLIENTS,
+    JAVA_4,
+    KAFKA_PYTHON,
+    LIBRDKAFKA,
+    start_producer,
+    start_reader,
+)
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import resident_bytes
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 VERSION = "3.9.1"
 PARTITIONS = 3

@@ -16,12 +16,12 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.demo.ports import neighbouring_ports
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.settings import client_tls, listener_tls
 
 VERSION = "1.1.1"
 USERS = {"idemproxy": "our secret", "alice": "alice's secret", "bob": "bob's secret"}

@@ -27,10 +27,10 @@ from idemproxy.pipeline.audit.progress import Progress
 from idemproxy.proxy.commands.inspection.found_copies import found_by_audit
 from idemproxy.proxy.main import main
 from idemproxy.state.tombstones import OffsetRange
-from testkit.real.browser import open_browser
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.browser import open_browser
+from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.stage.logs import BEGUN_MS, modern, numbered, plain, wrapper
 
 Place = tuple[str, int]

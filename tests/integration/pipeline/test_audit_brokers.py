@@ -16,7 +16,7 @@ from idemproxy.pipeline.audit.plan import ACCESS, Plan, of_cluster
 from idemproxy.pipeline.audit.read import compare, read_range
 from idemproxy.pipeline.audit.rows import Kind
 from idemproxy.pipeline.reading.broker import BrokerProblem, Cluster
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
 Row = dict[str, int]

@@ -18,9 +18,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.rebuild import plan
 from idemproxy.proxy.main import main
 from idemproxy.state.entry import pack, unpack
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 PRODUCERS, PARTITIONS, RECORDS = 12, 3, 2
 RUN_SECONDS_MAX = 120

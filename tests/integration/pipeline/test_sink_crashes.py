@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.sink_committer import Committer, CommitterPlan, number_of, value_of
-from testkit.real.sink_steps import STEPS
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.spark.sink_committer import Committer, CommitterPlan, number_of, value_of
+from testkit.real.spark.sink_steps import STEPS
 
 PARTITIONS = 3
 ROWS = 1500

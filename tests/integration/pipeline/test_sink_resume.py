@@ -19,9 +19,9 @@ from idemproxy.pipeline.sink.options import SinkOptions, sink_options
 from idemproxy.pipeline.sink.publish import publish
 from idemproxy.pipeline.sink.stage import stage
 from idemproxy.pipeline.sink.storage import Storage, storage_at
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.proxies.two_proxies import TwoProxies
 
 PARTITIONS = 2
 ROWS = 6000

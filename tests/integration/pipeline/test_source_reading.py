@@ -25,12 +25,12 @@ from idemproxy.pipeline.source.problems import DamagedLog, DataLost, WrongOption
 from idemproxy.pipeline.source.reader import BatchReader
 from idemproxy.pipeline.source.stream import StreamReader
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.certificates import Authority
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.kraft_cluster import KraftCluster
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.brokers.kraft_cluster import KraftCluster
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.tls.certificates import Authority
 from testkit.stage.logs import BEGUN_MS, modern, numbered, plain, wrapper
 
 Row = dict[str, Any]

@@ -16,9 +16,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.jobs import patterns
 from idemproxy.pipeline.jobs.coordinates import coordinates_of, with_coordinates
 from idemproxy.pipeline.jobs.run import Job, run
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.timeout(1800)
 _COLUMNS = "topic string, partition int, offset bigint, key binary, value binary"

@@ -15,9 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, stored_values
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.sink_driver import Plan, number_of, run_query, value_of, write_rows
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.spark.sink_driver import Plan, number_of, run_query, value_of, write_rows
 
 PARTITIONS = 3
 ROWS = 2000

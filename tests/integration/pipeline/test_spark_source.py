@@ -14,9 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.raw_client import RawClient
-from testkit.real.spark_session import run_to_end
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.spark.session import run_to_end
 from testkit.stage.logs import numbered, plain, wrapper
 
 pytestmark = pytest.mark.timeout(600)

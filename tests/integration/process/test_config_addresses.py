@@ -11,11 +11,11 @@ from kafka import KafkaConsumer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.forwarder import Forwarder
-from testkit.real.kafka_cluster import librdkafka_settings
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.forwarder import Forwarder
+from testkit.real.brokers.kafka_cluster import librdkafka_settings
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 Place = tuple[str, int]
 

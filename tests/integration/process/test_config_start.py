@@ -21,11 +21,11 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.kafka_cluster import librdkafka_settings
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.brokers.kafka_cluster import librdkafka_settings
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 Place = tuple[str, int]
 

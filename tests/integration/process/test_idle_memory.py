@@ -9,9 +9,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.process_memory import resident_bytes
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import resident_bytes
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 MIB = 1 << 20
 NOT_NEEDED = {

@@ -23,10 +23,10 @@ import pytest
 from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 PRODUCERS, LIVES = 3, 5
 

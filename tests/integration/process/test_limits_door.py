@@ -20,7 +20,7 @@ from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.proxy.net.tls import Certificates
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.reactor import Peer
-from testkit.real.tls_scene import SECONDS_MAX, Recorder, TlsKit, context, until
+from testkit.real.tls.scene import SECONDS_MAX, Recorder, TlsKit, context, until
 
 
 class Scene:

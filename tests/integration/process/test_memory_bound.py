@@ -7,10 +7,10 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.flood import Flood, Kind, Watch
-from testkit.real.process_memory import resident_bytes
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.flood import Flood, Kind, Watch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.machine.process_memory import resident_bytes
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 TOPIC, PARTITIONS = "flood", 12
 MIB = 1 << 20

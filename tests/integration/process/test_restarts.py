@@ -15,8 +15,8 @@ from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.entry import unpack
 from idemproxy.state.store import entry_key
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 Place = tuple[str, int]
 RETRIABLE = {6, 7, 19}

@@ -12,12 +12,12 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.java_clients import MODERN_CLIENT, start_producer
-from testkit.real.kafka_cluster import told, verdict
-from testkit.real.proxy_process import wait_until
-from testkit.real.two_proxies import TwoProxies
-from testkit.real.two_proxies_load import ClientLoad, KafkaPythonClient, LibrdkafkaClient
-from testkit.real.two_proxies_relays import SpreadingRelay
+from testkit.real.brokers.kafka_cluster import told, verdict
+from testkit.real.clients.java_clients import MODERN_CLIENT, start_producer
+from testkit.real.clients.two_proxies_load import ClientLoad, KafkaPythonClient, LibrdkafkaClient
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.proxies.two_proxies_relays import SpreadingRelay
 
 PARTITIONS = 3
 RESTARTS_MIN = 2

@@ -17,13 +17,13 @@ import pytest
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.store import entry_key
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies, stop_before
-from testkit.real.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
-from testkit.real.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE
-from testkit.real.two_proxies_redis import ExternalRedis
-from testkit.real.two_proxies_relays import Keeping
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.clients.two_proxies_client import RETRIABLE, Load, Place, RovingProducer
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies, stop_before
+from testkit.real.proxies.two_proxies_program import STOP_BEFORE_APPEND, STOP_BEFORE_WRITE
+from testkit.real.proxies.two_proxies_relays import Keeping
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 CONNECTION_LOST = -1
 LEASE_SECONDS = 6.0

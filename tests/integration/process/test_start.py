@@ -9,8 +9,8 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 REDIS_BACK_SECONDS_MAX = 90.0
 TRIES_MAX = 6

@@ -18,9 +18,9 @@ from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.limits import LISTEN_AGAIN_SECONDS
 from idemproxy.proxy.settings.addresses import UNLISTED_PORTS
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 OTHER_PORTS = "give the listener other ports (--listen; in the file bind and first_broker_port)"
 

@@ -17,8 +17,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.kafka_cluster import fresh_topic, patient_settings, produce
-from testkit.real.proxy_process import ProxyProcess
+from testkit.real.brokers.kafka_cluster import fresh_topic, patient_settings, produce
+from testkit.real.proxies.proxy_process import ProxyProcess
 
 
 class Collector:

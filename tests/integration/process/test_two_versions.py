@@ -16,10 +16,10 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.entry import NO_CRC
 from idemproxy.state.store import entry_key
 from testkit.older_formats import as_format_1
-from testkit.real.inspecting import Place, insist, objects_of, send, stored
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.inspecting import Place, insist, objects_of, send, stored
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 PACKAGE = Path(__file__).resolve().parents[3] / "src" / "idemproxy"
 VERSION_LINE, SCRIPT_LINE = f'__version__ = "{__version__}"', "-- idemproxy swap, generation"

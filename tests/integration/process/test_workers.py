@@ -19,8 +19,8 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Position
-from testkit.real.kafka_cluster import fresh_topic, librdkafka_settings, produce, verdict
-from testkit.real.proxy_process import ProxyProcess, wait_until
+from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce, verdict
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 WORKERS = 2
 PRODUCERS = 4

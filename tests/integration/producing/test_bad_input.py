@@ -15,9 +15,9 @@ from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.limits import REQUEST_BYTES_MAX
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import RawClient, batch, resigned
-from testkit.real.witness import Witness
+from testkit.real.clients.raw_client import RawClient, batch, resigned
+from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.scenes.witness import Witness
 
 Place = tuple[str, int]
 INVALID_REQUEST, INVALID_RECORD = 42, 87

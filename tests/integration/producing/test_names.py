@@ -25,9 +25,9 @@ from idemproxy.client import (
 )
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.names import is_named
-from testkit.real.inspecting import idemproxy, objects_of
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.store.inspecting import idemproxy, objects_of
 
 PARTITIONS = 24
 TOPIC = "named"

@@ -13,9 +13,9 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.settings.config import DEFAULT_CLUSTER
 from idemproxy.state.entry import Entry
 from idemproxy.state.store import entry_key
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
 
 TOPIC, PARTITIONS = "owned", 8
 TIMED_OUT = 7

@@ -17,9 +17,9 @@ from idemproxy.demo.segments import StoredRecord
 from idemproxy.state.entry import NO_CRC, NO_PRINCIPAL, Entry, WindowBatch, unpack
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 from idemproxy.state.store import entry_key
-from testkit.real.kafka_cluster import stored
-from testkit.real.proxy_process import ProxyProcess
-from testkit.real.raw_client import HIGH_WATERMARK, RawClient, batch
+from testkit.real.brokers.kafka_cluster import stored
+from testkit.real.clients.raw_client import HIGH_WATERMARK, RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.stage.wrappers import to_wrapper
 
 Place = tuple[str, int]

@@ -10,9 +10,9 @@ import pytest
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
-from testkit.real.kafka_cluster import fresh_topic
-from testkit.real.lossy_scene import LossyScene, insist
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.scenes.lossy import LossyScene, insist
 
 TOO_LARGE, UNDECIDABLE = 10, 87
 BYTES_MAX = 1_000_012

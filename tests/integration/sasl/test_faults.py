@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real import java_clients, kafka_cluster
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.brokers import kafka_cluster
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients import java_clients
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = ("Read", "Describe")

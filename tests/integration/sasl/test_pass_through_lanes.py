@@ -13,11 +13,11 @@ import pytest
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.proxy.versions import ApiKey
-from testkit.real import kafka_cluster
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import SaslCluster
+from testkit.real.brokers import kafka_cluster
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 
 BROKERS, PARTITIONS = 2, 4
 RIGHTS = ("Read", "Write", "Describe")

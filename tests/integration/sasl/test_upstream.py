@@ -17,12 +17,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import SaslCluster
-from testkit.real.tls_settings import client_tls
+from testkit.real.brokers.sasl_cluster import SaslCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.settings import client_tls
 
 RECORDS = 300
 WAIT_SECONDS = 60.0

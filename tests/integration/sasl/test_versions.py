@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import MECHANISMS, SaslCluster
+from testkit.real.brokers.sasl_cluster import MECHANISMS, SaslCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
 USERS = {"idemproxy": "our secret", "alice": "alice's secret"}

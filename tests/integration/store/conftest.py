@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testkit.real.redis_process import RedisProcess
-from testkit.real.store_incarnation import Proxy
+from testkit.real.store.incarnation import Proxy
+from testkit.real.store.redis_process import RedisProcess
 from testkit.stage.select_reactor import SelectReactor
 
 

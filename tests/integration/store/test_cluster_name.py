@@ -7,8 +7,8 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 KEY = cluster_key("default")
 NOTICED_SECONDS_MAX = 30.0

@@ -20,8 +20,8 @@ from idemproxy.state.store import (
     Swapped,
     member_key,
 )
-from testkit.real.redis_process import RedisProcess, converse
-from testkit.real.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.redis_process import RedisProcess, converse
 from testkit.stage.select_reactor import SelectReactor
 
 

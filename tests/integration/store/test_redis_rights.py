@@ -9,11 +9,11 @@ import yaml
 
 from idemproxy.client import Client
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.inspecting import Place, idemproxy, insist, lines_of
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient
-from testkit.real.redis_process import converse
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.inspecting import Place, idemproxy, insist, lines_of
+from testkit.real.store.redis_process import converse
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "SECURITY.md"
 FOR_PROXIES, FOR_INSPECTION, FOR_NAMES = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)

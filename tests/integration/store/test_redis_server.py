@@ -20,8 +20,8 @@ import pytest
 from idemproxy.demo.child_processes import stands_still
 from idemproxy.state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError, carried_binaries
 from idemproxy.state.redis_store import RedisStore
-from testkit.real.proxy_process import wait_until
-from testkit.real.redis_process import converse
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.redis_process import converse
 from testkit.stage.select_reactor import SelectReactor
 
 FILE_OF_6_2 = base64.b85decode(

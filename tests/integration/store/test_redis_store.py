@@ -17,8 +17,8 @@ from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.state.redis_facts import script_sha, swap_script
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import Conflict, StoreAway, StoreLost, StoreRefused, Swapped, member_key
-from testkit.real.redis_process import RedisProcess, converse, reply_of
-from testkit.real.store_incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.redis_process import RedisProcess, converse, reply_of
 from testkit.stage.select_reactor import SelectReactor
 
 

@@ -19,12 +19,12 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
 from idemproxy.state.store import entry_key
-from testkit.real.forwarder import Forwarder
-from testkit.real.proxy_process import ProxyProcess, wait_until
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.two_proxies import TwoProxies
-from testkit.real.two_proxies_client import RETRIABLE, Load, Place
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.brokers.forwarder import Forwarder
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.clients.two_proxies_client import RETRIABLE, Load, Place
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.store.two_proxies_redis import ExternalRedis
 
 CONNECTION_LOST, NO_ANSWER = -1, -2
 PRODUCERS = 4

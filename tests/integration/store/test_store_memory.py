@@ -12,7 +12,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.process.redis_memory import MeasuredStore, told_by
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
-from testkit.real.redis_process import RedisProcess
+from testkit.real.store.redis_process import RedisProcess
 from testkit.stage.select_reactor import SelectReactor
 
 MIB = limits.MIB

@@ -12,12 +12,12 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real import java_clients
-from testkit.real.certificates import PASSWORD, Authority, Files
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients import java_clients
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.tls.certificates import PASSWORD, Authority, Files
+from testkit.real.tls.settings import client_tls, listener_tls
 
 RECORDS = 500
 WAIT_SECONDS = 60.0

@@ -9,13 +9,13 @@ from chaos.pipe import Strike
 from chaos.relay import Relay
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real import java_clients
-from testkit.real.certificates import PASSWORD, Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_raw_client import TlsRawClient
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients import java_clients
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.tls.certificates import PASSWORD, Authority
+from testkit.real.tls.raw_client import TlsRawClient
+from testkit.real.tls.settings import client_tls, listener_tls
 
 TOPIC = "broken"
 PARTITIONS = 2

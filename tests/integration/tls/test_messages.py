@@ -13,8 +13,8 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.reactor import Wire
-from testkit.real.tls_records import TlsRecords
-from testkit.real.tls_scene import SECONDS_MAX, Scene, TlsKit, context, play, until
+from testkit.real.tls.records import TlsRecords
+from testkit.real.tls.scene import SECONDS_MAX, Scene, TlsKit, context, play, until
 
 NEW_KEYS_BYTES = 27
 MANY = 8 * limits.BACKLOG_BYTES // NEW_KEYS_BYTES

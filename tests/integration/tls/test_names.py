@@ -15,7 +15,7 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.settings.tls import TlsClient
-from testkit.real.tls_scene import Recorder, Scene, TlsKit, play, until
+from testkit.real.tls.scene import Recorder, Scene, TlsKit, play, until
 
 WHILE_SECONDS = 0.3
 

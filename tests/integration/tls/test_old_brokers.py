@@ -12,12 +12,12 @@ import pytest
 from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.net.tls import DEFAULT_SECURITY_LEVEL, TlsError, client_context, problems, weakness
 from idemproxy.proxy.settings.tls import TlsClient
-from testkit.real.certificates import Files
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.old_certificates import OldAuthority, old_server
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_scene import Recorder, Scene, TlsKit, play, until
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.tls.certificates import Files
+from testkit.real.tls.old_certificates import OldAuthority, old_server
+from testkit.real.tls.scene import Recorder, Scene, TlsKit, play, until
 
 TOPIC = "old"
 

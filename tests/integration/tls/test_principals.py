@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from testkit.real.certificates import Authority, Files
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.raw_client import batch
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_raw_client import TlsRawClient
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients.raw_client import batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.tls.certificates import Authority, Files
+from testkit.real.tls.raw_client import TlsRawClient
+from testkit.real.tls.settings import client_tls, listener_tls
 
 NOT_YOURS = 49
 TOPIC = "orders"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from testkit.real.certificates import Authority, Files
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.tls.certificates import Authority, Files
+from testkit.real.tls.settings import client_tls, listener_tls
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 from kafka import KafkaProducer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.proxy_process import wait_until
-from testkit.real.tls_settings import client_tls
-from testkit.real.tls_terminator import TlsTerminator
-from testkit.real.two_proxies_redis import ExternalRedis
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.two_proxies_redis import ExternalRedis
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.settings import client_tls
+from testkit.real.tls.terminator import TlsTerminator
 
 Place = tuple[str, int]
 

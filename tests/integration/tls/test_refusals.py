@@ -12,8 +12,8 @@ import trio
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
-from testkit.real.certificates import Authority, old_style
-from testkit.real.tls_scene import SECONDS_MAX, Recorder, Scene, TlsKit, connected, context, play, until
+from testkit.real.tls.certificates import Authority, old_style
+from testkit.real.tls.scene import SECONDS_MAX, Recorder, Scene, TlsKit, connected, context, play, until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.events import CertificateLoaded, OperatorMessage
 from idemproxy.proxy.net.tls import Certificates, TlsError, TlsSide, problems
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
-from testkit.real.certificates import PASSWORD, Authority, Files
+from testkit.real.tls.certificates import PASSWORD, Authority, Files
 
 DAY_SECONDS = 86_400.0
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from testkit.real.certificates import Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.raw_client import RawClient, batch
-from testkit.real.sasl_cluster import AUTHORIZED, allow
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_settings import client_tls
+from testkit.real.brokers.sasl_cluster import AUTHORIZED, allow
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.tls.certificates import Authority
+from testkit.real.tls.settings import client_tls
 
 RIGHTS = ("Read", "Write", "Describe")
 OURS = "CN=idemproxy,OU=proxies,O=Example"

@@ -13,11 +13,11 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real import java_clients
-from testkit.real.certificates import PASSWORD, Authority
-from testkit.real.configured_proxy import ConfiguredProxy
-from testkit.real.secure_cluster import SecureCluster
-from testkit.real.tls_settings import client_tls, listener_tls
+from testkit.real.brokers.secure_cluster import SecureCluster
+from testkit.real.clients import java_clients
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.tls.certificates import PASSWORD, Authority
+from testkit.real.tls.settings import client_tls, listener_tls
 
 NAME = "kafka.test"
 BROKERS = 2

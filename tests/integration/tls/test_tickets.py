@@ -9,7 +9,7 @@ import pytest
 
 from idemproxy.proxy.net.tls import server_context
 from idemproxy.proxy.settings.tls import TlsServer
-from testkit.real.certificates import Authority
+from testkit.real.tls.certificates import Authority
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])

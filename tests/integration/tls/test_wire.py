@@ -15,7 +15,7 @@ import trio
 from idemproxy.proxy.net.tls_wire import TlsWire
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
 from idemproxy.reactor import Buffer, Wire
-from testkit.real.tls_scene import (
+from testkit.real.tls.scene import (
     MEGABYTE,
     SECONDS_MAX,
     Recorder,

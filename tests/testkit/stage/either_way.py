@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.codecs.kernel import KERNEL
-from testkit.real import kernel_build
+from testkit.real.machine import kernel_build
 
 from .kernel_cases import with_kernel
 

@@ -14,7 +14,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.session.produce import ProduceCall
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Reactor
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
 from testkit.virtual.world import TOPIC, World, WorldSettings
 

@@ -6,7 +6,7 @@ import pytest
 
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
 from testkit.virtual.world import TOPIC, World, WorldSettings
 

@@ -16,7 +16,7 @@ import yaml
 from idemproxy.proxy.commands import check_connect
 from idemproxy.proxy.commands.finding import Finding
 from idemproxy.proxy.main import main
-from testkit.real.certificates import Authority
+from testkit.real.tls.certificates import Authority
 
 NOBODY = 65_534
 Said = pytest.CaptureFixture[str]

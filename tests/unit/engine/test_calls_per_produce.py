@@ -12,7 +12,7 @@ from hot_world import World
 import idemproxy
 from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.engine.engine import Engine
-from testkit.real.kernel_build import current
+from testkit.real.machine.kernel_build import current
 from testkit.stage.either_way import WAYS
 from testkit.stage.kernel_cases import with_kernel
 

@@ -14,7 +14,7 @@ import pytest
 from idemproxy.codecs.produce import parse_response
 from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import RawClient, batch, resigned
+from testkit.real.clients.raw_client import RawClient, batch, resigned
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual.line import Line, request
 from testkit.virtual.log import MESSAGE_BYTES_MAX

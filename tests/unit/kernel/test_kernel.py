@@ -20,7 +20,7 @@ from idemproxy.codecs.kernel import Kernel
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
-from testkit.real import kernel_build
+from testkit.real.machine import kernel_build
 from testkit.stage.kernel_cases import (
     OUTPUT_BYTES_MAX,
     damaged,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.real import kernel_build
+from testkit.real.machine import kernel_build
 
 ROUNDS = 400
 TESTS = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ def run(library: Path, rounds: int = ROUNDS) -> subprocess.CompletedProcess[str]
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(TESTS),
     }
-    command = [sys.executable, "-m", "testkit.real.sanitized_kernel", str(library), str(rounds)]
+    command = [sys.executable, "-m", "testkit.real.machine.sanitized_kernel", str(library), str(rounds)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
 
 

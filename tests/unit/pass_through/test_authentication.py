@@ -8,7 +8,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.pass_through.authentication import Authentication
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
 from testkit.virtual.pass_through_client import Introduced, handshake, token
 from testkit.virtual.world import TOPIC, World, WorldSettings

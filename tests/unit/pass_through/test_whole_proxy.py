@@ -13,7 +13,7 @@ from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Wire
-from testkit.real.raw_client import RawClient
+from testkit.real.clients.raw_client import RawClient
 from testkit.virtual import client_bytes as wire_bytes
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates, ProduceSeen
 from testkit.virtual.line import Line, request

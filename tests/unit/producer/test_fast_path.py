@@ -26,7 +26,7 @@ from idemproxy.proxy.telemetry.journal import JOURNALED
 from idemproxy.proxy.telemetry.metrics import Metrics
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent
-from testkit.real.kernel_build import current
+from testkit.real.machine.kernel_build import current
 from testkit.stage.both_ways import (
     CODECS,
     HOUR_SECONDS,

@@ -7,8 +7,8 @@ import pytest
 from runs.compatibility_page import DIFFERENCES, PAGE, WHY, lines, page, reason_of, with_failing_tools
 from runs.kafka_tools import VERSIONS
 from runs.matrix_brokers import BROKERS
-from testkit.real.client_runs import ALL_IDEMPOTENT_CLIENTS
-from testkit.real.kafka_tools import ROWS
+from testkit.real.clients.client_runs import ALL_IDEMPOTENT_CLIENTS
+from testkit.real.clients.kafka_tools import ROWS
 
 
 def test_the_page_is_made_of_the_results() -> None:

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from testkit.real import kernel_build
+from testkit.real.machine import kernel_build
 
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = "idemproxy/codecs/kernel/compiled.abi3.so"

@@ -24,7 +24,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from runs.smoke import bound, choose, interpreters
-from testkit.real.archives import unpack_tar
+from testkit.real.machine.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "idemproxy/codecs/kernel/compiled.abi3.so"

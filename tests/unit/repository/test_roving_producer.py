@@ -2,7 +2,7 @@
 
 import pytest
 
-from testkit.real.two_proxies_client import RovingProducer
+from testkit.real.clients.two_proxies_client import RovingProducer
 
 
 @pytest.mark.parametrize(

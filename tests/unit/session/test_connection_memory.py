@@ -6,7 +6,7 @@ import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
 from testkit.virtual.pass_through_client import Introduced
 from testkit.virtual.world import TOPIC, World, WorldSettings

@@ -17,7 +17,7 @@ from idemproxy.codecs.headers import encode_request_header
 from idemproxy.proxy import limits
 from idemproxy.proxy.session import fast_produce
 from idemproxy.proxy.versions import ApiKey
-from testkit.real.raw_client import RawClient, batch, resigned
+from testkit.real.clients.raw_client import RawClient, batch, resigned
 from testkit.virtual.line import Line
 from testkit.virtual.world import TOPIC, World, WorldSettings
 

@@ -16,7 +16,7 @@ from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.session.non_idempotent import NonIdempotentBatches
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.decide import BatchIdentity
-from testkit.real.raw_client import RawClient, batch
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.stage.sequencer import PRODUCER_ID, Client, Request, Stage
 from testkit.virtual.line import Line, request
 from testkit.virtual.world import TOPIC, World, WorldSettings

