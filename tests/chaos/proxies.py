@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,10 +55,9 @@ class Proxy:
         brokers: int,
         relay: Relay,
         product: Path,
-        options: Sequence[str] = (),
         workers: int = 1,
     ) -> None:
-        """``product``: the folder with the package. ``options``: more of ``idemproxy run``. ``workers``: processes."""
+        """``product``: the folder with the package. ``workers``: processes."""
         self.name = name
         journal = directory / "journal.jsonl"
         self.journals = [journal] if workers == 1 else [of_worker(journal, one + 1) for one in range(workers)]
@@ -79,7 +78,6 @@ class Proxy:
                 *("--redis", f"redis://{redis[0]}:{redis[1]}"),
                 *("--advertised-host", CLIENT_HOST, "--journal", os.fspath(journal)),
                 *(() if workers == 1 else ("--workers", str(workers))),
-                *options,
             ),
         )
         self.process.use_product(product)

@@ -38,7 +38,6 @@ def result_of(
         "minutes": minutes,
         "proxies": len(story.journals),
         "workers": story.workers,
-        "proxy_options": list(story.proxy_options),
         "clients": {name: _shown(outcome) for name, outcome in story.outcomes.items()},
         "seconds": round(story.seconds, 1),
         "faults": sum(_faults_by_kind(story).values()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +36,6 @@ class Story:
     outcomes: dict[str, dict[str, object]]
     journals: dict[str, list[Path]]
     proxy_logs: dict[str, Path]
-    proxy_options: Sequence[str]
     workers: int
     producer_ids: dict[str, set[int]]
     """Those that each producer wrote under, by its name."""
@@ -95,7 +94,6 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
             outcomes={one.task.name: one.outcome() for one in scene.producers},
             journals={proxy.name: proxy.journals for proxy in scene.proxies},
             proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
-            proxy_options=layout.proxy_options,
             workers=layout.workers,
             producer_ids=owners,
             problems=problems,

@@ -48,9 +48,6 @@ class Layout:
     outstanding_max: int
     seed: int
     with_proxies: bool
-    proxy_options: Sequence[str] = ()
-    compression: str | None = None
-    """Of all producers; None: each family has another one."""
     workers: int = 1
     """Processes of each proxy."""
     committed: bool = False
@@ -149,7 +146,7 @@ class Scene:
             outstanding_max=self.layout.outstanding_max,
             seed=self.layout.seed,
             idempotent=self.layout.with_proxies,
-            compression=self.layout.compression or CODECS[family],
+            compression=CODECS[family],
         )
         producer = RunningProducer(self._children, self.directory, task, self._stop_file)
         self._running[name] = producer
@@ -191,7 +188,6 @@ class Scene:
                 BROKERS,
                 self.relay,
                 product,
-                self.layout.proxy_options,
                 self.layout.workers,
             )
             stack.callback(proxy.process.__exit__)

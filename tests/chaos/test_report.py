@@ -27,7 +27,6 @@ def story_in(directory: Path, findings: Findings, *, problems: list[str] | None 
         outcomes={"p": {"sent": 3, "acked": 3, "failed": 0, "errors": []}},
         journals={"proxy-a": [directory / "journal.jsonl"]},
         proxy_logs={"proxy-a": proxy_log},
-        proxy_options=[],
         workers=1,
         producer_ids={},
         problems=problems or [],
