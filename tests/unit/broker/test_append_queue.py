@@ -1,5 +1,6 @@
 """Appends that wait for one broker: whose turn it is, and that taking some costs by what is taken."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -146,6 +147,7 @@ class Work:
         self.calls += event in ("call", "c_call")
 
     def __enter__(self) -> "Work":
+        gc.collect()  # finalizers of what other tests left behind would be counted, too
         sys.setprofile(self._count)
         return self
 
