@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING, Any
@@ -176,6 +176,11 @@ class Server:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
         EndedItselfError."""
+        # Open until the private Redis has ended: a signal that came meanwhile would leave it running.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            await self._run(signals)
+
+    async def _run(self, signals: AsyncIterator[int]) -> None:
         self._look_for_descriptors()
         if KERNEL is None:
             self._report(OperatorMessage("info", f"checksums and conversion: {TOLD}"))
@@ -185,7 +190,7 @@ class Server:
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
-                nursery.start_soon(self._wait_for_signals)
+                nursery.start_soon(self._obey, signals)
                 if self._place is not None:
                     nursery.start_soon(self._wait_for_supervisor)
                 if self._admin is not None and self._telemetry is not None:
@@ -648,12 +653,13 @@ class Server:
         self._report(OperatorMessage("info", f"reloaded: {what}; certificates were read again"))
 
     # ------------------------------------------------------------------ the end
-    async def _wait_for_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async for number in signals:
-                if number != signal.SIGHUP:
-                    self._stop.set()
-                    break
+    async def _obey(self, signals: AsyncIterator[int]) -> None:
+        """Once it drains, another signal changes nothing: systemd tells a worker, and so does the worker's
+        supervisor."""
+        async for number in signals:
+            if number != signal.SIGHUP:
+                self._stop.set()
+            elif not self._stop.is_set():
                 await self._reload()
 
     async def _wait_for_supervisor(self) -> None:

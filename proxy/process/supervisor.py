@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
@@ -71,11 +71,16 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve until a signal."""
+        # Open until the private Redis has ended: a signal that came meanwhile would leave it running.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            await self._run(signals)
+
+    async def _run(self, signals: AsyncIterator[int]) -> None:
         admin = self._open_admin()
         problem: ConfigError | EmbeddedRedisError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._wait_for_signals)
+                nursery.start_soon(self._obey, signals)
                 try:
                     await self._prepare()
                 except (ConfigError, EmbeddedRedisError) as error:  # as it is, and in no group
@@ -204,14 +209,12 @@ class Supervisor:
         self._stop.set()
 
     # ------------------------------------------------------------------ signals
-    async def _wait_for_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    await self._reload()
-                elif not self._stop.is_set():
-                    self._end("draining: all workers finish what is in flight")
+    async def _obey(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                await self._reload()
+            elif not self._stop.is_set():
+                self._end("draining: all workers finish what is in flight")
 
     async def _reload(self) -> None:
         """What a worker would refuse is said once, and none is told; else each reads the settings itself, and one that

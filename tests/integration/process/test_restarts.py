@@ -190,6 +190,7 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
         time.sleep(0.5)  # the others have been read by then
         proxy.signal(end)
         proxy.wait_for_log("draining")
+        proxy.signal(end)  # a worker is told by systemd and by its supervisor
         assert late.send(0).error_code == 19
         with RawClient(proxy.address) as newcomer:
             assert newcomer.is_closed()
