@@ -229,7 +229,7 @@ LEADER_AWAY_SECONDS: Final = 0.5
 LEFT_LOOK_SECONDS: Final = 10.0
 """How often it is checked which brokers have left the cluster."""
 ASK_SECONDS_MAX: Final = 5.0
-"""If a question on the control connection is not answered by then, the connection is reset."""
+"""If no byte of an answer comes over the control connection for so long while one is due, the connection is reset."""
 
 # The store
 LEASE_SECONDS: Final = lease.LEASE_SECONDS
@@ -334,7 +334,7 @@ CHUNK_MEMORY_BYTES_MAX: Final = 32 * MIB
 """What one fetch unpacks to and what is noted of it, after which no further message of it is taken apart: gzip reaches
 1000:1. What records usually inflate to stays below; the last wrapper may exceed it (``DECOMPRESSED_BYTES_MAX``)."""
 FETCHES_AT_A_TIME: Final = 4
-"""Of one broker, for all doubts together: what waits longer than ``ASK_SECONDS_MAX`` ends the connection."""
+"""Of one broker, for all doubts together: their answers come one after the other over one connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3

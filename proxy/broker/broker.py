@@ -70,6 +70,9 @@ class ControlConnection:
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._pending: deque[_Pending] = deque()
         self._correlation_id = 0
+        self._heard_at = 0.0
+        """Reactor seconds when bytes of an answer came last. One that is large, or behind a slow link, is long under
+        way: read anew it would be so again."""
         self._is_watched = False
         self._is_closed = False
 
@@ -111,6 +114,7 @@ class ControlConnection:
 
     def received(self, data: bytes) -> None:
         """Bytes of answers."""
+        self._heard_at = self._reactor.now()
         try:
             for frame in self._splitter.feed(data):
                 self._answer(frame)
@@ -141,7 +145,7 @@ class ControlConnection:
     def _watch(self) -> None:
         self._is_watched = False
         if self._pending:
-            if self._reactor.now() - self._pending[0].asked_at >= limits.ASK_SECONDS_MAX:
+            if self._reactor.now() - max(self._pending[0].asked_at, self._heard_at) >= limits.ASK_SECONDS_MAX:
                 self._give_up("no answer in time")
             else:
                 self._is_watched = True

@@ -22,8 +22,8 @@ Place = tuple[str, int]
 class _Waiting:
     """A search that waits for a chunk of one partition. ``asked_at``: reactor seconds."""
 
+    bytes_max: int
     readers: list[tuple[float, ReadLog, Done]] = field(default_factory=list)
-    bytes_max: int = limits.FETCH_BYTES
     is_reading: bool = False
 
 
@@ -35,6 +35,9 @@ class LogReader:
         self._fetch = fetch
         self._life = 0
         """Counts the losses of the connection, so that a chunk from before one is known."""
+        self._fetch_bytes = limits.FETCH_BYTES
+        """For one fetch: less after one that was slow, as behind a slow link, or a quota for which the broker holds
+        answers back; then more again."""
         self._waiting: dict[Place, _Waiting] = {}
         self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
@@ -54,7 +57,7 @@ class LogReader:
             if chunk.start <= question.offset < chunk.end:
                 self._reactor.later(0, lambda: done(chunk))
                 return
-        waiting = self._waiting.setdefault(place, _Waiting())
+        waiting = self._waiting.setdefault(place, _Waiting(self._fetch_bytes))
         waiting.readers.append((now, question, done))
         if not waiting.is_reading:
             waiting.is_reading = True
@@ -78,6 +81,7 @@ class LogReader:
 
     def _answered(self, place: Place, waiting: _Waiting, life: int, began: float, chunk: LogChunk | Unanswered) -> None:
         served: list[Done] = []
+        self._adapt(self._reactor.now() - began, is_answered=not isinstance(chunk, Unanswered))
         if isinstance(chunk, Unanswered):
             served = [done for _, _, done in waiting.readers]
             waiting.readers.clear()
@@ -98,10 +102,16 @@ class LogReader:
                     left.append(one)
             waiting.readers = left
             self._keep(place, began, chunk)
-        waiting.bytes_max = limits.FETCH_BYTES
+        waiting.bytes_max = self._fetch_bytes
         self._reactor.later(0, lambda: self._read_next(place, waiting))
         for done in served:
             done(chunk)
+
+    def _adapt(self, seconds: float, *, is_answered: bool) -> None:
+        if seconds >= limits.ASK_SECONDS_MAX / 2:
+            self._fetch_bytes = max(self._fetch_bytes // 4, limits.FETCH_ONE_BYTES)
+        elif is_answered and seconds <= limits.ASK_SECONDS_MAX / 10:
+            self._fetch_bytes = min(self._fetch_bytes * 2, limits.FETCH_BYTES)
 
     def _keep(self, place: Place, began: float, chunk: LogChunk) -> None:
         if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX and chunk.held_bytes <= limits.CHUNKS_KEPT_BYTES_MAX:

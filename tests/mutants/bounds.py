@@ -63,4 +63,20 @@ BOUNDS = (
             "            self._ask_over(self._control, question, partial(self._fetched, done))\n",
         ),
     ),
+    mutant(
+        "answers_have_five_seconds",
+        "R6: an answer is waited for as long as bytes of it come",
+        "unit/broker/test_connections_given_up.py::test_an_answer_is_waited_for_as_long_as_bytes_of_it_come",
+        (
+            "proxy.broker.broker",
+            "max(self._pending[0].asked_at, self._heard_at)",
+            "self._pending[0].asked_at",
+        ),
+    ),
+    mutant(
+        "slow_fetches_stay_large",
+        "R6: after a slow answer less is asked for",
+        "unit/partition_log/test_log_reader.py::test_after_a_slow_answer_less_is_asked_for_and_later_more_again",
+        ("proxy.partition_log.log_reader", "self._fetch_bytes // 4", "self._fetch_bytes"),
+    ),
 )

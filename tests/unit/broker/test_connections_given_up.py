@@ -289,6 +289,26 @@ def test_a_lost_connection_for_reading_ends_what_was_read_and_nothing_else(was_o
     assert not wire.was_reset
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_answer_is_waited_for_as_long_as_bytes_of_it_come(ends: bool) -> None:
+    """A megabyte over a slow link, or a message of 60 MB over any: asked for anew, it would take as long again."""
+    broker, answers = Asked(), list[Any]()
+    broker.ask(FetchRecords("topic", 0, 0, limits.FETCH_BYTES), answers.append)
+    broker.open_reading()
+    (question,) = broker.questions
+    body = kafka.fetch_answer(question.api_version, [("topic", 0, 0, 1000, b"\0" * 1000)])
+    frame = kafka.frame(question.correlation_id, body)
+    for start in range(0, 1000, 200):
+        broker.clock.run(0.9 * limits.ASK_SECONDS_MAX)
+        broker.endpoint.received(frame[start : start + 200])
+    assert not answers
+    if ends:
+        broker.endpoint.received(frame[1000:])
+    broker.clock.run(1.1 * limits.ASK_SECONDS_MAX)
+    assert [type(answer) is Unanswered for answer in answers] == [not ends]
+    assert broker.wire.was_reset is not ends
+
+
 def test_a_broker_of_another_cluster_is_not_served() -> None:
     """An address may be given to somebody else while its broker is away."""
     clock, said, ready = Clock(), list[str](), list[Any]()

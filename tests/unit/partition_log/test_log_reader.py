@@ -195,6 +195,30 @@ def test_a_lost_connection_and_a_refusal_are_told(broker: Broker) -> None:
     assert codes == {3: 1, 5: 0}, "an offset that is out of range is so for him who asked for it"
 
 
+# ---------------------------------------------------------------------- slow answers
+def test_after_a_slow_answer_less_is_asked_for_and_later_more_again(broker: Broker) -> None:
+    """A quota holds answers back by their bytes, for longer than the proxy waits."""
+
+    def read(seconds: float, instead: Unanswered | None = None) -> int:
+        broker.run(2 * limits.CHUNK_KEPT_SECONDS)
+        broker.ask(3)
+        broker.run(seconds)
+        broker.answer(instead)
+        return broker.fetches[-1].bytes_max
+
+    full, late = limits.FETCH_BYTES, Unanswered("no answer in time")
+    assert [read(0.1), read(limits.ASK_SECONDS_MAX, late), read(0.6 * limits.ASK_SECONDS_MAX)] == [
+        full,
+        full,
+        full // 4,
+    ]
+    assert [read(0.2 * limits.ASK_SECONDS_MAX), read(0.1, Unanswered("reset")), read(0.1)] == [full // 16] * 3
+    assert [read(0.1) for _ in range(5)] == [full // 8, full // 4, full // 2, full, full]
+    for _ in range(9):
+        read(limits.ASK_SECONDS_MAX, late)
+    assert read(0.1) == limits.FETCH_ONE_BYTES
+
+
 # ---------------------------------------------------------------------- a chunk
 def chunk_of(log: PartitionLog, start: int) -> LogChunk:
     data = log.read(start, 1 << 20, whole_first=True, up_to=log.high_watermark)
