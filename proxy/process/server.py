@@ -190,7 +190,7 @@ class Server:
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
-                nursery.start_soon(self._obey, signals)
+                nursery.start_soon(self._handle_signals, signals)
                 if self._place is not None:
                     nursery.start_soon(self._wait_for_supervisor)
                 if self._admin is not None and self._telemetry is not None:
@@ -653,7 +653,7 @@ class Server:
         self._report(OperatorMessage("info", f"reloaded: {what}; certificates were read again"))
 
     # ------------------------------------------------------------------ the end
-    async def _obey(self, signals: AsyncIterator[int]) -> None:
+    async def _handle_signals(self, signals: AsyncIterator[int]) -> None:
         """Once it drains, another signal changes nothing: systemd tells a worker, and so does the worker's
         supervisor."""
         async for number in signals:

@@ -80,7 +80,7 @@ class Supervisor:
         problem: ConfigError | EmbeddedRedisError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._obey, signals)
+                nursery.start_soon(self._handle_signals, signals)
                 try:
                     await self._prepare()
                 except (ConfigError, EmbeddedRedisError) as error:  # as it is, and in no group
@@ -209,7 +209,7 @@ class Supervisor:
         self._stop.set()
 
     # ------------------------------------------------------------------ signals
-    async def _obey(self, signals: AsyncIterator[int]) -> None:
+    async def _handle_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             if number == signal.SIGHUP:
                 await self._reload()
