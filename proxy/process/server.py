@@ -657,10 +657,12 @@ class Server:
         """Once it drains, another signal changes nothing: systemd tells a worker, and so does the worker's
         supervisor."""
         async for number in signals:
-            if number != signal.SIGHUP:
-                self._stop.set()
-            elif not self._stop.is_set():
+            if self._stop.is_set():
+                continue
+            if number == signal.SIGHUP:
                 await self._reload()
+            else:
+                self._stop.set()
 
     async def _wait_for_supervisor(self) -> None:
         await until_alone()

@@ -210,10 +210,13 @@ class Supervisor:
 
     # ------------------------------------------------------------------ signals
     async def _handle_signals(self, signals: AsyncIterator[int]) -> None:
+        """Once the workers drain, another signal changes nothing."""
         async for number in signals:
+            if self._stop.is_set():
+                continue
             if number == signal.SIGHUP:
                 await self._reload()
-            elif not self._stop.is_set():
+            else:
                 self._end("draining: all workers finish what is in flight")
 
     async def _reload(self) -> None:
