@@ -7,6 +7,7 @@ from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
 _NONE = int(ErrorCode.NONE)
+_STORED = (_NONE, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 _TOPIC_SHOWN = 249
 _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
@@ -250,6 +251,11 @@ def is_retriable(error_code: int) -> bool:
     return error_code != 0 and ErrorCode(error_code).retriable
 
 
+def is_failure(error_code: int) -> bool:
+    """Does the client take it as one? Not where it is told that its batch is stored already."""
+    return error_code not in _STORED
+
+
 def will_be_retried(error_code: int, record_count: int) -> bool:
     """Will the client send the records again under the same sequences, as one batch or split into smaller ones?"""
     is_split = error_code == ErrorCode.MESSAGE_TOO_LARGE and record_count > 1
@@ -259,8 +265,8 @@ def will_be_retried(error_code: int, record_count: int) -> bool:
 def ends_epoch(error_code: int) -> bool:
     """Will the client drop the batch and go on with a new epoch? Not for a duplicate, nor where a newer epoch is
     known already."""
-    harmless = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
-    return error_code not in harmless and not is_retriable(error_code)
+    is_fenced = error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    return is_failure(error_code) and not is_fenced and not is_retriable(error_code)
 
 
 def reveals_state(error_code: int) -> bool:

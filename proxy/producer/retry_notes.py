@@ -58,22 +58,23 @@ class RetryNotes:
         if not held:
             del self._held[key]
 
-    def note(self, key: Key, identity: BatchIdentity, error_code: int, will_be_retried: bool, request: int) -> None:
+    def note(self, key: Key, identity: BatchIdentity, has_failed: bool, will_be_retried: bool, request: int) -> None:
         """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
-        good. Of other batches of its epoch that says nothing."""
-        if error_code or not self.is_empty:
-            self._note(key, identity, error_code, will_be_retried, request)
+        good. Of other batches of its epoch that says nothing. ``has_failed``: its client takes the answer as a failure,
+        as it does not where it is told that the batch is stored (``answers.is_failure``)."""
+        if has_failed or not self.is_empty:
+            self._note(key, identity, has_failed, will_be_retried, request)
             self.is_empty = not (self._failed or self._ended)
 
-    def _note(self, key: Key, identity: BatchIdentity, error_code: int, will_be_retried: bool, request: int) -> None:
+    def _note(self, key: Key, identity: BatchIdentity, has_failed: bool, will_be_retried: bool, request: int) -> None:
         epoch, sequence = identity.producer_epoch, identity.base_sequence
-        if error_code and will_be_retried:
+        if has_failed and will_be_retried:
             failures = self._failed.setdefault(key, {})
             failures[epoch, sequence] = max(request, failures.get((epoch, sequence), 0))
             if len(failures) > NOTES_MAX:
                 del failures[min(failures, key=failures.__getitem__)]
             return
-        if error_code:
+        if has_failed:
             self._ended[key] = epoch
         elif self._ended.get(key, epoch) < epoch:
             del self._ended[key]
@@ -81,7 +82,7 @@ class RetryNotes:
         if failed is None:
             return
         failed.pop((epoch, sequence), None)
-        if not error_code or sequence == 0:  # what an older epoch left was sent again as this one, or will not be
+        if not has_failed or sequence == 0:  # what an older epoch left was sent again as this one, or will not be
             failed = self._failed[key] = {one: number for one, number in failed.items() if one[0] >= epoch}
         if not failed:
             del self._failed[key]

@@ -98,7 +98,9 @@ class Stream:
         self._asked_version = NO_VERSION
         """The version with which another proxy was asked for its ownership last."""
         self.client = ""
-        """The client id of a request that brought a batch, for people: the first one that came."""
+        """The client id of a request that brought a batch, for people: the first one that got through, until then the
+        first one that came."""
+        self._is_client_served = False
         self.known_by: int | None = None
         """The leader that is known to know the producer; None: it has to be asked (rule R21)."""
         self._runner = runner
@@ -288,6 +290,11 @@ class Stream:
         if answers.ends_epoch(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"
+        client = self.client
+        if batch.waiters and (answer.error_code or not self._is_client_served):
+            client = batch.waiters[0].connection.name
+            if not answer.error_code:  # whoever came first may have had no right to the producer id
+                self.client, self._is_client_served = client, True
         for waiter in batch.waiters:
             waiter.answer(answer)
         identity = batch.identity
@@ -306,7 +313,7 @@ class Stream:
                 self.observers.step_begins(),
                 batch.records or None,
                 None if batch.trace is None else batch.trace.trace_id,
-                self.client,
+                client,
                 identity.record_count,
                 batch.header.crc,
             )

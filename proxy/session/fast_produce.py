@@ -188,8 +188,10 @@ class FastRequest:
         elif not self.is_done:
             self.is_done = True
             self._sweeper.remove(self)
-            will_be_retried = answers.will_be_retried(code, self._identity.record_count)
-            self.connection.retry_notes.note(self._key, self._identity, code, will_be_retried, self._number)  # R11
+            has_failed = answers.is_failure(code)
+            will_be_retried = has_failed and answers.will_be_retried(code, self._identity.record_count)
+            notes = self.connection.retry_notes
+            notes.note(self._key, self._identity, has_failed, will_be_retried, self._number)  # R11
             self.chunks = self._refusal(answer)
             self.connection.answer_is_ready()
 
@@ -208,7 +210,7 @@ class FastRequest:
         if self in calls:  # else its connection was seen to be closed
             del calls[self]
         if not client.retry_notes.is_empty:  # R11
-            client.retry_notes.note(self._key, self._identity, 0, False, self._number)
+            client.retry_notes.note(self._key, self._identity, False, False, self._number)
         client.answer_is_ready()
 
     def _refusal(self, answer: Answer) -> tuple[Buffer, ...]:

@@ -209,9 +209,9 @@ class Part:
     def note(self, error_code: int) -> None:
         """Note what its client is answered."""
         if self._key is not None and self._identity is not None:
-            will_be_retried = answers.will_be_retried(error_code, self._identity.record_count)
-            notes = self._client.retry_notes
-            notes.note(self._key, self._identity, error_code, will_be_retried, self._request)
+            has_failed = answers.is_failure(error_code)
+            will_be_retried = has_failed and answers.will_be_retried(error_code, self._identity.record_count)
+            self._client.retry_notes.note(self._key, self._identity, has_failed, will_be_retried, self._request)
 
 
 Missing = dict[str, list[tuple[int, int, Part, Batch]]]

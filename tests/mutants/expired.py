@@ -39,6 +39,17 @@ EXPIRED = (
         ("proxy.producer.sequencer", _NO_BEGINNING_YET, "        if any_start and not batch.is_retry(stream.key):\n"),
     ),
     mutant(
+        "stored_already_is_a_failure",
+        "R11: but behind one that was told as stored already, as its client goes on",
+        _EXPIRY + "test_behind_one_that_was_told_as_stored_already_an_expired_producer_goes_on",
+        (
+            "proxy.producer.answers",
+            "_STORED = (_NONE, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))\n",
+            "_STORED = (_NONE,)\n",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
         "expired_begins_behind_a_lost_one",
         "R11: nor behind one that has failed for good: its client begins a new epoch",
         _EXPIRY + "test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoch",

@@ -40,7 +40,7 @@ from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Re
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.limits import COMMIT_IDLE_SECONDS
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
-from idemproxy.proxy.producer.answers import appended
+from idemproxy.proxy.producer.answers import appended, is_failure, will_be_retried
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
 from idemproxy.proxy.producer.fast_path import FastPath
@@ -101,9 +101,10 @@ class Request:
     def answer(self, answer: Answer) -> None:
         if not self.answers:
             self.answers.append(answer)
-            retriable = answer.error_code in (2, 3, 6, 7, 19)
+            has_failed = is_failure(answer.error_code)
+            retriable = has_failed and will_be_retried(answer.error_code, self._identity.record_count)
             key = (self.producer_id, TOPIC, PARTITION)
-            self.connection.retry_notes.note(key, self._identity, answer.error_code, retriable, self._number)
+            self.connection.retry_notes.note(key, self._identity, has_failed, retriable, self._number)
 
     def leave(self) -> None:
         """It keeps nothing."""

@@ -13,7 +13,7 @@ from testkit.stage.sequencer import KEY, NEXT_INCARNATION, Client, Stage
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 EXPIRY_MS = 50_000
-HELD_BACK, OUT_OF_ORDER, INVALID = 19, 45, 87
+HELD_BACK, OUT_OF_ORDER, DUPLICATE, INVALID = 19, 45, 46, 87
 
 
 def expiring() -> Stage:
@@ -90,6 +90,25 @@ def test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoc
     stage.run(1)
     assert newer.code == 0
     assert stage.stored_values() == [b"value 1"]
+
+
+def test_behind_one_that_was_told_as_stored_already_an_expired_producer_goes_on() -> None:
+    """46 is no failure to a client: it begins no epoch after it."""
+    stage, client = expiring(), Client()
+    for sequence in range(7):
+        stage.send(client, sequence)
+        stage.run(1)
+    again = stage.send(client, 0)
+    stage.run(1)
+    assert again.code == DUPLICATE
+    stage.run(EXPIRY_MS / 1000 + 1000)
+    del stage.values[KEY]
+    answers = [stage.send(client, 7)]
+    stage.run(1)
+    answers.append(stage.send(client, 7))
+    stage.run(1)
+    assert [one.code for one in answers] == [HELD_BACK, 0]
+    assert stage.stored_values() == [b"value %d" % sequence for sequence in range(8)]
 
 
 def test_it_does_not_begin_with_what_overtakes_its_first_batch_over_another_connection() -> None:

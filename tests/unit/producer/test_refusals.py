@@ -1,16 +1,19 @@
-"""Refusals that one batch of a group, or one part of a batch, is to blame for (rules R5, R19)."""
+"""Refusals that one batch of a group, or one part of a batch, is to blame for (rules R5, R19); whom they name."""
 
 import os
 
 import pytest
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.events import BatchAnswered
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome, classify
-from testkit.stage.sequencer import Client, Stage
+from idemproxy.state.entry import principal_of
+from idemproxy.state.producer_ids import pack_block
+from testkit.stage.sequencer import BLOCK_KEY, GENERATION, Client, Stage
 
 UNKNOWN, CORRUPT, TIMED_OUT, TOO_LARGE = -1, 2, 7, 10
-OUT_OF_ORDER, INVALID = 45, 87
+OUT_OF_ORDER, FOREIGN, INVALID = 45, 49, 87
 
 
 def dislikes(stage: Stage, sequence: int, code: int) -> None:
@@ -275,3 +278,16 @@ def test_who_takes_over_a_group_whose_first_batch_is_there_drops_the_others() ->
     assert stage.failures() == []
     assert [retry.offset for retry in retries] == [0, 1]
     assert stage.stored_values() == [b"value 0", b"value 1"]
+
+
+def test_what_is_told_of_a_batch_names_the_client_that_sent_it() -> None:
+    """Also where somebody came first who has no right to the producer id."""
+    stage, owner, thief = Stage(), Client("owner"), Client("thief")
+    owner.name, thief.name = "owner", "thief"
+    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of("owner"))
+    for client, sequence in ((thief, 0), (owner, 0), (owner, 1), (thief, 2)):
+        stage.send(client, sequence)
+        stage.run(1)
+    told = [(event.client, event.error_code) for event in stage.events if isinstance(event, BatchAnswered)]
+    assert told == [("thief", FOREIGN), ("owner", 0), ("owner", 0), ("thief", FOREIGN)]
+    assert stage.sequencer.statistics().client == "owner"

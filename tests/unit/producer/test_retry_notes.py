@@ -1,11 +1,12 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
+from idemproxy.proxy.producer.answers import is_failure
 from idemproxy.proxy.producer.retry_notes import NOTES_MAX, RetryNotes
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
 KEY = (7, "t", 0)
-RETRIABLE, FINAL = 7, 87
+RETRIABLE, DUPLICATE, FINAL = 7, 46, 87
 
 
 def batch(epoch: int, sequence: int) -> BatchIdentity:
@@ -16,7 +17,9 @@ def after(*answers: tuple[int, int, int]) -> RetryNotes:
     """The notes after requests with these answers (epoch, base sequence, error code)."""
     behind = RetryNotes()
     for epoch, sequence, error_code in answers:
-        behind.note(KEY, batch(epoch, sequence), error_code, error_code == RETRIABLE, behind.request_number())
+        behind.note(
+            KEY, batch(epoch, sequence), is_failure(error_code), error_code == RETRIABLE, behind.request_number()
+        )
     return behind
 
 
@@ -61,10 +64,10 @@ def test_requests_count_in_the_order_in_which_they_came() -> None:
     """The lower batch came again before the upper one did; its answer was the later one to be known."""
     behind = RetryNotes()
     lower, upper = behind.request_number(), behind.request_number()
-    behind.note(KEY, batch(0, 5), RETRIABLE, True, lower)
+    behind.note(KEY, batch(0, 5), True, True, lower)
     again = behind.request_number()
-    behind.note(KEY, batch(0, 5), RETRIABLE, True, again)
-    behind.note(KEY, batch(0, 6), RETRIABLE, True, upper)
+    behind.note(KEY, batch(0, 5), True, True, again)
+    behind.note(KEY, batch(0, 6), True, True, upper)
     assert behind.has_failed_before(KEY, batch(0, 6))
 
 
@@ -82,6 +85,13 @@ def test_an_epoch_ends_with_a_failure_for_good() -> None:
     assert behind.has_ended_older(KEY, 4)
     assert not behind.has_ended_older(KEY, 3)
     assert not after((3, 5, RETRIABLE)).has_ended_older(KEY, 4)
+
+
+def test_a_batch_that_was_told_as_stored_already_ends_nothing() -> None:
+    behind = after((3, 5, DUPLICATE))
+    assert behind.is_empty
+    assert not behind.has_ended(KEY, 3)
+    assert not after((3, 5, RETRIABLE), (3, 5, DUPLICATE)).has_failed_before(KEY, batch(3, 6))
 
 
 def test_what_is_sent_ahead_of_the_first_batch_of_a_new_epoch_is_behind_it() -> None:

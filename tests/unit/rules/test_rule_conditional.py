@@ -219,5 +219,5 @@ def test_when_nobody_can_tell_the_log_is_asked_where_it_ends(shard: Shard) -> No
 
 def test_refusals_are_told_while_an_earlier_batch_is_to_be_sent_again(shard: Shard) -> None:
     assert shard.outcome(0) == (0, 0)
-    shard.client.retry_notes.note((CONDITIONAL_ID, "topic", 0), BatchIdentity(0, 1, 1), 7, True, 1)
+    shard.client.retry_notes.note((CONDITIONAL_ID, "topic", 0), BatchIdentity(0, 1, 1), True, True, 1)
     assert shard.outcome(5) == (CONFLICT, 1)
