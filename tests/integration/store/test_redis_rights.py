@@ -1,4 +1,4 @@
-"""The user at Redis that docs/SECURITY.md describes may do what proxies and ``inspect`` do, and hardly more."""
+"""The user at Redis that docs/SECURITY.md describes may do what proxies and commands do, and hardly more."""
 
 import re
 from collections.abc import Iterator
@@ -82,6 +82,9 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         assert any(place[0] in line for line in lines_of("producer", producer_id, "--redis", url))
         forgotten = idemproxy("forget", "producer", producer_id, "--yes", "--redis", url)
         assert forgotten.stdout.endswith("forgotten on 1 of 1 partition\n"), forgotten.stdout
+        brokers = "{}:{}".format(*legacy_broker.address(0))
+        rebuilt = idemproxy("rebuild", "--upstream", brokers, "--topic", place[0], "--all", "--redis", url)
+        assert "written: 1 complete" in rebuilt.stdout, rebuilt.stdout + rebuilt.stderr
         redis.call("ACL", "SETUSER", *FOR_NAMES.split())
         with RawClient(proxy.address) as client:
             error, named_id, _epoch = client.init_producer_id(0, "a name")
