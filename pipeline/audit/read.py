@@ -55,7 +55,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
             if not fetched.records and not taker.is_over:
                 if fetched.high_watermark < wanted.end:
                     yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
-                break  # else the last records were compacted away
+                break  # else the last records were compacted away, or tombstones leave them out
     yield taker.finished(bytes_read)
 
 

@@ -42,6 +42,10 @@ _ANSWER_SECONDS_MAX: Final = 30.0
 _TRIES: Final = 6
 _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
+_THROTTLE_SECONDS_MAX: Final = 30.0
+"""A quota's delay that is kept to in one piece: the broker holds the next answer back for the rest."""
+_THROTTLED_SECONDS_MAX: Final = 600.0
+"""For so long a fetch waits for a quota in all: others of the same client id may use it up without end."""
 _LEADERS_SECONDS: Final = 1.0
 """For so long the leaders of a topic are believed where the end of a log is asked for, and all replicas with it."""
 NEW_TOPIC_SECONDS: Final = 3.0
@@ -53,6 +57,11 @@ _INT32_BYTES: Final = 4
 _FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 1, 2, 3, 18
 _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
 """Versions that are spoken here. In these, records come as they are stored, if the highest common one is used."""
+LEAVING_OUT_VERSIONS: Final = range(4, 7)
+"""The highest Fetch of proxies that leave tombstoned messages out: brokers that are that old have 3 at most, and newer
+ones have 7."""
+LEFT_OUT_MESSAGES_MAX: Final = 50_000
+"""For more the list of tombstones, 1 MiB, has no room: some 20 bytes for each message of one partition."""
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
 HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID = -1, -3
@@ -135,6 +144,7 @@ class Connection:
                 self._log_in(login)
             self._numbers = itertools.count(1)
             self._versions = dict.fromkeys(_KNOWN, 0)
+            self._leaves_out = False
             self._learn_versions()
         except BaseException:
             self._socket.close()
@@ -144,6 +154,16 @@ class Connection:
     def finds_times(self) -> bool:
         """Whether it finds the first offset of a time; before that brokers know the times of whole segments only."""
         return self._versions[_LIST_OFFSETS] >= 1
+
+    def empty_fetches_max(self, offsets: int) -> int:
+        """Return how many fetches of one place may bring nothing, one after the other, before it is certain that none
+        of these ``offsets`` is there any more.
+
+        Of a proxy each one goes on behind what the last one left out (rule R24), which was a message at least, with an
+        offset of its own: so no more of them bring nothing than there are offsets, nor than messages that can be named.
+        Twice as many, as it begins anew where the list of tombstones changes meanwhile. Of a broker it is one: the high
+        watermark that it tells may be younger than what it has read."""
+        return 2 * min(offsets, LEFT_OUT_MESSAGES_MAX) if self._leaves_out else min(offsets, 1)
 
     def close(self) -> None:
         """Hang up."""
@@ -187,6 +207,7 @@ class Connection:
             if not common:
                 raise BrokerProblem(f"the broker has API {api_key} in no version from {known.start} to {known[-1]}")
             self._versions[api_key] = max(common)
+        self._leaves_out = offered[_FETCH][-1] in LEAVING_OUT_VERSIONS
 
     def _call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> memoryview:
         """Send a request; return the body of its answer."""
@@ -365,7 +386,8 @@ class Cluster:
         return int(old_style[0] if old_style else one.offset)
 
     def fetch(self, topic: str, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
-        """Return what is there. Raises OutOfRange, BrokerProblem."""
+        """Return what is there. No records, and a high watermark behind the offset: nothing is left in between. Raises
+        OutOfRange, BrokerProblem."""
         place = (topic, partition)
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": bytes_max}
         fields = {
@@ -376,14 +398,40 @@ class Cluster:
         }
 
         def ask() -> Fetched:
+            # All over one connection, and from the first one on after an error: where the next fetch begins the proxy
+            # knows for this connection alone, and forgets with an error.
             with self._at(self._leader(place)) as connection:
-                one = connection.ask(_FETCH, **fields).responses[0].partitions[0]
-            if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise OutOfRange
-            self._check(one.error_code, place)
-            return Fetched(memoryview(one.records or b""), one.high_watermark)
+                fetched = self._fetched(connection, place, fields)
+                for _ in range(connection.empty_fetches_max(fetched.high_watermark - offset)):
+                    if fetched.records:
+                        break
+                    fetched = self._fetched(connection, place, fields)
+                return fetched
 
         return self._patiently(ask, f"{topic}-{partition}")
+
+    def _fetched(self, connection: Connection, place: TopicPartition, fields: Mapping[str, Any]) -> Fetched:
+        """Fetch once. Brokers since 2.0 answer without any partition where the quota of consumers is used up, and tell
+        how long to wait (KIP-219)."""
+        patience = time.monotonic() + _THROTTLED_SECONDS_MAX
+        answer = connection.ask(_FETCH, **fields)
+        while not answer.responses and getattr(answer, "throttle_time_ms", 0) > 0:
+            if time.monotonic() >= patience:
+                raise BrokerProblem(
+                    "{}-{}: for {:g} s the broker's quota for consumers has let nothing through: raise that of the "
+                    "client id {!r} or of its user, or read with fewer tasks".format(
+                        *place, _THROTTLED_SECONDS_MAX, self._client_id
+                    )
+                )
+            time.sleep(min(answer.throttle_time_ms / 1000, _THROTTLE_SECONDS_MAX))
+            answer = connection.ask(_FETCH, **fields)
+        if not answer.responses or not answer.responses[0].partitions:
+            raise _Moved("the broker's answer lacks it")
+        one = answer.responses[0].partitions[0]
+        if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OutOfRange
+        self._check(one.error_code, place)
+        return Fetched(memoryview(one.records or b""), one.high_watermark)
 
     def _offsets_of(self, address: Address, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return what this broker tells, without the partitions that it does not lead any more."""

@@ -86,7 +86,7 @@ class RangeReading:
         except Broken as broken:
             problem = f"nothing can be found any more: {broken}"
             starts, behind_all = entries(data[: broken.position])
-        ends = [*starts.tolist()[1:], behind_all]
+        ends = [*starts.tolist(), behind_all][1:]
         for begin, behind in zip(starts.tolist(), ends, strict=True):
             if self.is_over:
                 return

@@ -50,7 +50,7 @@ class _Reading:
                 self._behind_since = None
                 yield from self._taken(fetched.records)
             elif fetched.high_watermark >= self._task.range.end:
-                return  # the last ones were compacted away
+                return  # the last ones were compacted away, or tombstones leave them out
             else:
                 self._wait(fetched.high_watermark)
 

@@ -1,0 +1,140 @@
+"""A broker of one partition, t-0, behind sockets, for readers: what a proxy makes of its fetches where tombstones name
+messages, quotas that are used up, connections that end. It says that it has what the proxies offer before old brokers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Self
+
+from idemproxy.codecs import messages
+from idemproxy.codecs.framing import FrameSplitter, frame
+from idemproxy.codecs.headers import encode_response_header, parse_request_header
+from idemproxy.codecs.message_set import iterate_shallow
+from idemproxy.proxy.bridge.fetch import Fetch
+from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
+from idemproxy.proxy.tombstones.known import KnownTombstones, Skips
+from idemproxy.proxy.versions import ApiKey
+from idemproxy.state.tombstones import OffsetRange, State, Tombstone
+
+_BROKER_FETCH_VERSION = 3
+THROTTLE_MS = 20
+
+
+class ReadingServer:
+    """``log``: messages by offset, as stored. ``named``: offsets that are left out. ``throttled``: fetches that are
+    answered with a time to wait and no partition. ``ends_at``, ``fails_at``: fetches, counted from 1, at which the
+    connection ends, or the leader has moved for a moment. ``fetch_versions``: what it says that it has."""
+
+    def __init__(
+        self,
+        log: Sequence[bytes | None],
+        named: Collection[int] = (),
+        *,
+        throttled: Collection[int] = (),
+        ends_at: Collection[int] = (),
+        fails_at: Collection[int] = (),
+        fetch_versions: tuple[int, int] = (0, 5),
+    ) -> None:
+        self._log = log
+        self._throttled, self._ends_at, self._fails_at = throttled, ends_at, fails_at
+        self._fetch_versions = fetch_versions
+        self._known = KnownTombstones(time.monotonic)
+        noted = tuple((at, _crc(log[at]), at) for at in sorted(named))
+        if noted:
+            hidden = OffsetRange("t", 0, noted[0][0], noted[-1][0] + 1)
+            self._known.take({hidden: Tombstone(State.ACTIVE, 1, messages=noted)})
+        self.fetches = 0
+        self.topics = ["t"]
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self.address: tuple[str, int] = self._listener.getsockname()
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._open.append(connection)
+                self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
+                self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        skips, splitter = Skips(time.monotonic), FrameSplitter(1 << 20)
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(1 << 16):
+                for one in splitter.feed(data):
+                    header = parse_request_header(one)
+                    key, version = header.api_key, header.api_version
+                    body = memoryview(one)[header.body_offset :]
+                    answer = self._fetched(skips, version, body) if key == ApiKey.FETCH else self._said(key, version)
+                    if answer is None:
+                        return
+                    connection.sendall(frame(encode_response_header(key, version, header.correlation_id), answer))
+
+    def _said(self, key: int, version: int) -> bytes:
+        host, port = self.address
+        if key == ApiKey.API_VERSIONS:
+            ranges = {ApiKey.FETCH: self._fetch_versions, ApiKey.LIST_OFFSETS: (1, 1), ApiKey.METADATA: (1, 1)}
+            keys = [{"api_key": one, "min_version": low, "max_version": high} for one, (low, high) in ranges.items()]
+            return messages.encode_response(key, version, error_code=0, api_keys=keys)
+        if key == ApiKey.METADATA:
+            partition = {"error_code": 0, "partition_index": 0, "leader_id": 0, "replica_nodes": [0], "isr_nodes": [0]}
+            topics = [
+                {"error_code": 0, "name": name, "is_internal": False, "partitions": [partition]} for name in self.topics
+            ]
+            brokers = [{"node_id": 0, "host": host, "port": port, "rack": None}]
+            return messages.encode_response(key, version, brokers=brokers, controller_id=0, topics=topics)
+        ended = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": len(self._log)}
+        topic = [{"name": name, "partitions": [ended]} for name in self.topics]
+        return messages.encode_response(key, version, topics=topic)
+
+    def _fetched(self, skips: Skips, version: int, body: memoryview) -> bytes | None:
+        self.fetches += 1
+        if self.fetches in self._ends_at:
+            return None
+        if self.fetches in self._throttled:
+            return messages.encode_response(ApiKey.FETCH, version, throttle_time_ms=THROTTLE_MS, responses=[])
+        between = Fetch(version, _BROKER_FETCH_VERSION)
+        fetch = FetchWithoutTombstones(between, version, self._known, skips)
+        chunks = fetch.request(body)
+        assert not hasattr(chunks, "error_code")
+        asked = messages.decode_request(ApiKey.FETCH, _BROKER_FETCH_VERSION, b"".join(chunks))
+        answered = self._answer(asked.topics[0].partitions[0], 6 if self.fetches in self._fails_at else 0)
+        return b"".join(fetch.response(memoryview(answered)))
+
+    def _answer(self, wanted: Any, error_code: int) -> bytes:
+        """As a broker does: up to so many bytes, the last message cut off, but the first one whole."""
+        stored = [one for one in self._log[wanted.fetch_offset :] if one is not None]
+        first = len(stored[0]) if stored else 0
+        records = b"" if error_code else b"".join(stored)[: max(first, wanted.partition_max_bytes)]
+        partition = {
+            "partition_index": 0,
+            "error_code": error_code,
+            "high_watermark": len(self._log),
+            "records": records,
+        }
+        topics = [{"topic": "t", "partitions": [partition]}]
+        return messages.encode_response(ApiKey.FETCH, _BROKER_FETCH_VERSION, responses=topics)
+
+
+def _crc(stored: bytes | None) -> int:
+    assert stored is not None
+    (message,) = iterate_shallow(stored)
+    return message.crc
