@@ -180,7 +180,10 @@ class Reader:
         """Yield all records up to where the log ends for consumers at the first fetch."""
         end: int | None = None
         while end is None or self.offset < end:
-            records = self.read()
+            flow = flows.fetch_to_end(self._servers, self._cursor, self._seconds_max)
+            records = self._connections.run(flow)
+            if not records:
+                return
             end = self._cursor.high_watermark if end is None else min(end, self._cursor.high_watermark)
             yield from (one for one in records if one.offset < end)
 

@@ -116,12 +116,15 @@ class _Tries:
 
     def __init__(self, now: float, seconds_max: float) -> None:
         self._end = now + seconds_max
-        self._failures = 0
+        self.failures = 0
 
-    async def again_after(self, error: ClientError) -> None:
-        """Wait for the next try. Raises the error when there is no time for one."""
-        pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(self._failures, 10), limits.BACKOFF_SECONDS_MAX)
-        self._failures += 1
+    async def again_after(self, error: ClientError, seconds: float | None = None) -> None:
+        """Wait for the next try, so long where the server says how long. Raises the error when there is no time for
+        one."""
+        pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(self.failures, 10), limits.BACKOFF_SECONDS_MAX)
+        if seconds is not None:
+            pause = min(seconds, limits.THROTTLE_SECONDS_MAX)
+        self.failures += 1
         if await Now() + pause >= self._end:
             raise error
         await Sleep(pause)
@@ -288,17 +291,51 @@ def _stopped(partition: Any) -> list[Stopped]:
 
 
 async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:
-    """Return the next records and move on behind them; empty: there are none yet. Raises OffsetOutOfRange,
+    """Return the next records and move on behind them; empty: half a second has brought none. Raises OffsetOutOfRange,
     UnreadableLog, RequestRefused, and what ``Ask`` raises."""
+    begun = await Now()
+    tries = _Tries(begun, seconds_max)
+    waited_until = begun + limits.FETCH_WAIT_MS_MAX / 1000
+    while True:
+        records = await _fetch(servers, cursor, limits.FETCH_WAIT_MS_MAX, tries)
+        # Below the high watermark nothing means nothing: a proxy answers so, at once, where tombstones leave all out.
+        if records or cursor.high_watermark <= cursor.offset or await Now() >= waited_until:
+            return records
+
+
+async def fetch_to_end(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:
+    """Return the next records below the high watermark and move on behind them, without waiting for more; empty: there
+    are none. Raises as ``fetch_records``."""
     tries = _Tries(await Now(), seconds_max)
+    records = await _fetch(servers, cursor, 0, tries)
+    # A proxy answers with nothing where tombstones leave all out, and goes on behind that with the next fetch (rule
+    # R24). It was an offset at least each time, and a message that can be named; twice as many, as the proxy begins
+    # anew where the list changes meanwhile. So it does with another connection, and is counted anew then.
+    left = most = 2 * min(cursor.high_watermark - cursor.offset, limits.LEFT_OUT_MESSAGES_MAX)
+    failures = tries.failures
+    while not records and left > 0:
+        records = await _fetch(servers, cursor, 0, tries)
+        left -= 1
+        if tries.failures > failures:
+            left, failures = most, tries.failures
+    return records
+
+
+async def _fetch(servers: Servers, cursor: Cursor, wait_ms: int, tries: _Tries) -> list[StoredRecord]:
+    """Return what lies at the cursor, and move on behind it; empty: the server has sent nothing."""
     place = cursor.place
     while True:
         partition = {"partition": place.partition, "fetch_offset": cursor.offset,
                      "partition_max_bytes": cursor.fetch_bytes}  # fmt: skip
-        fields = {"replica_id": -1, "max_wait_ms": limits.FETCH_WAIT_MS_MAX, "min_bytes": 1,
+        fields = {"replica_id": -1, "max_wait_ms": wait_ms, "min_bytes": 1,
                   "max_bytes": cursor.fetch_bytes, "isolation_level": 0,
                   "topics": [{"topic": place.topic, "partitions": [partition]}]}  # fmt: skip
         answer = await _ask_leader(servers, cursor, FETCH, _FETCH_VERSIONS, "Fetch", fields, tries)
+        if not answer.responses and (throttle_ms := getattr(answer, "throttle_time_ms", 0)) > 0:
+            # Brokers since 2.0 name no partition where the quota of consumers is used up (KIP-219).
+            refused = RequestRefused(f"fetch of {place}", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            await tries.again_after(refused, throttle_ms / 1000)
+            continue
         one = _only_partition(answer.responses, "Fetch")
         if one.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise OffsetOutOfRange(f"fetch of {place} from offset {cursor.offset} on", one.error_code)

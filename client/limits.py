@@ -51,6 +51,9 @@ FETCH_BYTES_MAX: Final = 128 * MIB
 """No message of a broker is larger: message.max.bytes is 1 MiB by default, and what is above 100 MiB is not taken."""
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
+LEFT_OUT_MESSAGES_MAX: Final = 50_000
+"""More messages of one partition the proxies' list of tombstones, 1 MiB, has no room for: so often, at most, a fetch
+brings nothing because a proxy leaves all of it out."""
 OFFSETS_KEPT_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 """How long a coordinator keeps what is committed: ten years. Its own default is a day before 2.0 and a week since, and
 whoever finds nothing begins anew."""

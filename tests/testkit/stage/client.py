@@ -56,11 +56,13 @@ def ask_of(flow: Callable[[Servers, float], Coroutine[Any, Any, Any]]) -> Ask:
 
 
 class FlowRun:
-    """Performs a flow's effects: questions are answered by a function, waits pass at once."""
+    """Performs a flow's effects: questions are answered by a function, waits pass at once. ``seconds_of_an_answer``:
+    how long each is waited for."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self.now = 0.0
+        self.seconds_of_an_answer = 0.0
         self.asked: list[Ask] = []
 
     def run(self, flow: Coroutine[Any, Any, Any]) -> Any:
@@ -85,6 +87,7 @@ class FlowRun:
             return self.now
         assert isinstance(effect, Ask)
         self.asked.append(effect)
+        self.now += self.seconds_of_an_answer
         reply = self._reply(effect)
         if isinstance(reply, ClientError):
             raise reply

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from idemproxy.client import limits
+from idemproxy.client.cluster import METADATA
 from idemproxy.client.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -30,6 +31,7 @@ from idemproxy.client.flows import (
     commit_offsets,
     committed_offsets,
     fetch_records,
+    fetch_to_end,
     find_offset,
     find_partitions,
     find_topics,
@@ -127,11 +129,57 @@ def test_the_oldest_layout_of_offsets_is_read_too() -> None:
 def test_a_reader_goes_on_behind_what_it_has_read() -> None:
     cursor = Cursor(PLACE, 4)
     batch = encode_batch([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")], base_offset=4)
-    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch), fetched()))
+    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch), fetched(high_watermark=6)))
     assert [one.value for one in run.run(fetch_records(servers(), cursor, SECONDS))] == [b"a", b"b"]
     assert (cursor.offset, cursor.high_watermark) == (6, 9)
     assert run.run(fetch_records(servers(), cursor, SECONDS)) == []
     assert run.asked[-1].fields["topics"][0]["partitions"][0]["fetch_offset"] == 6
+
+
+def test_an_answer_with_nothing_below_the_high_watermark_is_no_end() -> None:
+    """All that the proxy was given is left out, for the third time; its next fetch begins behind that."""
+    batch = encode_batch([Record(0, 1, None, b"a")], base_offset=8)
+    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(), fetched(), fetched(), fetched(batch)))
+    cursor = Cursor(PLACE, 4)
+    assert [one.offset for one in run.run(fetch_records(servers(), cursor, SECONDS))] == [8]
+    run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(), fetched(), fetched(), fetched(batch)))
+    cursor = Cursor(PLACE, 4)
+    assert [one.offset for one in run.run(fetch_to_end(servers(), cursor, SECONDS))] == [8]
+    assert {one.fields["max_wait_ms"] for one in run.asked if one.api_key == FETCH} == {0}
+
+
+def test_a_reader_waits_half_a_second_in_all() -> None:
+    run = FlowRun(lambda ask: metadata({PLACE: 0}) if ask.api_key == METADATA else fetched())
+    run.seconds_of_an_answer = 0.1
+    assert run.run(fetch_records(servers(), Cursor(PLACE, 4), SECONDS)) == []
+    assert limits.FETCH_WAIT_MS_MAX / 1000 <= run.now < 1
+
+
+def test_the_end_is_certain_when_no_more_can_be_left_out() -> None:
+    """Each answer leaves one offset out at least."""
+    run = FlowRun(lambda ask: metadata({PLACE: 0}) if ask.api_key == METADATA else fetched())
+    assert run.run(fetch_to_end(servers(), Cursor(PLACE, 4), SECONDS)) == []
+    assert 9 - 4 < len(run.asked) < 20
+
+
+def test_after_a_lost_connection_all_is_left_out_anew() -> None:
+    """The new one begins at the reader's offset again."""
+    batch = encode_batch([Record(0, 1, None, b"a")], base_offset=8)
+    replies = [*[fetched()] * 4, ConnectionFailed("lost"), metadata({PLACE: 0})] * 6
+    run = FlowRun(in_turn(metadata({PLACE: 0}), *replies, *[fetched()] * 4, fetched(batch)))
+    assert [one.offset for one in run.run(fetch_to_end(servers(), Cursor(PLACE, 4), SECONDS))] == [8]
+
+
+@pytest.mark.parametrize("flow", [fetch_records, fetch_to_end])
+def test_a_reader_waits_for_its_quota(flow: Any) -> None:
+    throttled = answer(FETCH, 4, throttle_time_ms=1200, responses=[])
+    batch = encode_batch([Record(0, 1, None, b"a")], base_offset=4)
+    run = FlowRun(in_turn(metadata({PLACE: 0}), throttled, throttled, fetched(batch)))
+    assert [one.offset for one in run.run(flow(servers(), Cursor(PLACE, 4), SECONDS))] == [4]
+    assert run.now == pytest.approx(2.4)
+    assert [one.api_key for one in run.asked].count(METADATA) == 1, "its leader has not moved"
+    with pytest.raises(RequestRefused, match="fetch of t-0: .*THROTTLING_QUOTA_EXCEEDED"):
+        FlowRun(in_turn(metadata({PLACE: 0}), *[throttled] * 20)).run(flow(servers(), Cursor(PLACE, 4), SECONDS))
 
 
 def test_a_message_that_is_cut_off_is_asked_for_with_more_room() -> None:

@@ -1,0 +1,55 @@
+"""The client's readers, in both shells, where fetches bring nothing for a while: tombstones, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from idemproxy.client import Client
+from idemproxy.client.trio_client import TrioClient
+from idemproxy.codecs.message_set import encode_message
+from testkit.stage.reading_server import ReadingServer
+
+LOG = [encode_message(b"k", b"v" * 600_000, magic=1, offset=offset, timestamp=7) for offset in range(12)]
+"""Of tombstoned partitions a fetch brings 1 MiB: one of these."""
+
+
+def blocking(server: ReadingServer) -> list[int]:
+    with Client("{}:{}".format(*server.address), seconds_max=5) as client, client.reader("t", 0) as reader:
+        return [one.offset for one in reader.read_to_end()]
+
+
+def on_trio(server: ReadingServer) -> list[int]:
+    async def main() -> list[int]:
+        async with (
+            TrioClient("{}:{}".format(*server.address), seconds_max=5) as client,
+            client.reader("t", 0) as reader,
+        ):
+            return [one.offset async for one in reader.read_to_end()]
+
+    return trio.run(main)
+
+
+pytestmark = [
+    pytest.mark.timeout(30),
+    pytest.mark.parametrize("read", [blocking, on_trio]),
+]
+Read = Callable[[ReadingServer], list[int]]
+
+
+def test_it_reads_on_behind_what_is_left_out(read: Read) -> None:
+    with ReadingServer(LOG, range(2, 10), throttled=(2, 7), ends_at=(9,)) as server:
+        assert read(server) == [0, 1, 10, 11]
+
+
+@pytest.mark.parametrize("named", [range(2, 12), range(12)])
+def test_a_log_whose_end_is_left_out_ends(read: Read, named: range) -> None:
+    with ReadingServer(LOG, named) as server:
+        assert read(server) == [*range(named.start)]
+
+
+def test_a_log_whose_end_was_compacted_away_ends(read: Read) -> None:
+    with ReadingServer([*LOG[:3], *[None] * 9]) as server:
+        assert read(server) == [0, 1, 2]
