@@ -21,6 +21,8 @@ class LeaderSession:
         self._broker = broker
         self._link = link
         self._requests: dict[int, Request] = {}
+        self._failure: ConnectionFailed | None = None
+        """What ends the connection, once the outcomes before it were told."""
         lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
         self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
         self._timeout_ms = round(core.timing.request_seconds_max * limits.PRODUCE_TIMEOUT_SHARE * 1000)
@@ -28,10 +30,13 @@ class LeaderSession:
     @property
     def is_quiet(self) -> bool:
         """Whether every request was answered: the end of the connection loses nothing then."""
-        return self._link.is_quiet
+        return self._link.is_quiet and self._failure is None
 
     def next_frame(self, now: float) -> bytes | None:
-        """Return the next request to send, until there is none. Raises ConnectionFailed when an answer is overdue."""
+        """Return the next request to send, until there is none. Raises ConnectionFailed when an answer is overdue, or
+        the last one could not be read."""
+        if self._failure is not None:
+            raise self._failure
         if self._core.is_overdue(self._broker, now):
             raise ConnectionFailed(f"no answer within {self._core.timing.request_seconds_max:g} s")
         request = self._core.take_request(self._broker, now)
@@ -43,10 +48,18 @@ class LeaderSession:
         return data
 
     def received(self, data: bytes, now: float) -> list[Outcome]:
-        """Take bytes that arrived. Raises ConnectionFailed."""
+        """Take bytes that arrived. Raises ConnectionFailed; with the next call where there are outcomes to tell before
+        it, as the core tells each of them once."""
+        if self._failure is not None:
+            raise self._failure
         outcomes: list[Outcome] = []
-        for answered in self._link.received(data):
-            outcomes += self._answered(answered, now)
+        try:
+            for answered in self._link.received(data):
+                outcomes += self._answered(answered, now)
+        except ConnectionFailed as error:
+            if not outcomes:
+                raise
+            self._failure = error
         return outcomes
 
     def _answered(self, answered: Answered, now: float) -> list[Outcome]:
