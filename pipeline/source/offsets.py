@@ -66,7 +66,7 @@ def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 def stream_offset_json(offset: StreamOffset) -> dict[str, Any]:
     """Return what Spark keeps in the checkpoint and shows in the progress."""
     made: dict[str, Any] = as_json(offset.ends)
-    if offset.begins:
+    if offset.begins or not offset.ends:  # without any partition it says all the same that the stream has begun
         made[BEGINS_AT] = as_json(offset.begins)
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..reading.broker import LATEST, Cluster, TopicPartition
 from .offsets import named
@@ -13,21 +13,35 @@ from .problems import WrongOption
 def partitions_of(cluster: Cluster, topics: Topics) -> list[TopicPartition]:
     """Return the partitions that are there, in order. Raises WrongOption for one that was named and is not, and where a
     pattern fits none; BrokerProblem."""
-    there = cluster.partitions({*topics.names, *(name for name, _ in topics.partitions)})
+    places, missing = look_for(cluster, topics)
+    if missing:
+        raise WrongOption(missing)
+    return places
+
+
+def look_for(
+    cluster: Cluster, topics: Topics, known: Collection[TopicPartition] = (), *, is_patient: bool = True
+) -> tuple[list[TopicPartition], str]:
+    """Return the partitions that are there, in order, and a sentence about what was named and is not, or a pattern that
+    fits none; empty: there is nothing to say. Raises BrokerProblem.
+
+    ``known``: what a stream has read. It may be gone, which the stream says itself. ``is_patient``: also what is not
+    known is waited for, as it may have been created a moment ago."""
+    known_topics = {name for name, _ in known}
+    expected = {*topics.names, *(name for name, _ in topics.partitions)}
+    there = cluster.partitions(expected if is_patient else expected & known_topics)
     if topics.partitions:
-        missing = [place for place in topics.partitions if place[1] not in there.get(place[0], ())]
-        if missing:
-            raise WrongOption(f"assign: there is no {named(missing)}")
-        return list(topics.partitions)
+        found = [place for place in topics.partitions if place[1] in there.get(place[0], ())]
+        missing = {*topics.partitions} - {*found, *known}
+        return found, f"assign: there is no {named(missing)}" if missing else ""
     names: Iterable[str] = topics.names
     if topics.pattern is not None:
         names = sorted(name for name in there if topics.pattern.fullmatch(name))
-        if not names:
-            raise WrongOption(f"subscribePattern: no topic fits {topics.pattern.pattern!r}")
-    absent = [name for name in names if name not in there]
-    if absent:
-        raise WrongOption(f"subscribe: there is no topic {', '.join(absent)}")
-    return [(name, partition) for name in names for partition in there[name]]
+        if not names and not known:
+            return [], f"subscribePattern: no topic fits {topics.pattern.pattern!r}"
+    found = [(name, partition) for name in names for partition in there.get(name, ())]
+    absent = [name for name in names if name not in there and name not in known_topics]
+    return found, f"subscribe: there is no topic {', '.join(absent)}" if absent else ""
 
 
 def offsets_of(

@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from ..reading.broker import EARLIEST, LATEST, Cluster, TopicPartition
+from ..reading.broker import EARLIEST, LATEST, BrokerProblem, Cluster, TopicPartition
 from . import tasks
 from .offsets import Offsets, StreamOffset, as_json, named, parse_stream_offset, stream_offset_json
 from .options import ReadOptions
 from .planning import limited, ranges_between
-from .positions import offsets_of, partitions_of
-from .problems import DataLost
+from .positions import look_for, offsets_of
+from .problems import DataLost, WrongOption
 from .reader import task_partitions
 from .tasks import BETWEEN_LOOKS_SECONDS, LAG_SECONDS_MAX
 
@@ -33,6 +33,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._target: Offsets | None = None
         """Of ``Trigger.AvailableNow``: what was there when the query began."""
+        self._missing: str | None = None
+        """What was named, is not there, and was not read either; None: that was not looked for yet."""
+        self._told_missing = ""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return no offset for any partition."""
@@ -44,16 +47,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what is there: nothing behind it is read any more."""
-        self._target = self._look()
+        """Note what is there: nothing behind it is read any more. What is not there is told with the first trigger, as
+        only that knows what was read."""
+        self._target = self._look({})
+        self._missing = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next trigger ends. Raises WrongOption, DataLost, BrokerProblem."""
         before = parse_stream_offset(start).ends
         self._latest = latest = self._ends(before)
+        self._check_names(is_first=not start)
         self._check(before, latest)
         new = latest.keys() - before.keys()
-        begins = self._begins(new, is_first=not before) if new else {}
+        begins = self._begins(new, is_first=not start) if new else {}
         ends: Offsets = latest
         if isinstance(limit, ReadMaxRows):
             ends = limited({**before, **begins}, latest, limit.max_rows)
@@ -76,18 +82,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, before: Offsets) -> Offsets:
         """Return the end of each partition: it is looked at again where it is below what was read already, as a new
         leader may lag."""
+        if self._target is not None and self._missing is None:
+            with Cluster(self._options.bootstrap, self._options.access) as cluster:
+                self._places(cluster, before)
         patience = time.monotonic() + LAG_SECONDS_MAX
         while True:
-            found = self._look() if self._target is None else self._target
+            found = self._look(before) if self._target is None else self._target
             if not _shorter(before, found) or time.monotonic() >= patience:
                 return found
             time.sleep(BETWEEN_LOOKS_SECONDS)
             if self._target is not None:
-                self._target = self._look()
+                self._target = self._look(before)
 
-    def _look(self) -> Offsets:
+    def _look(self, before: Offsets) -> Offsets:
         with Cluster(self._options.bootstrap, self._options.access) as cluster:
-            return cluster.offsets_at(dict.fromkeys(partitions_of(cluster, self._options.topics), LATEST))
+            places = self._places(cluster, before)
+            while True:
+                try:
+                    return cluster.offsets_at(dict.fromkeys(places, LATEST))
+                except BrokerProblem:
+                    there = self._places(cluster, before)
+                    if {*places} <= {*there}:
+                        raise
+                    places = [one for one in places if one in there]  # a topic was deleted meanwhile
+
+    def _places(self, cluster: Cluster, before: Offsets) -> list[TopicPartition]:
+        places, self._missing = look_for(cluster, self._options.topics, before, is_patient=not self._told_missing)
+        return places
 
     def _begins(self, new: set[TopicPartition], *, is_first: bool) -> Offsets:
         options = self._options
@@ -95,6 +116,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_first:
                 return offsets_of(cluster, new, options.start, falls_back_to_end=options.may_begin_at_end)
             return cluster.offsets_at(dict.fromkeys(new, EARLIEST))
+
+    def _check_names(self, *, is_first: bool) -> None:
+        """Look for what was named and is not there. Raises WrongOption, but where an earlier trigger may have passed over
+        its deletion, and so does not know it any more."""
+        missing = self._missing or ""
+        if missing and (is_first or self._options.fails_on_data_loss):
+            raise WrongOption(missing)
+        if missing != self._told_missing:
+            self._told_missing = missing
+            if missing:
+                _LOG.warning("%s, or not any more. The query goes on with what is there", missing)
 
     def _check(self, before: Offsets, latest: Offsets) -> None:
         """Look for partitions that are not what they were. Raises DataLost."""

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...codecs.errors import WireError
-from ..reading.broker import Cluster, OutOfRange
+from ..reading.broker import BrokerProblem, Cluster, OutOfRange
 from ..reading.container import Broken
 from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
@@ -45,6 +45,12 @@ class _Reading:
                 fetched = self._fetch.at(self._position)
             except OutOfRange:
                 self._out_of_range()
+                continue
+            except BrokerProblem:
+                topic, partition = self._task.range.place
+                if partition in self._cluster.partitions({topic}).get(topic, ()):
+                    raise
+                self._lost(self._task.range.end, "the topic is not there any more")
                 continue
             if fetched.records:
                 self._behind_since = None

@@ -22,6 +22,7 @@ from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.tombstones import OffsetRange, State, Tombstone
 
 _BROKER_FETCH_VERSION = 3
+EARLIEST = -2
 THROTTLE_MS = 20
 
 
@@ -50,6 +51,7 @@ class ReadingServer:
             self._known.take({hidden: Tombstone(State.ACTIVE, 1, messages=noted)})
         self.fetches = 0
         self.topics = ["t"]
+        """Those that are there; all have the same log."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -83,12 +85,14 @@ class ReadingServer:
                     header = parse_request_header(one)
                     key, version = header.api_key, header.api_version
                     body = memoryview(one)[header.body_offset :]
-                    answer = self._fetched(skips, version, body) if key == ApiKey.FETCH else self._said(key, version)
+                    answer = (
+                        self._fetched(skips, version, body) if key == ApiKey.FETCH else self._said(key, version, body)
+                    )
                     if answer is None:
                         return
                     connection.sendall(frame(encode_response_header(key, version, header.correlation_id), answer))
 
-    def _said(self, key: int, version: int) -> bytes:
+    def _said(self, key: int, version: int, body: memoryview) -> bytes:
         host, port = self.address
         if key == ApiKey.API_VERSIONS:
             ranges = {ApiKey.FETCH: self._fetch_versions, ApiKey.LIST_OFFSETS: (1, 1), ApiKey.METADATA: (1, 1)}
@@ -101,9 +105,15 @@ class ReadingServer:
             ]
             brokers = [{"node_id": 0, "host": host, "port": port, "rack": None}]
             return messages.encode_response(key, version, brokers=brokers, controller_id=0, topics=topics)
-        ended = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": len(self._log)}
-        topic = [{"name": name, "partitions": [ended]} for name in self.topics]
-        return messages.encode_response(key, version, topics=topic)
+        end = len(self._log)
+        topics = [
+            {"name": topic.name, "partitions": [
+                {"partition_index": one.partition_index, "error_code": 0 if topic.name in self.topics else 3,
+                 "timestamp": -1, "offset": 0 if one.timestamp == EARLIEST else end}
+                for one in topic.partitions]}
+            for topic in messages.decode_request(key, version, body).topics
+        ]  # fmt: skip
+        return messages.encode_response(key, version, topics=topics)
 
     def _fetched(self, skips: Skips, version: int, body: memoryview) -> bytes | None:
         self.fetches += 1
@@ -116,7 +126,8 @@ class ReadingServer:
         chunks = fetch.request(body)
         assert not hasattr(chunks, "error_code")
         asked = messages.decode_request(ApiKey.FETCH, _BROKER_FETCH_VERSION, b"".join(chunks))
-        answered = self._answer(asked.topics[0].partitions[0], 6 if self.fetches in self._fails_at else 0)
+        code = 6 if self.fetches in self._fails_at else 0 if asked.topics[0].topic in self.topics else 3
+        answered = self._answer(asked.topics[0].partitions[0], code)
         return b"".join(fetch.response(memoryview(answered)))
 
     def _answer(self, wanted: Any, error_code: int) -> bytes:

@@ -178,7 +178,7 @@ def test_a_reader_waits_for_its_quota(flow: Any) -> None:
     assert [one.offset for one in run.run(flow(servers(), Cursor(PLACE, 4), SECONDS))] == [4]
     assert run.now == pytest.approx(2.4)
     assert [one.api_key for one in run.asked].count(METADATA) == 1, "its leader has not moved"
-    with pytest.raises(RequestRefused, match="fetch of t-0: .*THROTTLING_QUOTA_EXCEEDED"):
+    with pytest.raises(RequestRefused, match=r"fetch of t-0: .*THROTTLING_QUOTA_EXCEEDED"):
         FlowRun(in_turn(metadata({PLACE: 0}), *[throttled] * 20)).run(flow(servers(), Cursor(PLACE, 4), SECONDS))
 
 
