@@ -218,6 +218,8 @@ class Cursor:
     """Of the next record."""
     leader: Address | None = None
     fetch_bytes: int = limits.FETCH_BYTES
+    usual_fetch_bytes: int = limits.FETCH_BYTES
+    """What the quota of consumers lets through; a message that is larger comes alone, or is asked for with more."""
     high_watermark: int = -1
     """Where the log ended for consumers, as the last fetch had it."""
 
@@ -333,6 +335,9 @@ async def _fetch(servers: Servers, cursor: Cursor, wait_ms: int, tries: _Tries) 
         answer = await _ask_leader(servers, cursor, FETCH, _FETCH_VERSIONS, "Fetch", fields, tries)
         if not answer.responses and (throttle_ms := getattr(answer, "throttle_time_ms", 0)) > 0:
             # Brokers since 2.0 name no partition where the quota of consumers is used up (KIP-219).
+            # Until 2.6 an answer above the quota of all its windows never came: the next one is asked to be smaller.
+            cursor.usual_fetch_bytes = max(cursor.usual_fetch_bytes // 2, limits.THROTTLED_FETCH_BYTES_MIN)
+            cursor.fetch_bytes = cursor.usual_fetch_bytes
             refused = RequestRefused(f"fetch of {place}", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             await tries.again_after(refused, throttle_ms / 1000)
             continue
@@ -347,7 +352,7 @@ async def _fetch(servers: Servers, cursor: Cursor, wait_ms: int, tries: _Tries) 
         data = one.records or b""
         records, cursor.offset = records_from(data, before)
         if records or not data:
-            cursor.fetch_bytes = limits.FETCH_BYTES
+            cursor.fetch_bytes = cursor.usual_fetch_bytes
             return records
         if cursor.offset == before:  # a part of one message, which old brokers cut off
             if cursor.fetch_bytes >= limits.FETCH_BYTES_MAX:

@@ -49,6 +49,8 @@ FETCH_BYTES: Final = 4 * MIB
 """One fetch; a message that is larger comes alone, or is asked for with twice as much."""
 FETCH_BYTES_MAX: Final = 128 * MIB
 """No message of a broker is larger: message.max.bytes is 1 MiB by default, and what is above 100 MiB is not taken."""
+THROTTLED_FETCH_BYTES_MIN: Final = 16 * KIB
+"""One fetch, where a consumer quota lets no larger one through; one message comes whole in any case."""
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000

@@ -44,6 +44,9 @@ _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
 _THROTTLE_SECONDS_MAX: Final = 30.0
 """A quota's delay that is kept to in one piece: the broker holds the next answer back for the rest."""
+_THROTTLED_BYTES_MIN: Final = 16 << 10
+"""What is asked for is halved down to this where a quota lets nothing through: until 2.6 brokers never sent an answer
+above the quota of all its windows, some ten seconds. One message comes whole in any case."""
 _THROTTLED_SECONDS_MAX: Final = 600.0
 """For so long a fetch waits for a quota in all: others of the same client id may use it up without end."""
 _LEADERS_SECONDS: Final = 1.0
@@ -272,6 +275,8 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[TopicPartition, Address] = {}
         self._replicas: dict[TopicPartition, list[Address]] = {}
+        self._fetch_bytes_max = FETCH_BYTES_MAX
+        """What the quota of consumers lets through."""
         self._told_at: dict[str, float] = {}
         """When the leaders of a topic were told: seconds of the monotonic clock."""
 
@@ -389,33 +394,36 @@ class Cluster:
         """Return what is there. No records, and a high watermark behind the offset: nothing is left in between. Raises
         OutOfRange, BrokerProblem."""
         place = (topic, partition)
-        wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": bytes_max}
-        fields = {
-            "replica_id": HIGH_WATERMARK_REPLICA_ID,
-            "max_wait_ms": 0,
-            "min_bytes": 0,
-            "topics": [{"topic": topic, "partitions": [wanted]}],
-        }
 
         def ask() -> Fetched:
             # All over one connection, and from the first one on after an error: where the next fetch begins the proxy
             # knows for this connection alone, and forgets with an error.
             with self._at(self._leader(place)) as connection:
-                fetched = self._fetched(connection, place, fields)
+                fetched = self._fetched(connection, place, offset, bytes_max)
                 for _ in range(connection.empty_fetches_max(fetched.high_watermark - offset)):
                     if fetched.records:
                         break
-                    fetched = self._fetched(connection, place, fields)
+                    fetched = self._fetched(connection, place, offset, bytes_max)
                 return fetched
 
         return self._patiently(ask, f"{topic}-{partition}")
 
-    def _fetched(self, connection: Connection, place: TopicPartition, fields: Mapping[str, Any]) -> Fetched:
+    def _fetched(self, connection: Connection, place: TopicPartition, offset: int, bytes_max: int) -> Fetched:
         """Fetch once. Brokers since 2.0 answer without any partition where the quota of consumers is used up, and tell
         how long to wait (KIP-219)."""
         patience = time.monotonic() + _THROTTLED_SECONDS_MAX
-        answer = connection.ask(_FETCH, **fields)
-        while not answer.responses and getattr(answer, "throttle_time_ms", 0) > 0:
+        while True:
+            size = min(bytes_max, self._fetch_bytes_max)
+            wanted = {"partition": place[1], "fetch_offset": offset, "partition_max_bytes": size}
+            answer = connection.ask(
+                _FETCH,
+                replica_id=HIGH_WATERMARK_REPLICA_ID,
+                max_wait_ms=0,
+                min_bytes=0,
+                topics=[{"topic": place[0], "partitions": [wanted]}],
+            )
+            if answer.responses or getattr(answer, "throttle_time_ms", 0) <= 0:
+                break
             if time.monotonic() >= patience:
                 raise BrokerProblem(
                     "{}-{}: for {:g} s the broker's quota for consumers has let nothing through: raise that of the "
@@ -423,8 +431,8 @@ class Cluster:
                         *place, _THROTTLED_SECONDS_MAX, self._client_id
                     )
                 )
+            self._fetch_bytes_max = max(size // 2, _THROTTLED_BYTES_MIN)
             time.sleep(min(answer.throttle_time_ms / 1000, _THROTTLE_SECONDS_MAX))
-            answer = connection.ask(_FETCH, **fields)
         if not answer.responses or not answer.responses[0].partitions:
             raise _Moved("the broker's answer lacks it")
         one = answer.responses[0].partitions[0]

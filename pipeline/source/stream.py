@@ -118,8 +118,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return cluster.offsets_at(dict.fromkeys(new, EARLIEST))
 
     def _check_names(self, *, is_first: bool) -> None:
-        """Look for what was named and is not there. Raises WrongOption, but where an earlier trigger may have passed over
-        its deletion, and so does not know it any more."""
+        """Look for what was named and is not there. Raises WrongOption; not where it may have been deleted in the life
+        of the query: of what an earlier trigger passed over, this one knows nothing."""
         missing = self._missing or ""
         if missing and (is_first or self._options.fails_on_data_loss):
             raise WrongOption(missing)

@@ -29,7 +29,9 @@ THROTTLE_MS = 20
 class ReadingServer:
     """``log``: messages by offset, as stored. ``named``: offsets that are left out. ``throttled``: fetches that are
     answered with a time to wait and no partition. ``ends_at``, ``fails_at``: fetches, counted from 1, at which the
-    connection ends, or the leader has moved for a moment. ``fetch_versions``: what it says that it has."""
+    connection ends, or the leader has moved for a moment. ``fetch_versions``: what it says that it has.
+    ``quota_bytes``: fetches of more are throttled each time, as before 2.6 where that is above the quota of all of its
+    windows."""
 
     def __init__(
         self,
@@ -40,7 +42,9 @@ class ReadingServer:
         ends_at: Collection[int] = (),
         fails_at: Collection[int] = (),
         fetch_versions: tuple[int, int] = (0, 5),
+        quota_bytes: int = 1 << 30,
     ) -> None:
+        self._quota_bytes = quota_bytes
         self._log = log
         self._throttled, self._ends_at, self._fails_at = throttled, ends_at, fails_at
         self._fetch_versions = fetch_versions
@@ -119,7 +123,8 @@ class ReadingServer:
         self.fetches += 1
         if self.fetches in self._ends_at:
             return None
-        if self.fetches in self._throttled:
+        asked_bytes = messages.decode_request(ApiKey.FETCH, version, body).topics[0].partitions[0].partition_max_bytes
+        if self.fetches in self._throttled or asked_bytes > self._quota_bytes:
             return messages.encode_response(ApiKey.FETCH, version, throttle_time_ms=THROTTLE_MS, responses=[])
         between = Fetch(version, _BROKER_FETCH_VERSION)
         fetch = FetchWithoutTombstones(between, version, self._known, skips)

@@ -44,6 +44,12 @@ def test_it_reads_on_behind_what_is_left_out(read: Read) -> None:
         assert read(server) == [0, 1, 10, 11]
 
 
+def test_a_fetch_that_is_above_the_quota_asks_for_less_from_then_on(read: Read) -> None:
+    with ReadingServer(LOG, quota_bytes=600_000) as server:
+        assert read(server) == [*range(12)]
+        assert server.fetches == 3 + len(LOG)
+
+
 @pytest.mark.parametrize("named", [range(2, 12), range(12)])
 def test_a_log_whose_end_is_left_out_ends(read: Read, named: range) -> None:
     with ReadingServer(LOG, named) as server:

@@ -106,6 +106,13 @@ def test_a_reader_without_quota_waits_and_fetches_again() -> None:
         assert offsets_read(server) == without()
 
 
+def test_a_fetch_that_is_above_the_quota_asks_for_less_from_then_on() -> None:
+    """Else it would be throttled each time."""
+    with ReadingServer(LOG, quota_bytes=600_000) as server:
+        assert offsets_read(server) == without()
+        assert server.fetches == 3 + len(LOG)
+
+
 def test_a_quota_that_lasts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "_THROTTLED_SECONDS_MAX", 0.1)
     with (
