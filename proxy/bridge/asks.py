@@ -185,9 +185,11 @@ class FetchRecords:
     def parse(self, api_version: int, body: Buffer) -> FetchAnswer:
         """What is stored there."""
         reader = Reader(body)
-        if api_version >= 1:
-            reader.int32("throttle_time_ms")
-        _expect(reader, "topics", 1, reader.int32("topics"))
+        throttle_ms = reader.int32("throttle_time_ms") if api_version >= 1 else 0
+        topics = reader.int32("topics")
+        if topics == 0 and throttle_ms > 0:  # since 2.0 (KIP-219); an answer of its own would let fetches grow
+            raise Malformed(f"it has no partition: the broker's quota for consumers is used up for {throttle_ms} ms")
+        _expect(reader, "topics", 1, topics)
         _expect(reader, "topic name", self.topic, reader.string("topic name"))
         _expect(reader, "partitions", 1, reader.int32("partitions"))
         partition, error_code, high_watermark = reader.unpack(_PARTITION_HEAD, "partition")

@@ -126,6 +126,14 @@ def test_only_the_whole_answer_about_that_partition_is_taken(version: int) -> No
             question.parse(version, body)
 
 
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_fetch_without_quota_says_so(version: int) -> None:
+    """Brokers since 2.0 name no partition then (KIP-219)."""
+    body = messages.encode_response(1, version, throttle_time_ms=1200, responses=[])
+    with pytest.raises(WireError, match="quota for consumers is used up for 1200 ms"):
+        FetchRecords("t", 3, 0, 100).parse(version, memoryview(body))
+
+
 @pytest.mark.parametrize("release", KNOWN)
 def test_each_question_has_a_version_for_each_broker(release: str) -> None:
     ranges = KNOWN[release]
