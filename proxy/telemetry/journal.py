@@ -133,7 +133,9 @@ class Journal:
             now_ms, since_ms, reason = self._wall_clock_ms(), self._not_synced_since_ms, self._why_not_synced
             self._why_not_synced = ""
             said = {"time_ms": now_ms, "event": "not_synced", "since_ms": since_ms, "reason": reason}
-            self._guarded(now_ms, lambda: self._write(_line(said)))
+            if not self._guarded(now_ms, lambda: self._write(_line(said))):
+                self._is_missing()  # without it nobody would try again, and the reason would stay
+                return
             text = f"the journal gets to the disk again{self._admitted}"
             self._report(events.OperatorMessage("warning", text))
 

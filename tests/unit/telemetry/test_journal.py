@@ -203,6 +203,38 @@ def test_what_does_not_get_to_the_disk_is_lost_until_it_does_and_a_line_says_sin
     assert (journal.why_refusing, reported[-1]) == ("", events.OperatorMessage("warning", text))
 
 
+def test_a_line_not_synced_that_cannot_be_written_is_missing_and_the_journal_is_well_once_that_is_counted() -> None:
+    disk, clock = Full(), [5]
+    journal, reported, lost = required(disk, clock)
+    journal.not_synced("Input/output error")
+    del lost[:]
+    journal.synced()
+    assert (journal.why_refusing, lost) == ("No space left on device", ["No space left on device"])
+    said = [one.what for one in reported if isinstance(one, events.OperatorMessage)]
+    assert said[1].startswith("the journal cannot be written: No space left on device; clients are disconnected")
+    assert len(said) == 2, "nobody is told that it is well"
+    disk.is_full = False
+    clock[0] += 1000
+    journal.try_again()
+    assert [json.loads(line) for line in disk.lines] == [{"time_ms": 1005, "event": "missing", "events": 1}]
+    text = "the journal is written again: 1 events are missing in it; clients are admitted again"
+    assert (journal.why_refusing, reported[-1]) == ("", events.OperatorMessage("warning", text))
+    assert journal.missing_events == 1
+
+
+def test_a_line_not_synced_that_cannot_be_written_leaves_no_journal_down_that_is_written_again() -> None:
+    disk, clock = Full(), [5]
+    journal, _, _ = required(disk, clock)
+    journal.is_required = False
+    journal.not_synced("Input/output error")
+    journal.synced()
+    disk.is_full = False
+    clock[0] += 1000
+    journal(events.TakenOver(7, "orders", 2, bytes(8)))
+    assert [json.loads(line)["event"] for line in disk.lines] == ["missing", "taken_over"]
+    assert journal.why_lost == ""
+
+
 def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:
     for wanted in (True, False):
         stage = Stage()
