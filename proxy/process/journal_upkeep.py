@@ -31,6 +31,12 @@ class JournalUpkeep:
             self.journal.is_required = settings.required
         self.file.go_on_in(file)
 
+    def close(self) -> None:
+        """Close its files, at the end of the process."""
+        self.file.close()
+        lost = "a file of the journal was closed with an error, lines that were not on the disk yet may be lost"
+        self._tell_once(lost, self.file.why_not_closed)
+
     async def keep(self) -> None:
         """Until cancelled; what has been written by then is brought to the disk, unless that takes too long."""
         try:
@@ -74,6 +80,8 @@ class JournalUpkeep:
                 self.journal.not_synced(f"it has taken the disk more than {limits.JOURNAL_BEHIND_SECONDS:.0f} s")
             self._tell_once("a new file of the journal cannot begin, and this one grows on", self.file.why_not_rotated)
             self._tell_once("old files of the journal cannot be deleted", self.file.why_not_deleted)
+            closed = "a renamed file of the journal was closed with an error, all of its lines were on the disk before"
+            self._tell_once(closed, self.file.why_not_closed)
 
     def _tell_once(self, what: str, reason: str) -> None:
         if not reason:

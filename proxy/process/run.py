@@ -61,9 +61,9 @@ def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None
         server = Server(settings, report, telemetry=telemetry, upkeep=upkeep, load=load, place=place)
         trio.run(server.run)
     finally:
-        telemetry.close()
         if upkeep is not None:
-            upkeep.file.close()
+            upkeep.close()
+        telemetry.close()
     return 0
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -53,6 +53,8 @@ class JournalFile:
         """What the system said when a new file was to begin; empty: all is well."""
         self.why_not_deleted = ""
         """The same of the oldest files."""
+        self.why_not_closed = ""
+        """The same when the last file was closed that is not written any more. It is closed all the same."""
         self._wall_clock_ms = wall_clock_ms
         self._now = now
         self._replaced: list[FileIO] = []
@@ -101,8 +103,7 @@ class JournalFile:
 
     def close(self) -> None:
         """Close all files. What is not on the disk yet will be, if the machine goes on."""
-        for file in (*self._replaced, self._file):
-            file.close()
+        self.why_not_closed = _closed([*self._replaced, self._file])
         self._replaced.clear()
 
     def _take(self, file: FileIO) -> None:
@@ -173,26 +174,37 @@ class JournalFile:
         self._syncing_since, self._unsynced_since = self._unsynced_since, None
 
         def work() -> None:
-            for one in (*replaced, file) if is_regular else replaced:
+            due = [one for one in replaced if not one.closed]  # a thread that was given up on may have closed some
+            for one in (*due, file) if is_regular else due:
                 if stat.S_ISREG(os.fstat(one.fileno()).st_mode):
                     os.fdatasync(one.fileno())
             if is_changed and is_regular:
                 _sync_directory(path.parent)
                 self.why_not_deleted = _delete_oldest(path, keep_files)
-            for one in replaced:
-                one.close()
+            if due:
+                self.why_not_closed = _closed(due)
 
         return work
 
     def synced(self, error: OSError | None) -> None:
         """The thread has done its work, or has failed: then all of it is due again."""
-        if error is None:
-            self._replaced = [one for one in self._replaced if not one.closed]
-        else:
+        self._replaced = [one for one in self._replaced if not one.closed]
+        if error is not None:
             if self._syncing_since is not None:
                 self._unsynced_since = self._syncing_since
             self._is_directory_changed = True
         self._syncing_since = None
+
+
+def _closed(files: Iterable[FileIO]) -> str:
+    """Close all of them; return what the system said of one, "" if nothing."""
+    reason = ""
+    for file in files:
+        try:
+            file.close()
+        except OSError as error:  # it has no descriptor any more
+            reason = error.strerror or str(error)
+    return reason
 
 
 def _is_same(path: Path, file: FileIO) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.events import OperatorMessage, TakenOver
 from idemproxy.proxy.process.journal_upkeep import JournalUpkeep
 from idemproxy.proxy.settings.config import JournalSettings
+from idemproxy.proxy.telemetry import journal_file
 from idemproxy.proxy.telemetry.journal import Journal
 from idemproxy.proxy.telemetry.journal_file import JournalFile, renamed
 
@@ -179,6 +181,69 @@ async def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path, mo
         nursery.cancel_scope.cancel()
     assert kept.lines() == ["taken_over", "not_synced"]
     kept.file.close()
+
+
+class ClosesWithError(FileIO):
+    """A file of a file system that fails in close, after which the descriptor is gone all the same."""
+
+    def close(self) -> None:
+        was_open = not self.closed
+        super().close()
+        if was_open:
+            raise OSError(5, "Input/output error")
+
+
+@pytest.mark.trio
+async def test_a_renamed_file_that_is_closed_with_an_error_is_told_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JOURNAL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(journal_file, "FileIO", ClosesWithError)
+    kept = Kept(tmp_path / "j", rotate_bytes=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(kept.upkeep.keep)
+        for _ in range(3):
+            kept.journal(EVENT)
+        await until(lambda: kept.messages)
+        kept.journal(EVENT)
+        await until(lambda: not kept.file.is_unsynced)
+        nursery.cancel_scope.cancel()
+    assert kept.messages == [
+        "a renamed file of the journal was closed with an error, all of its lines were on the disk before: "
+        "Input/output error"
+    ]
+    assert (kept.journal.why_lost, kept.lost) == ("", []), "the lines are on the disk"
+    assert open_below(tmp_path) == 1
+    kept.said.clear()
+    kept.upkeep.close()
+    assert kept.messages == [
+        "a file of the journal was closed with an error, lines that were not on the disk yet may be lost: "
+        "Input/output error"
+    ]
+    assert open_below(tmp_path) == 0
+
+
+@pytest.mark.trio
+async def test_the_end_waits_for_a_thread_that_closes_renamed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def stands(_descriptor: int) -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(os, "fdatasync", stands)
+    kept = Kept(tmp_path / "j", rotate_bytes=1)
+    kept.journal(EVENT)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(kept.upkeep.keep)
+        await until(begun.is_set)
+        threading.Timer(0.2, goes_on.set).start()
+        nursery.cancel_scope.cancel()
+    assert not kept.file.is_unsynced
+    assert open_below(tmp_path) == 1
+    kept.upkeep.close()
 
 
 @pytest.mark.trio
