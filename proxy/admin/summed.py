@@ -5,8 +5,9 @@ is ready only if all are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
+from math import fsum
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -25,7 +26,8 @@ _SUMMED_UP: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
     "target_info": max,
 }
 """How a metric of several workers becomes one; those that are not here are added."""
-
+_COUNTERS: Final = ("counter", "histogram")
+"""Types of metrics that only grow."""
 
 _CLIENT_COUNTS: Final = ("batches", "records", "bytes", "duplicates_prevented")
 """The numbers in a row of ``/api/v1/clients`` that are added."""
@@ -42,20 +44,84 @@ class Told(NamedTuple):
 
 def metrics(texts: Iterable[str], own: Iterable[Family] = ()) -> bytes:
     """Return the workers' metrics as one, in Prometheus' text format, with ``own`` behind them."""
-    families: dict[str, Family] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
+    return _written([*_added_up(_read(texts)), *own])
+
+
+def counters(texts: Iterable[str]) -> str:
+    """Return what only grows, counters and histograms, as one."""
+    return _written(_added_up(_read(texts, _COUNTERS))).decode()
+
+
+def vanished(before: str, after: str) -> str:
+    """Return the counters of names, chosen by clients, that a process had and has no more, as it had them; empty: there
+    are none."""
+    had, has = ({line.rpartition(" ")[0] for line in text.split("\n") if "topic=" in line} for text in (before, after))
+    if had <= has:
+        return ""
+    still = {key for _, samples in _read([after]).values() for key in samples}
+    found = _read([before], _COUNTERS)
+    for _, samples in found.values():
+        for key in [key for key in samples if key in still]:
+            del samples[key]
+    return _written(_added_up(found)).decode()
+
+
+def without_names(text: str, living: Iterable[str]) -> str:
+    """Return it without the series of names, chosen by clients, that none of the others has."""
+    still = {name: {*map(_named, samples)} for name, (_, samples) in _read(living).items()}
+    found = _read([text])
+    for name, (_, samples) in found.items():
+        known = still.get(name, set()) | {()}
+        for key in [key for key in samples if _named(key) not in known]:
+            del samples[key]
+    return _written(_added_up(found)).decode()
+
+
+def most_names(texts: Iterable[str]) -> int:
+    """Return how many pairs of client and topic, or topics, the metric has that has most."""
+    each = ({*map(_named, samples)} - {()} for _, samples in _read(texts).values())
+    return max(map(len, each), default=0)
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+"""Name and labels of a sample."""
+_Families = dict[str, tuple[Family, dict[_Key, list[float]]]]
+"""By name, each with what the workers say of its samples."""
+
+
+def _read(texts: Iterable[str], kinds: Collection[str] = ()) -> _Families:
+    """Read texts in Prometheus' format. ``kinds``: only metrics of these types; empty: all."""
+    found: _Families = {}
     for text in texts:
         for family in text_string_to_metric_families(text):
-            families.setdefault(family.name, Family(family.name, family.documentation, family.type))
+            if kinds and family.type not in kinds:
+                continue
+            empty = Family(family.name, family.documentation, family.type)
+            _, samples = found.setdefault(family.name, (empty, {}))
             for sample in family.samples:
-                series = values.setdefault(family.name, {})
-                series.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
-    for name, family in families.items():
-        add = _SUMMED_UP.get(name, sum)
-        for (sample_name, labels), found in values[name].items():
-            family.add_sample(sample_name, dict(labels), add(found))
+                samples.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
+    return found
+
+
+def _added_up(found: _Families) -> list[Family]:
+    """Return each metric with what all say together."""
+    for name, (family, samples) in found.items():
+        # Rounded once: a sum whose numbers only grow never falls then, not by its last bit either.
+        add = _SUMMED_UP.get(name, fsum)
+        for (sample_name, labels), values in samples.items():
+            family.add_sample(sample_name, dict(labels), add(values))
+    return [family for family, _ in found.values()]
+
+
+def _named(key: _Key) -> tuple[str, ...]:
+    """The labels' values that clients have chosen; empty: there is none, or it is the one of all above a cap."""
+    found = tuple(value for name, value in key[1] if name in ("client_id", "topic"))
+    return () if set(found) == {names.OTHER} else found
+
+
+def _written(families: Sequence[Family]) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_Fixed([*families.values(), *own]))
+    registry.register(_Fixed(families))
     return generate_latest(registry)
 
 

@@ -1,6 +1,7 @@
 """The admin port of a supervisor: asks every worker over its unix socket, and shows all of them as one (``summed.py``).
 
-A worker that does not answer is left out of the numbers, and said."""
+A worker that does not answer is left out of the numbers, and said; what it has counted stays in the metrics
+(``worker_counters.py``)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -24,6 +26,7 @@ from ..telemetry.metric_names import REDIS_RESTARTS, WORKER_RESTARTS, WORKERS
 from . import summed
 from .app import METRICS_TYPE, WithHeaders, page_routes
 from .summed import Told
+from .worker_counters import WorkerCounters
 
 _OK: Final = 200
 _NOT_READY: Final = 503
@@ -91,6 +94,9 @@ async def _ask_all(workers: Workers, target: str) -> dict[int, tuple[int, bytes]
 def make_app(look: Callable[[], Workers]) -> Starlette:
     """Return the application. ``look``: the workers as they are now."""
 
+    counters = WorkerCounters()
+    one_at_a_time = trio.CapacityLimiter(1)
+
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
@@ -109,11 +115,12 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), _NOT_READY)
 
     async def metrics(_request: Request) -> Response:
-        workers = look()
+        workers, asked_at = look(), trio.current_time()
         answers = await _ask_all(workers, "/metrics")
-        texts = [body.decode() for status, body in answers.values() if status == _OK]
-        texts.append(f"# TYPE {REDIS_RESTARTS.prometheus_name} counter\n{_redis_restarts(workers)}\n")
-        text = await trio.to_thread.run_sync(lambda: summed.metrics(texts, _own(workers)))
+        texts = {number: body.decode() for number, (status, body) in answers.items() if status == _OK}
+        more = f"# TYPE {REDIS_RESTARTS.prometheus_name} counter\n{_redis_restarts(workers)}\n"
+        add = partial(counters.metrics, texts, asked_at, trio.current_time(), more, _own(workers))
+        text = await trio.to_thread.run_sync(add, limiter=one_at_a_time)
         return Response(text, headers={"content-type": METRICS_TYPE})
 
     def json_route(name: str, add: summed.Add) -> Route:
