@@ -415,7 +415,7 @@ REDIS_MEMORY_SHARE_MAX: Final = 0.8
 """Of Redis's maxmemory. Above it the status page warns: when it is full, nothing can be reserved, so no idempotent
 batch is accepted."""
 CLIENT_TOPIC_SERIES_MAX: Final = 500
-"""Pairs of client id and topic that are counted apart; clients choose their names freely."""
+"""Pairs of client id and topic that are counted apart, and topics; clients choose their names freely."""
 CLIENT_TOPIC_IDLE_SECONDS: Final = 3600.0
 """A pair that was idle for so long may be replaced by another one: longer than rates usually look back."""
 LINES_PER_MINUTE_MAX: Final = 20

@@ -35,6 +35,14 @@ class Activity:
         self.records += record_count
         self.record_bytes += record_bytes
 
+    def add_answered(self, other: Activity) -> None:
+        """Batches of another one were answered here."""
+        self.appended += other.appended
+        self.records += other.records
+        self.record_bytes += other.record_bytes
+        for verdict, count in other.verdicts.items():
+            self.verdicts[verdict] = self.verdicts.get(verdict, 0) + count
+
     @property
     def prevented(self) -> int:
         """Duplicates that were prevented."""
@@ -43,12 +51,16 @@ class Activity:
 
 class Activities:
     """Of all clients and topics. A pair that was idle for long may make room for another one; it begins at 0 when it
-    comes back."""
+    comes back. What its batches were stays with the topic."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         """The clock of ``last_at``."""
         self._known: dict[Place, Activity] = {}
+        self._left: dict[str, Activity] = {}
+        """By topic, what pairs did that have made room."""
+        self._whole = self._known, self._left
+        """Both, for other threads: replaced in one step, so that nobody sees a pair in both of them or in none."""
         self._full_until = float("-inf")
         """Nothing makes room before this time."""
 
@@ -66,18 +78,23 @@ class Activities:
         """Return all of them. May be called from another thread."""
         return list(self._known.items())
 
+    def by_topic(self) -> list[tuple[str, Activity]]:
+        """Return what was done on topics, a topic as often as pairs have it. May be called from another thread."""
+        known, left = self._whole
+        return [*left.items(), *((topic, one) for (_, topic), one in list(known.items()))]
+
     def duplicates(self) -> Iterator[tuple[Place, Activity]]:
         """Yield those with duplicates that were prevented."""
         return ((place, one) for place, one in self.items() if one.prevented)
 
     def _new(self, place: Place, now: float) -> Activity:
-        if place != BEYOND and not self._has_room(now):
+        if place != BEYOND and not self._has_room(place, now):
             return self.of(*BEYOND)
         found = self._known[place] = Activity()
         return found
 
-    def _has_room(self, now: float) -> bool:
-        """May one more pair be counted apart? If the cap is reached, the one that was idle for longest makes room, if
+    def _has_room(self, place: Place, now: float) -> bool:
+        """May this pair be counted apart, too? If the cap is reached, the one that was idle for longest makes room, if
         that was long enough."""
         pairs = len(self._known) - (BEYOND in self._known)
         if pairs < limits.CLIENT_TOPIC_SERIES_MAX:
@@ -85,10 +102,26 @@ class Activities:
         if now < self._full_until:
             return False
         idlest, at = min(
-            ((place, one.last_at) for place, one in self._known.items() if place != BEYOND), key=lambda one: one[1]
+            ((other, one.last_at) for other, one in self._known.items() if other != BEYOND), key=lambda one: one[1]
         )
         if now - at < limits.CLIENT_TOPIC_IDLE_SECONDS:
             self._full_until = at + limits.CLIENT_TOPIC_IDLE_SECONDS
             return False
-        del self._known[idlest]
+        self._replace(idlest, place)
         return True
+
+    def _replace(self, idlest: Place, coming: Place) -> None:
+        """Have one pair make room for another one. There are never more topics than there may be pairs: those that no
+        pair has end first, oldest first."""
+        known, left = dict(self._known), dict(self._left)
+        total, (_, topic) = Activity(), idlest
+        for one in (left.pop(topic, None), known.pop(idlest)):
+            if one is not None:
+                total.add_answered(one)
+        if total.appended or total.verdicts:
+            left[topic] = total
+        in_use = {topic for _, topic in (*known, coming)} - {OTHER}
+        unused = [topic for topic in left if topic not in in_use and topic != OTHER]
+        for topic in unused[: max(0, len(in_use) + len(unused) - limits.CLIENT_TOPIC_SERIES_MAX)]:
+            del left[topic]
+        self._known, self._left = self._whole = known, left

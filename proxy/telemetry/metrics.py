@@ -298,7 +298,7 @@ class Metrics:
         batches: dict[tuple[str, str], int] = defaultdict(int)
         records: dict[str, int] = defaultdict(int)
         sizes: dict[str, int] = defaultdict(int)
-        for (_, topic), one in self.activities.items():
+        for topic, one in self.activities.by_topic():
             if one.appended or one.verdicts:
                 batches[topic, "appended"] += one.appended
                 records[topic] += one.records

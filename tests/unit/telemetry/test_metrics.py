@@ -170,6 +170,52 @@ def test_batches_records_and_bytes_are_counted_by_topic_whichever_way_a_batch_go
     assert found[(names.BATCHES_FAILED.name, ("MESSAGE_TOO_LARGE",))] == 1
 
 
+def test_a_topic_counts_on_when_an_idle_client_of_it_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLIENT_TOPIC_SERIES_MAX", 2)
+    now = [0.0]
+    metrics = Metrics(lambda: now[0])
+    metrics.measure_passes(lambda: now[0])
+    refused = replace(APPENDED, client="idle", verdict="refused", error_code=10)
+    for _ in range(3):
+        metrics.appended_at_once(OneBatch("idle", 10, 1000), "orders")
+        metrics.takers()[events.BatchAnswered](refused)
+    for client in ("busy", "new", "newer"):
+        now[0] += limits.CLIENT_TOPIC_IDLE_SECONDS
+        metrics.appended_at_once(OneBatch(client, 1, 100), "orders")
+    found = samples(metrics)
+    assert found[(names.TOPIC_BATCHES.name, ("orders", "appended"))] == 6
+    assert found[(names.TOPIC_BATCHES.name, ("orders", "refused"))] == 3
+    assert found[(names.TOPIC_RECORDS.name, ("orders",))] == 33
+    assert found[(names.TOPIC_DATA.name, ("orders",))] == 3300
+    assert [client for (client, _), _ in metrics.activities.items()] == ["new", "newer"]
+    metrics.appended_at_once(OneBatch("idle", 1, 100), "orders")
+    assert samples(metrics)[(names.TOPIC_RECORDS.name, ("orders",))] == 34
+
+
+def test_there_are_never_more_topics_than_pairs_and_those_that_nobody_uses_end_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "CLIENT_TOPIC_SERIES_MAX", 3)
+    now, seen = [0.0], dict[str, float]()
+    metrics = Metrics(lambda: now[0])
+    metrics.measure_passes(lambda: now[0])
+
+    def topics() -> dict[str, float]:
+        return {labels[0]: count for (name, labels), count in samples(metrics).items() if name == "topic.records"}
+
+    for number in range(20):
+        now[0] += limits.CLIENT_TOPIC_IDLE_SECONDS
+        metrics.appended_at_once(OneBatch(f"client-{number}", 1, 1), "alive")
+        metrics.appended_at_once(OneBatch("a", 1, 1), f"topic-{number}")
+        assert seen.get("alive", 0) < topics()["alive"] == number + 1
+        seen = topics()
+        assert len(seen) <= 3
+    assert seen == {"alive": 20, "topic-18": 1, "topic-19": 1}
+    for client in "bcd":
+        metrics.appended_at_once(OneBatch(client, 1, 1), "beyond")
+    assert topics() == {"alive": 20, "topic-19": 1, "beyond": 1, OTHER: 2}, "one was idle for long enough"
+
+
 def test_without_an_admin_port_nothing_is_counted_by_topic_and_duplicates_all_the_same() -> None:
     telemetry = Telemetry()
     telemetry.metrics.appended_at_once(OneBatch("a", 10, 1000), "orders")
