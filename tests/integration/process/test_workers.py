@@ -148,6 +148,12 @@ def test_one_admin_port_adds_up_all_workers(proxy: Supervised, legacy_broker: Le
     assert proxy.get("/api/v1/events?limit=x")[0] == 400
     assert proxy.get("/readyz?exclude=nothing")[0] == 400
     assert proxy.get("/")[0] == 200
+    victim = proxy.workers[0]
+    os.kill(victim, signal.SIGKILL)
+    wait_until(partial(is_replaced, proxy, victim), "the worker is replaced", 60)
+    proxy.wait_until_ready()
+    counted = proxy.metric('idemproxy_batches_answered_total{verdict="appended"}')
+    assert counted == status["totals"]["batches"], "what it had counted stays"
 
 
 def test_all_end_with_the_supervisor_and_the_next_start_finds_nothing_in_its_way(
