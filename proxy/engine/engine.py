@@ -459,6 +459,8 @@ class Engine:
     def drain(self, drained: Callable[[], None]) -> None:
         """Rule R15: take nothing new, finish and write what is there, then call back."""
         self.is_draining = self.context.life.is_draining = True
+        for session in list(self.sessions):
+            session.drain_begins()
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:

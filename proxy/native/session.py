@@ -173,6 +173,10 @@ class NativeSession:
         """When bytes came last. None: something of it is at work, or on its way."""
         return None if self._asked else self._backpressure.quiet_since
 
+    def drain_begins(self) -> None:
+        """The proxy is ending: nothing new is read."""
+        self._backpressure.control()
+
     def go_on(self) -> None:
         """Nothing waits here to be taken."""
 

@@ -132,6 +132,9 @@ class Authentication:
         self._host.report(SlowClient(self.name, reason))
         self.abort(reason)
 
+    def drain_begins(self) -> None:
+        """There is nothing yet that has to be finished."""
+
     def look_whether_idle(self) -> None:
         """It has not long to live anyway."""
 

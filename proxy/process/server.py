@@ -669,7 +669,7 @@ class Server:
         self._stop.set()
 
     async def _shut_down(self) -> None:
-        self._report(OperatorMessage("info", "draining: new batches are refused, what is in flight is finished"))
+        self._report(OperatorMessage("info", "draining: nothing new is taken, what is in flight is finished"))
         with trio.move_on_after(self.engine.caps.drain_seconds) as scope:
             await _called_back(self.engine.drain)
         if scope.cancelled_caught:

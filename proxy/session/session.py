@@ -114,11 +114,24 @@ class Session:
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
+    # ------------------------------------------------------------------ drain
     @property
     def has_produce_in_flight(self) -> bool:
-        """Is a produce, or a request for a producer id, not answered yet? A drain waits for these, and not for a fetch
-        that waits for records itself."""
-        return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots)
+        """Is a produce, or a request for a producer id, that was read not answered yet? A drain waits for these, and
+        not for a fetch that waits for records itself."""
+        return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots) or any(
+            int.from_bytes(frame[:2], "big") in _FINISHED_KEYS for frame in self._waiting
+        )
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Does it belong to a producer, while the proxy is ending (rule R15)? Then nothing new is read of it, or what
+        it has in flight would have no end."""
+        return self._host.is_draining and (self.has_produced or self.has_produce_in_flight)
+
+    def drain_begins(self) -> None:
+        """The proxy is ending."""
+        self._backpressure.control()
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
@@ -157,7 +170,8 @@ class Session:
         try:
             frames = self._splitter.feed(data)
             has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
-            if has_many or self._host.loop_budget.is_long or (fair_share.is_counted and fair_share.stops(frames)):
+            is_held = has_many or host.loop_budget.is_long or host.is_draining
+            if is_held or (fair_share.is_counted and fair_share.stops(frames)):
                 frames = self._first_of(frames)
             for index, frame in enumerate(frames):
                 if self.is_at_work:  # what comes after it waits, in front of what waits already
@@ -177,8 +191,8 @@ class Session:
             backpressure.request_has(unfinished_bytes, missing_bytes, bool(frames))
             if missing_bytes > limits.RECEIVE_BYTES and self._wire is not None:
                 self._wire.expect(missing_bytes)
-        is_busy = self._waiting or len(self._slots) >= self._host.caps.requests_in_flight_max
-        if is_busy or self._host.memory.is_full or backpressure.is_watched:
+        is_busy = self._waiting or len(self._slots) >= host.caps.requests_in_flight_max or host.is_draining
+        if is_busy or host.memory.is_full or backpressure.is_watched:
             backpressure.control()
 
     # ------------------------------------------------------------------ back-pressure
@@ -189,6 +203,11 @@ class Session:
 
     @property
     def has_upstream_backlog(self) -> bool:
+        """Is nothing more to be read of it now, for another reason than its own slowness?"""
+        return self._is_leaving or self._has_pipe_backlog
+
+    @property
+    def _has_pipe_backlog(self) -> bool:
         """Does the broker not take what it sends and wants no answer to?"""
         return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.client_response_bytes_max
 
@@ -204,7 +223,8 @@ class Session:
 
     def _first_of(self, frames: list[Frame]) -> list[Frame]:
         """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
-        free = 0 if self._waiting or self._host.loop_budget.is_long else min(self._free, len(frames))
+        is_held = self._waiting or self._host.loop_budget.is_long or self._is_leaving
+        free = 0 if is_held else min(self._free, len(frames))
         if self._fair_share.is_counted:
             free = sum(1 for frame in frames[:free] if self._fair_share.takes(len(frame)))
         if free < len(frames):
@@ -234,7 +254,7 @@ class Session:
     def go_on(self) -> None:
         """Take requests that wait. Those who sent less have their turn in between."""
         fair_share = self._fair_share
-        if not self._waiting or self.is_closed or self._backpressure.has_backlog or self.has_upstream_backlog:
+        if not self._waiting or self.is_closed or self._backpressure.has_backlog or self._has_pipe_backlog:
             return  # until it has been taken
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
