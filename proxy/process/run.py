@@ -26,7 +26,7 @@ from ..telemetry.reports import Telemetry
 from .free_memory import tune
 from .journal_upkeep import JournalUpkeep
 from .server import EndedItselfError, Server
-from .worker import Place
+from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Place
 
 
 def run(options: argparse.Namespace, reading: Reading) -> int:
@@ -46,9 +46,16 @@ def run(options: argparse.Namespace, reading: Reading) -> int:
     return _told(start, lambda sentences: _with_lines(sentences, options))
 
 
-def serve(settings: Settings, load: Callable[[], Settings], place: Place | None = None) -> int:
-    """Serve in this process; return the exit status. ``load``: reads the settings anew. ``place``: it is a worker."""
-    return _told(lambda: _serve(settings, load, place))
+def serve(settings: Settings, load: Callable[[], Settings], place: Place) -> int:
+    """Serve in this process as a worker; return the exit status. ``load``: reads the settings anew."""
+
+    def start() -> int:
+        try:
+            return _serve(settings, load, place)
+        except EndedItselfError as end:  # it was said in the log
+            return ENDED_WHILE_SERVING if end.has_served else COULD_NOT_START
+
+    return _told(start)
 
 
 def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None) -> int:

@@ -74,7 +74,11 @@ _LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer
 
 
 class EndedItselfError(Exception):
-    """Something was found that ends the process. The reason was logged."""
+    """Something was found that ends the process. The reason was logged. ``has_served``: clients were served before."""
+
+    def __init__(self, has_served: bool) -> None:
+        super().__init__()
+        self.has_served = has_served
 
 
 class Server:
@@ -221,7 +225,7 @@ class Server:
                 await trio.to_thread.run_sync(self._stop_redis)
             self._directory.close()
         if self.engine.why_ending:
-            raise EndedItselfError
+            raise EndedItselfError(self._ready.is_set())
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Begin to serve, as soon as it is known who gives idempotence."""

@@ -30,11 +30,10 @@ from ..telemetry.reports import Telemetry
 from .data_directory import DataDirectory, is_in_use
 from .listeners import try_ports
 from .server import EndedItselfError
-from .worker import Order, Place, command, give
+from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Order, Place, command, give
 
 _GOODBYE_SECONDS = 5.0
 """Beyond what a worker may take to drain and to give its lease back; then it is killed."""
-_ENDED_ITSELF = 2
 _ORPHAN_POLL_SECONDS = 0.1
 
 
@@ -94,7 +93,7 @@ class Supervisor:
         if problem is not None:
             raise problem
         if self._has_failed:
-            raise EndedItselfError
+            raise EndedItselfError(True)
 
     async def _prepare(self) -> None:
         """Do what comes before the first worker; a signal ends it. Raises ConfigError and EmbeddedRedisError."""
@@ -150,31 +149,41 @@ class Supervisor:
         return self._settings.limits.drain_seconds + limits.ASK_SECONDS_MAX + _GOODBYE_SECONDS
 
     async def _keep(self, number: int) -> None:
-        """Have this worker run until all end."""
+        """Have this worker run until all end. What ends its first start ends the proxy, as it would end any proxy's.
+        Later it may have passed when the next start is tried, and the other workers live through it."""
         pause = limits.WORKER_RESTART_SECONDS_MIN
+        is_first = True
         while not self._stop.is_set():
             begun = trio.current_time()
-            process = await self._start(number)
-            self._running[number] = process
-            status = await process.wait()
-            del self._running[number]
-            if self._stop.is_set():
-                return
-            if status == _ENDED_ITSELF:
-                self._has_failed = True
-                self._end(f"worker {number} has found what ends the proxy; its lines above say what")
-                return
+            try:
+                process = await self._start(number)
+            except (OSError, RuntimeError) as error:  # RuntimeError: no thread, so no process
+                how = f"cannot be started: {error}"
+                if is_first:
+                    self._fail(f"worker {number} {how}; allow more processes, descriptors or memory, or fewer workers")
+                    return
+            else:
+                self._running[number] = process
+                status = await process.wait()
+                del self._running[number]
+                if self._stop.is_set():
+                    return
+                if status == ENDED_WHILE_SERVING or (status == COULD_NOT_START and is_first):
+                    self._fail(f"worker {number} has found what ends the proxy; its lines above say what")
+                    return
+                how = _how_ended(status)
+            is_first = False
             self._restarts += 1
             if trio.current_time() - begun >= limits.WORKER_STEADY_SECONDS:
                 pause = limits.WORKER_RESTART_SECONDS_MIN
-            how = f"signal {-status}" if status < 0 else f"status {status}"
-            what = f"worker {number} has ended with {how}; the other workers go on, it is started again in {pause:g} s"
+            what = f"worker {number} {how}; the other workers go on, it is started again in {pause:g} s"
             self._report(OperatorMessage("error", what))
             with trio.move_on_after(pause):
                 await self._stop.wait()
             pause = min(2 * pause, limits.WORKER_RESTART_SECONDS_MAX)
 
     async def _start(self, number: int) -> trio.Process:
+        """Raises OSError, and RuntimeError where there is no thread."""
         admin = None if self._sockets is None else self._sockets.fresh(number)
         place = Place(number, admin, self._private_redis)
         order = Order(place, place.settings_of(self._settings), self._config, self._options)
@@ -202,6 +211,10 @@ class Supervisor:
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running.values():
             process.send_signal(number)
+
+    def _fail(self, why: str) -> None:
+        self._has_failed = True
+        self._end(why)
 
     def _end(self, why: str) -> None:
         self._why_ending = why
@@ -244,7 +257,7 @@ class Supervisor:
             await trio.sleep(limits.LEASE_RENEW_SECONDS)
             try:
                 await trio.to_thread.run_sync(self._embedded.start)
-            except EmbeddedRedisError as problem:
+            except (EmbeddedRedisError, RuntimeError) as problem:  # RuntimeError: no thread for it
                 self._report(OperatorMessage("error", str(problem)))
 
     # ------------------------------------------------------------------ admin
@@ -269,6 +282,12 @@ class Supervisor:
             await serve_forever(port, make_app(look), self._report)
 
         return serve
+
+
+def _how_ended(status: int) -> str:
+    if status == COULD_NOT_START:
+        return "cannot start again, its lines above say why"
+    return f"has ended with signal {-status}" if status < 0 else f"has ended with status {status}"
 
 
 class _Sockets:

@@ -20,6 +20,11 @@ from ..settings.child_process import load_apart
 from ..settings.config import Settings
 from ..telemetry.journal_file import of_worker
 
+COULD_NOT_START = 2
+"""Exit status of a worker that never served, as of any proxy whose start ends with a sentence."""
+ENDED_WHILE_SERVING = 3
+"""Exit status of a worker that served clients, and has found what ends the proxy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

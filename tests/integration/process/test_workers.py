@@ -4,6 +4,7 @@ all, and nobody left behind."""
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -19,6 +20,7 @@ import pytest
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Position
+from idemproxy.state.store import cluster_key
 from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce, verdict
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
@@ -229,3 +231,71 @@ def test_what_ends_one_worker_for_good_ends_all(legacy_broker: LegacyCluster, tm
         assert "another idemproxy uses the data directory" in proxy.log
         assert "end it, or give this one another (--data-directory)" in proxy.log
         assert "worker 2 has found what ends the proxy" in proxy.log
+
+
+def test_a_worker_that_cannot_start_again_is_tried_again_and_the_others_go_on(
+    proxy: Supervised, legacy_broker: LegacyCluster
+) -> None:
+    """What ends a start may have passed when the next one is tried, and a worker that runs lives through it."""
+    victim, other = proxy.workers
+    files = [proxy.data_directory / f"worker-{number}" / "incarnations.new" for number in (1, 2)]
+    for file in files:
+        file.symlink_to("/dev/full")
+    try:
+        os.kill(victim, signal.SIGKILL)
+        line = proxy.wait_for_log("cannot start again")
+        assert "the other workers go on, it is started again in" in line
+        proxy.wait_for_log("cannot be written: No space left on device")
+        topic = fresh_topic(legacy_broker, PARTITIONS)
+        settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
+        assert len(produce(settings, topic, PARTITIONS, 100)) == 100
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+    wait_until(lambda: len(proxy.workers) == WORKERS and proxy.get("/readyz")[0] == 200, "the worker is replaced")
+    assert is_alive(other)
+
+
+def test_what_ends_the_proxy_while_it_serves_ends_all_also_from_a_worker_that_was_replaced(proxy: Supervised) -> None:
+    for victim in proxy.workers:
+        os.kill(victim, signal.SIGKILL)
+        wait_until(partial(is_replaced, proxy, victim), "the worker is replaced")
+    wait_until(lambda: proxy.get("/readyz")[0] == 200, "they serve")
+    assert proxy.redis("SET", cluster_key("default"), "another cluster") == b"OK"
+    proxy.redis("CLIENT", "KILL", "TYPE", "normal")
+    assert proxy.wait() == 2
+    assert "has found what ends the proxy" in proxy.log
+
+
+def test_a_worker_for_which_there_are_no_descriptors_is_tried_again_and_the_others_go_on(
+    proxy: Supervised, legacy_broker: LegacyCluster
+) -> None:
+    victim, other = proxy.workers
+    limits = resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        os.kill(victim, signal.SIGKILL)
+        line = proxy.wait_for_log("cannot be started: .*Too many open files")
+        assert "the other workers go on, it is started again in" in line
+        topic = fresh_topic(legacy_broker, PARTITIONS)
+        settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
+        assert len(produce(settings, topic, PARTITIONS, 100)) == 100
+    finally:
+        resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, limits)
+    wait_until(partial(is_replaced, proxy, victim), "the worker is replaced")
+    assert is_alive(other)
+    assert "Traceback" not in proxy.log
+
+
+def test_a_first_start_of_a_worker_that_fails_ends_all_with_a_sentence(
+    legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    with Supervised(tmp_path, legacy_broker.address(0)) as proxy:
+        proxy.wait_until_ready()
+        proxy.stop()
+        (proxy.data_directory / "worker-2").rename(tmp_path / "away")
+        (proxy.data_directory / "worker-2").touch()
+        proxy.launch()
+        assert proxy.wait() == 2
+        assert "worker 2 cannot be started: [Errno 17] File exists" in proxy.log
+        assert "Traceback" not in proxy.log
