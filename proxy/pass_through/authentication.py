@@ -314,7 +314,7 @@ class Authentication:
         backend = ClientBackend(host, broker, connection, self._broker_id)
         session = Session(host, self._broker_id, self._place_of, principal, self._admitted, backend)
         session.name = self.name
-        session.use(connection)
+        session.use(connection, broker)
         backend.abort = connection.broken = session.abort
         relay.hand_over(connection.pipe)
         host.session_began(session)

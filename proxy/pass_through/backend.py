@@ -71,6 +71,7 @@ class ClientBackend:
         self.abort: Callable[[str], None] = _nobody_to_tell
         """Ends the session."""
         self._host = host
+        self._broker = broker
         self._broker_id = broker_id
         self._connection = connection
         self._is_over = False
@@ -183,7 +184,8 @@ class ClientBackend:
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None:
         """Answer from memory, but only of what the broker shows the client itself."""
-        broker = self._host.target(self._broker_id)
+        # Any other one that the bootstrap port stands for may be of another release.
+        broker = self._broker if self._broker_id is None else self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")
             return

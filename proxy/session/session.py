@@ -109,6 +109,8 @@ class Session:
         self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Upstream | None = None
+        self._broker: Broker | None = None
+        """At the other end of the pipe."""
         self._skips: Skips | None = None
         self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
         self._at_work: Steps[None] | None = None
@@ -439,7 +441,7 @@ class Session:
         self._backend.metadata(describe_configs.METADATA_VERSION, topics, self._addresses, told)
 
     def _pass_on(self, slot: _Slot, frame: Frame) -> None:
-        broker = self._host.target(self._broker_id)
+        broker = self._target()
         if broker is None:
             self.abort("the broker is away")
             return
@@ -474,7 +476,7 @@ class Session:
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
         """Rule R20: batches without a producer id go on."""
-        broker = self._host.target(self._broker_id)
+        broker = self._target()
         if broker is None:
             self.abort("the broker is away")
             return
@@ -493,7 +495,7 @@ class Session:
 
     def _send_plainly(self, batches: NonIdempotentBatches, acks: int, timeout_ms: int) -> None:
         """They are converted. Whoever wants an answer may have gone meanwhile (rule R17)."""
-        broker = self._host.target(self._broker_id)
+        broker = self._target()
         if broker is None:
             self.abort("the broker is away")
         elif batches.sendable and not (self.is_closed and acks):
@@ -536,15 +538,22 @@ class Session:
     def _report_refusal(self, what: str) -> None:
         self._host.report(ClientRefused(self.name, what))
 
+    def _target(self) -> Broker | None:
+        """Return the broker that requests go to. None: it is away. From the bootstrap port they go to any one, and then
+        on to that one while the connection to it is open: another one may be of another release."""
+        if self._broker_id is None and self._pipe is not None and not self._pipe.is_closed:
+            return self._broker
+        return self._host.target(self._broker_id)
+
     def _upstream(self, broker: Broker) -> Upstream:
         if self._pipe is None or self._pipe.is_closed:
-            self.use(self._backend.upstream(broker, self.abort))
+            self.use(self._backend.upstream(broker, self.abort), broker)
         assert self._pipe is not None
         return self._pipe
 
-    def use(self, upstream: Upstream) -> None:
-        """Requests go on over this from now on."""
-        self._pipe = upstream
+    def use(self, upstream: Upstream, broker: Broker) -> None:
+        """Requests go on over this, to this broker, from now on."""
+        self._pipe, self._broker = upstream, broker
         upstream.share(self._host, self._backpressure)
 
     def _addresses(self) -> Addresses:
