@@ -55,7 +55,8 @@ class WorkerCounters:
             return False  # two ask at a time: nobody knows which of the answers is the older one
         found = _STARTED.search(text)
         started = found[1] if found else last.started  # it may have no descriptor to look with
-        gone = last.text if started != last.started else summed.vanished(last.text, text)
+        is_new = last.started not in ("", started)
+        gone = last.text if is_new else summed.vanished(last.text, text)
         if gone:
             self._past[number] = summed.counters([self._past.get(number, ""), gone])
         self._last[number] = _Told(started, told_at, text)

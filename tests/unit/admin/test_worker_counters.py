@@ -83,6 +83,9 @@ def test_what_a_worker_has_counted_that_was_replaced_stays_in_the_sum() -> None:
     assert scraped({1: told(2)})[BATCHES] == 13
     assert scraped({1: told(2), 2: told(2, None)})[BATCHES] == 14, "one that cannot look is the same"
     assert scraped({1: told(2), 2: told(3, 170.5)})[BATCHES] == 15
+    first_without = Scraped()
+    first_without({1: told(2, None)})
+    assert first_without({1: told(3, 170.5)})[BATCHES] == 3
 
 
 def test_of_two_scrapes_at_a_time_neither_takes_the_sum_back() -> None:
