@@ -22,13 +22,17 @@ told from the codes: OAUTHBEARER answers a wrong token as if it were right, and 
 
 
 class Login:
-    """Of one connection. ``is_done``: the broker has accepted the client. ``takes_tokens``: what comes next is no
-    request, but a token alone (SaslHandshake v0)."""
+    """Of one connection. ``is_done``: the broker has accepted the client. ``has_asked``: a request has begun that only
+    an accepted client may send, of which the broker alone knows whether this is one. ``takes_tokens``: what comes next
+    is no request, but a token alone (SaslHandshake v0)."""
 
-    __slots__ = ("_handshakes", "_is_accepted_once", "_mechanism", "_requests", "_rounds", "is_done", "takes_tokens")
+    __slots__ = (
+        *("_handshakes", "_is_accepted_once", "_mechanism", "_requests", "_rounds"),
+        *("has_asked", "is_done", "takes_tokens"),
+    )
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.is_done = self.has_asked = False
         self.takes_tokens = False
         self._mechanism = ""
         self._rounds: int | None = None
@@ -46,6 +50,7 @@ class Login:
             return True
         if api_key != ApiKey.API_VERSIONS and api_key not in SASL_KEYS:
             if self._is_accepted_once and self._rounds is None:
+                self.has_asked = True
                 return True  # the broker judges it
             raise WireError(f"API {api_key} before authentication: this listener wants SASL")
         if size > limits.SASL_FRAME_BYTES_MAX:

@@ -132,6 +132,10 @@ class NativeSession:
             return
         if passed and self._upstream is not None:
             self._upstream.send(*passed)
+        if self._login is not None and not self._login.is_done and self._login.has_asked and self._requests.is_between:
+            # All of it is on its way: a broker that has not accepted the client disconnects it. The answer may take
+            # long. Of a request that has only begun a broker says nothing, so a stranger could stay with it.
+            self._is_known()
         if self._refusals:
             self._answer_itself()
         backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
@@ -406,9 +410,12 @@ class NativeSession:
 
     def _look_whether_done(self, login: Login) -> None:
         if login.is_done:
-            self._timer.cancel()
-            if self._admitted is not None:
-                self._admitted.is_known()
+            self._is_known()
+
+    def _is_known(self) -> None:
+        self._timer.cancel()
+        if self._admitted is not None:
+            self._admitted.is_known()
 
     def _look_whether_known(self) -> None:
         if not self.is_closed:

@@ -3,7 +3,6 @@ old message format, which our principal has to be allowed to see."""
 
 import json
 import time
-from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from kafka import KafkaProducer
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.sasl_cluster import MECHANISMS, SaslCluster
 from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.clients.web_tokens import bearer, web_token
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
 RIGHTS = ("Read", "Write", "Describe")
@@ -71,18 +71,6 @@ def not_served(directory: Path, upstream: dict[str, Any]) -> str:
         return proxy.log
     finally:
         proxy.__exit__()
-
-
-def web_token(name: str, expires_in: float = 3600) -> bytes:
-    """A JSON web token that nobody has signed."""
-    now = time.time()
-    parts = ({"alg": "none"}, {"sub": name, "iat": now - 10, "exp": now + expires_in})
-    return b".".join([*(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts), b""])
-
-
-def bearer(token: bytes) -> bytes:
-    """What a client says first."""
-    return b"n,,\x01auth=Bearer " + token + b"\x01\x01"
 
 
 def test_proxy_and_clients_show_tokens(tmp_path: Path) -> None:
