@@ -188,7 +188,12 @@ def test_helm_test_fails_with_the_reason_where_a_client_would_not_get_through(he
     assert reasons != ""
 
 
-def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password(helm: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "password", ["it's $HOME and more", 'a\\nb"c', '\\"', "$(id) `id` ${HOME}", "%s %d", "a\\", r"\x41\\", "'"]
+)
+def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password(
+    helm: Path, tmp_path: Path, password: str
+) -> None:
     (port,) = free_ports(1)
     values: dict[str, Any] = {
         "redis__bundled__enabled": True,
@@ -197,7 +202,6 @@ def test_the_charts_own_redis_starts_with_its_settings_and_asks_for_the_password
     manifests = render(helm, upstream__bootstrap=["kafka:9092"], **values)
     settings = one(manifests, "ConfigMap", "proxy-idemproxy-redis")["data"]
     settings["redis.conf"] = settings["redis.conf"].replace("port 6379", f"port {port}")
-    password = "it's $HOME and more"
     secrets = {"login": {"secret": password}}
     with NodePod(tmp_path / "pod", manifests, pod_of(manifests, "proxy-idemproxy-redis"), secrets) as pod:
         programs = tmp_path / "programs"
