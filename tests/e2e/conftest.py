@@ -7,6 +7,7 @@ import pytest
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.clients.kafka_python_sockets import refused_sockets_closed
 from testkit.real.proxies.proxy_process import ProxyProcess
 
 
@@ -16,6 +17,13 @@ class QuietPair:
 
     cluster: LegacyCluster
     proxy: ProxyProcess
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kafka_python_leaves_no_sockets() -> Iterator[None]:
+    """Whichever test runs when they are collected would fail."""
+    with refused_sockets_closed():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.clients.kafka_python_sockets import refused_sockets_closed
 from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.scenes.witness import Witness
@@ -32,6 +33,13 @@ _partitions = itertools.count()
 
 def _partitions_of(topic: str) -> int:
     return PARTITIONS if topic == "plain" else 8
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kafka_python_leaves_no_sockets() -> Iterator[None]:
+    """Whichever test runs when they are collected would fail."""
+    with refused_sockets_closed():
+        yield
 
 
 @pytest.fixture(scope="session")
