@@ -311,7 +311,15 @@ SETTLE_SECONDS: Final = awake.SETTLE_SECONDS
 PROBE_SECONDS: Final = awake.PROBE_SECONDS
 """How often it is asked meanwhile."""
 PROBE_LATE_SECONDS: Final = awake.PROBE_LATE_SECONDS
-"""If an answer takes longer than this, the broker may have been paused, and its second begins anew."""
+"""If an answer comes so much later than they usually do, the broker may have been paused: its second begins anew."""
+AWAKE_WAIT_SECONDS: Final = 5.0
+"""While a broker is not seen awake, those that wait for it look so often whether another one leads, or give up."""
+AWAKE_GATHER_SECONDS: Final = 0.02
+"""The first question to a broker waits so long, so that those who come to be in doubt together go on together, and one
+of them reads the log for all."""
+LISTENERS_PER_STEP: Final = 2000
+"""So many are told the same thing in one step of the loop, some microseconds each: a broker that comes back may have
+tens of thousands of batches in doubt."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
 SCAN_BYTES_MAX: Final = 256 * MIB

@@ -3,26 +3,52 @@ every time is given from outside."""
 
 from __future__ import annotations
 
+from collections import deque
+
 SETTLE_SECONDS = 1.0
 """A broker that was seen awake for so long has executed whatever it had read before."""
 PROBE_SECONDS = 0.1
 """How often it is asked meanwhile."""
 PROBE_LATE_SECONDS = 0.3
-"""If an answer takes longer than this, the broker may have been paused, and its second begins anew."""
+"""If an answer comes so much later than this broker's answers usually do, or if the broker is not asked for so long, it
+may have been paused meanwhile, and its second begins anew."""
+USUAL_SECONDS_MAX = 1.0
+"""Slower answers are always late: it cannot be told whether such a broker works or sleeps."""
+_ANSWERS = 10
+"""The quickest one of so many is how long its answers usually take."""
 
 
 class Awake:
-    """One broker that is asked again and again. Times are seconds of one clock."""
+    """One broker that is asked again and again. Times are seconds of one clock, which does not stand still while the
+    machine sleeps."""
 
-    __slots__ = ("_since",)
+    __slots__ = ("_seen", "_since", "_took")
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._seen = float("-inf")
+        """When the last answer came."""
+        self._took: deque[float] = deque(maxlen=_ANSWERS)
+
+    @property
+    def is_seen(self) -> bool:
+        """Has it been awake since some moment until the last question?"""
+        return self._since is not None
 
     def saw(self, asked: float, now: float, *, is_answered: bool) -> bool:
         """A question that was ``asked`` then has ended ``now``. Has the broker been awake for long enough?"""
-        if not is_answered or now - asked > PROBE_LATE_SECONDS:
+        if not is_answered:
             self._since = None
-        elif self._since is None:
+            return False
+        took = now - asked
+        self._took.append(took)
+        usual = min(min(self._took), USUAL_SECONDS_MAX)
+        was_looked_at = asked - self._seen <= PROBE_SECONDS + PROBE_LATE_SECONDS  # or we have slept ourselves
+        self._seen = now
+        if took > usual + PROBE_LATE_SECONDS:
+            self._since = None
+            return False
+        if self._since is None or not was_looked_at:
             self._since = now
-        return self._since is not None and now - self._since >= SETTLE_SECONDS
+        # Where each answer takes longer, because much waits there, what was read before waits for longer, too.
+        return now - self._since >= SETTLE_SECONDS * max(1.0, usual / PROBE_LATE_SECONDS)

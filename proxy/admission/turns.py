@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from ...codecs.steps import Steps
 from ...reactor import Reactor
+from .. import limits
 
 Result = TypeVar("Result")
 
@@ -20,3 +21,15 @@ def in_turns(reactor: Reactor, steps: Steps[Result], done: Callable[[Result], No
         done(end.value)
     else:
         reactor.later(0, partial(in_turns, reactor, steps, done))
+
+
+def tell_all(reactor: Reactor, listeners: Sequence[Callable[[Result], None]], told: Result) -> None:
+    """Call each of them with the same; the first of many now, the others in later passes."""
+    in_turns(reactor, _telling(listeners, told), lambda _none: None)
+
+
+def _telling(listeners: Sequence[Callable[[Result], None]], told: Result) -> Steps[None]:
+    for number, listener in enumerate(listeners, 1):
+        listener(told)
+        if number % limits.LISTENERS_PER_STEP == 0:
+            yield

@@ -21,7 +21,7 @@ from ...reactor import Address, Reactor, Wire
 from .. import limits
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
-from ..admission.turns import in_turns
+from ..admission.turns import in_turns, tell_all
 from ..bridge.asks import (
     HIGH_WATERMARK_REPLICA_ID,
     OLD_FETCH_VERSION_MAX,
@@ -252,6 +252,10 @@ class Broker:
         connection that the broker closed."""
         self._has_said_lost = False
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
+        """Who waits for the answer to a question that is under way."""
+        self._asked_next: dict[Question[Any], list[Callable[[Any], None]]] = {}
+        """Who needs an answer to a question that is asked from now on: it leaves with the next pass, or when the one
+        under way was answered."""
         self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
@@ -285,31 +289,47 @@ class Broker:
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
         """Ask a question; ``done`` is called with the typed answer or Unanswered, never from inside this call.
 
-        A broken connection puts a thousand batches in doubt at once. They share the answers to "where is the high
-        watermark?" (an older answer is as good: it only grows on one leader), and only a few of them read the log at a
-        time.
+        A broken connection puts a thousand batches in doubt at once. Those of one partition share the answers to "where
+        is the high watermark?" (an older answer is as good: it only grows on one leader), and to "where does the log
+        end?" the next one that is asked for; and only a few of them read the log at a time.
         """
         if isinstance(question, ReadLog):
             self._logs.read(question, done)
         elif isinstance(question, FetchRecords):
             self._fetch_later(question, done)
-        elif _only_grows(question):
-            waiting = self._shared_questions.get(question)
-            if waiting is not None:
-                waiting.append(done)
-                return
-            self._shared_questions[question] = [done]
-            self._ask_now(question, lambda answer: self._tell_all(question, answer))
-        else:
+        elif not isinstance(question, LatestOffset | EarliestOffset):
             self._ask_now(question, done)
+        elif not _only_grows(question):
+            self._ask_from_now_on(question, done)
+        elif question in self._shared_questions:
+            self._shared_questions[question].append(done)
+        else:
+            self._ask_for_all(question, [done])
+
+    def _ask_from_now_on(self, question: Question[Any], done: Callable[[Any], None]) -> None:
+        if question in self._asked_next:
+            self._asked_next[question].append(done)
+            return
+        self._asked_next[question] = [done]
+        if question not in self._shared_questions:
+            self._reactor.later(0, lambda: self._ask_next(question))
+
+    def _ask_next(self, question: Question[Any]) -> None:
+        self._ask_for_all(question, self._asked_next.pop(question))
+
+    def _ask_for_all(self, question: Question[Any], waiting: list[Callable[[Any], None]]) -> None:
+        self._shared_questions[question] = waiting
+        self._ask_now(question, partial(self._answered_all, question))
+
+    def _answered_all(self, question: Question[Any], answer: object) -> None:
+        waiting = self._shared_questions.pop(question)
+        if question in self._asked_next:
+            self._ask_next(question)
+        tell_all(self._reactor, waiting, answer)
 
     def _fetch_later(self, question: FetchRecords | ReadLog, done: Callable[[Any], None]) -> None:
         self._fetches.append((question, done))
         self._next_fetches()
-
-    def _tell_all(self, question: Question[Any], answer: object) -> None:
-        for done in self._shared_questions.pop(question):
-            done(answer)
 
     def _next_fetches(self) -> None:
         if self._fetches and self.is_ready and self._reading is None:
@@ -537,9 +557,7 @@ def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]
         return Unanswered(f"the answer cannot be read: {error}")
 
 
-def _only_grows(question: Question[Any]) -> bool:
+def _only_grows(question: LatestOffset | EarliestOffset) -> bool:
     """Is an answer that is under way as good as a new one? Not for the log end: what is in doubt may still be
     appended."""
-    if isinstance(question, LatestOffset):
-        return question.replica_id == HIGH_WATERMARK_REPLICA_ID
-    return isinstance(question, EarliestOffset)
+    return isinstance(question, EarliestOffset) or question.replica_id == HIGH_WATERMARK_REPLICA_ID

@@ -10,6 +10,7 @@ from ...reactor import Reactor
 from ...state.store import Store
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
+from ..broker.awake_watch import AwakeWatch
 from ..broker.topology import Topology
 from ..flow import effects
 from ..flow.outcome import NotSent, Outcome
@@ -24,6 +25,7 @@ def effect_handlers(
     long_work: LongWork,
 ) -> dict[type, Callable[[Any, Resume], None]]:
     """Return what performs each kind of effect. ``stored``: the store, which comes later than this."""
+    awake = AwakeWatch(reactor, topology.ask)
     turn = loop_budget.in_turn  # what a flow does next may be to convert a batch
     return {
         effects.Read: lambda e, resume: stored().read(e.key, turn(resume)),
@@ -36,6 +38,7 @@ def effect_handlers(
         effects.MemberAlive: lambda e, resume: stored().member_alive(e.incarnation, turn(resume)),
         effects.Append: lambda e, resume: _append(reactor, topology, e, turn(resume)),
         effects.Ask: lambda e, resume: topology.ask(e.broker_id, e.question, turn(resume)),
+        effects.SeenAwake: lambda e, resume: awake.when_awake(e.broker_id, e.topic, e.partition, turn(resume)),
         effects.Leader: lambda e, resume: topology.leader(e.topic, e.partition, e.refresh, turn(resume)),
         effects.Replicas: lambda e, resume: resume(topology.replicas_of(e.topic, e.partition)),
         effects.Wait: lambda e, resume: reactor.later(e.seconds, lambda: turn(resume)(None)),

@@ -126,6 +126,17 @@ class Ask(Effect[T | Unanswered]):
 
 
 @value(frozen=True, slots=True)
+class SeenAwake(Effect[bool | Unanswered]):
+    """Until a broker was seen awake for one second from now on (True). It ends without that after some seconds
+    (``limits.AWAKE_WAIT_SECONDS``): Unanswered if the broker cannot be asked, False if it answers too late.
+    ``topic``, ``partition``: what it can be asked about."""
+
+    broker_id: int
+    topic: str
+    partition: int
+
+
+@value(frozen=True, slots=True)
 class Leader(Effect[int | None]):
     """The broker that leads the partition now; None if none is known. ``refresh``: what is known is out of date."""
 

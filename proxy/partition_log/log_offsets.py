@@ -11,12 +11,11 @@ from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
-from ...state.awake import Awake
 from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ...values import value
 from .. import limits
 from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID, FetchRecords, LatestOffset
-from ..flow.effects import Ask, Leader, Now, Replicas, Unanswered, Wait, in_steps
+from ..flow.effects import Ask, Leader, Now, Replicas, SeenAwake, Unanswered, Wait, in_steps
 
 
 @value(frozen=True, slots=True)
@@ -50,20 +49,14 @@ async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | No
     """
     started = await Now()
     for broker_id in sorted(broker_ids):
-        awake = Awake()
-        while True:
-            asked = await Now()
-            answer = await Ask(broker_id, LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID))
+        while (seen := await SeenAwake(broker_id, topic, partition)) is not True:
             now = await Now()
-            if awake.saw(asked, now, is_answered=not isinstance(answer, Unanswered)):
-                break
-            if isinstance(answer, Unanswered) and now - started > limits.LEADER_GONE_SECONDS:
+            if seen is not False and now - started > limits.LEADER_GONE_SECONDS:
                 leader = await Leader(topic, partition, refresh=True)
                 if leader is not None and leader != broker_id:
                     break
             if now - started > limits.SCAN_SECONDS_MAX:
                 return Later(f"broker {broker_id} was not seen awake for a second")
-            await Wait(limits.PROBE_SECONDS)
     return None
 
 

@@ -61,6 +61,49 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "late_is_awake",
+        "R6: an answer that is late begins the second anew",
+        "unit/state/test_awake.py::test_the_second_begins_anew_with_an_answer_that_is_late[5]",
+        ("state.awake", "        if took > usual + PROBE_LATE_SECONDS:\n", "        if took > 60:\n"),
+    ),
+    mutant(
+        "slow_is_late",
+        "R6: a broker whose answers all take long is seen awake, too",
+        "unit/partition_log/test_seen_awake.py::test_a_doubt_ends_at_a_broker_whose_answers_all_take_long[0.35]",
+        ("state.awake", "        usual = min(min(self._took), USUAL_SECONDS_MAX)\n", "        usual = 0.0\n"),
+    ),
+    mutant(
+        "own_sleep_is_awake",
+        "R6: what the proxy has not watched does not count",
+        "unit/partition_log/test_seen_awake.py::test_while_the_machine_stands_still_no_broker_is_seen_awake[both]",
+        (
+            "state.awake",
+            "        if self._since is None or not was_looked_at:\n",
+            "        if self._since is None:\n",
+        ),
+    ),
+    mutant(
+        "second_of_another_doubt",
+        "R6: the second of each doubt begins when it comes",
+        "unit/broker/test_awake_watch.py::test_the_second_of_each_begins_when_it_comes[0.55]",
+        (
+            "proxy.broker.awake_watch",
+            "        watched.fresh.waiting.append(seen)\n",
+            "        (watched.groups or [watched.fresh])[0].waiting.append(seen)\n",
+        ),
+    ),
+    mutant(
+        "end_of_before_the_settling",
+        "R6: the end of the log is asked for after the second is over",
+        "unit/broker/test_connections_given_up.py::"
+        "test_a_thousand_doubts_share_an_end_of_the_log_that_was_asked_for_after_each_of_them",
+        (
+            "proxy.broker.broker",
+            "        elif not _only_grows(question):\n",
+            "        elif False:\n",
+        ),
+    ),
+    mutant(
         "settles_on_the_new_leader_only",
         "R6: the broker that was asked is seen awake, also when another one leads",
         _SCENES + "test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads",

@@ -21,7 +21,9 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
+from idemproxy.proxy.broker.awake_watch import AwakeWatch
 from idemproxy.proxy.broker.queued_append import QueuedAppend
+from idemproxy.proxy.events import InternalError
 from idemproxy.proxy.flow.effects import (
     Append,
     Ask,
@@ -31,6 +33,7 @@ from idemproxy.proxy.flow.effects import (
     Pause,
     Read,
     Replicas,
+    SeenAwake,
     Swap,
     Wait,
     Way,
@@ -50,6 +53,7 @@ from idemproxy.proxy.producer.retry_notes import RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.producer.stream import Stream
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.reactor import Reactor
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -237,6 +241,25 @@ class StagedOutside:
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
         go_on(None)
+
+
+class StagedClock:
+    """The clock of a stage, as a reactor has it: an internal error is reported, and stops nothing else."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def now(self) -> float:
+        return self._stage.now
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        def call() -> None:
+            try:
+                callback()
+            except Exception as error:
+                self._stage.events.append(InternalError("a timer", error))
+
+        self._stage.later(seconds, call)
 
 
 @dataclass
@@ -440,6 +463,13 @@ class Stage:
         handlers[Wait] = self._wait
         handlers[Work] = self._work
         handlers[Pause] = self._pause
+        awake = AwakeWatch(cast(Reactor, StagedClock(self)), self._ask_broker)
+
+        def see_awake(effect: SeenAwake, resume: Resume) -> None:
+            self._look(effect)
+            awake.when_awake(effect.broker_id, effect.topic, effect.partition, resume)
+
+        handlers[SeenAwake] = see_awake
         return handlers
 
     def _look(self, effect: Any) -> None:
@@ -494,6 +524,9 @@ class Stage:
         up_to = self.log.high_watermark
         data = self.log.read(question.offset, question.bytes_max, whole_first=True, up_to=up_to)
         return FetchAnswer(0, up_to, memoryview(data))
+
+    def _ask_broker(self, broker_id: int, question: Any, done: Callable[[Any], None]) -> None:
+        done(self._ask(Ask(broker_id, question)))
 
     def _wait(self, effect: Wait, resume: Resume) -> None:
         self._look(effect)

@@ -218,13 +218,30 @@ def test_a_thousand_doubts_share_one_probe() -> None:
     for _ in range(1000):
         broker.ask(LatestOffset("topic", 0), answers.append)
     broker.ask(LatestOffset("topic", 1), answers.append)
-    broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), answers.append)
-    broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), answers.append)
-    assert len(broker.questions) == 4, "the log end is asked for by each: it has to be that of after the settling"
+    assert len(broker.questions) == 2
     broker.answer(kafka.list_offsets_answer(1, [("topic", 0, 0, 7)]))
     assert [answer.offset for answer in answers] == [7] * 1000
     broker.ask(LatestOffset("topic", 0), answers.append)
-    assert len(broker.questions) == 4
+    assert len(broker.questions) == 2
+
+
+def test_a_thousand_doubts_share_an_end_of_the_log_that_was_asked_for_after_each_of_them() -> None:
+    broker = Asked()
+    early: list[Any] = []
+    late: list[Any] = []
+    for _ in range(1000):
+        broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), early.append)
+    broker.clock.run(0)
+    for _ in range(1000):
+        broker.ask(LatestOffset("topic", 0, LOG_END_REPLICA_ID), late.append)
+    broker.clock.run(0)
+    assert len(broker.questions) == 1
+    broker.answer(kafka.list_offsets_answer(1, [("topic", 0, 0, 7)]))
+    assert ([answer.offset for answer in early], late) == ([7] * 1000, [])
+    assert len(broker.questions) == 1, "what was in doubt may have been appended since the first one was asked"
+    broker.answer(kafka.list_offsets_answer(1, [("topic", 0, 0, 8)]))
+    assert [answer.offset for answer in late] == [8] * 1000
+    assert len(broker.questions) == 0
 
 
 def test_a_thousand_doubts_read_the_log_a_few_at_a_time() -> None:
