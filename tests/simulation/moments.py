@@ -201,7 +201,7 @@ class Moments:
     def _lease_ends(self, moment: Moment) -> bool:
         """The append finds no connection, and the lease is not renewed while it waits for one."""
         network, seconds = self.world.network, self.random.uniform(3.0, 7.5)
-        addresses = {broker.address for broker in self.world.cluster.brokers.values()}
+        addresses = {address for broker in self.world.cluster.brokers.values() for address in broker.addresses}
         for address in sorted(addresses):
             network.take_no_connections(address, seconds, silently=False)
         for connection in network.open_connections(moment.proxy.host):
@@ -272,9 +272,9 @@ class Moments:
         return False
 
     def _cut_lanes(self, moment: Moment, seconds: float) -> None:
-        address = self.world.cluster.brokers[moment.what.broker_id].address
+        addresses = self.world.cluster.brokers[moment.what.broker_id].addresses
         for connection in self.world.network.open_connections(moment.proxy.host):
-            if connection.address == address:
+            if connection.address in addresses:
                 self._within(seconds, connection.cut)
 
     def _late_request(self) -> bool:

@@ -83,6 +83,7 @@ TROUBLES: dict[str, float] = {
     "broker crash": 4.0,
     "broker pause": 4.0,
     "broker takes no connections": 3.0,
+    "broker address changes": 2.0,
     "leader move": 8.0,
     "quota": 2.0,
     "cut": 8.0,

@@ -168,6 +168,16 @@ class Troubles:
     def _broker_takes_no_connections(self) -> None:
         self._away(self.random.choice(self.world.cluster.addresses))
 
+    def _broker_address_changes(self) -> None:
+        """For good; or one that was told for a moment, as by a broker that has old metadata."""
+        broker, seconds = (
+            self.random.choice(list(self.world.cluster.brokers.values())),
+            self.random.choice((None, 0.1, 2.0)),
+        )
+        broker.change_address()
+        if seconds is not None:
+            self.world.network.schedule(seconds, broker.change_address)
+
     def _leader_move(self) -> bool:
         return self._move(unclean=False)
 

@@ -72,6 +72,9 @@ class Broker:
         self.next_release = release
         """What it will be when it is started next."""
         self.address = address
+        """What the cluster tells of it."""
+        self.addresses = address, (f"{address[0]}-other", address[1])
+        """It can be reached at both."""
         self.lives = 0
         self.host: VirtualReactor
         self.start()
@@ -86,7 +89,12 @@ class Broker:
         self.lives += 1
         self.release = self.next_release
         self.host = self.cluster.network.host(f"broker-{self.number}" + (f".{self.lives}" if self.lives > 1 else ""))
-        self.cluster.network.listen(self.host, self.address, lambda: BrokerConnection(self.cluster, self))
+        for address in self.addresses:
+            self.cluster.network.listen(self.host, address, lambda: BrokerConnection(self.cluster, self))
+
+    def change_address(self) -> None:
+        """The cluster tells the other one from now on. Connections go on."""
+        self.address = next(other for other in self.addresses if other != self.address)
 
 
 class VirtualCluster:
