@@ -192,6 +192,16 @@ def partly_vanished() -> Answer:
     )
 
 
+def all_vanished(record_count: int) -> Answer:
+    """So many of its first records were stored, and the log has nothing under their numbers any more."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"by their numbers the first {record_count} records of this batch were stored, and the log has nothing "
+        "of them any more: the brokers have lost them (an unclean leader election, or a failover before Kafka 0.11), "
+        "the topic was made anew, or other records were sent under these numbers",
+    )
+
+
 def header_refused(header: str, topic: str) -> Answer:
     """The broker's message format has no record headers."""
     name = repr(header[:_HEADER_NAME_SHOWN])

@@ -95,7 +95,7 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
         return _Found.THE_BATCH
     # It is stored in parts: this is the first one.
     contents = contents if compares else await contents_of(batch)
-    result, known = await _search_records(stream, batch.identity, base_offset, contents)
+    result, known, _ = await _search_records(stream, batch.identity, base_offset, contents)
     if isinstance(result, Later):
         return result
     if isinstance(result, Undecidable):
@@ -154,8 +154,8 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
     R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
-    and has other records; 87 if it has the first of them only, as brokers lost the others; else a retriable error, then
-    87."""
+    and has other records under these numbers; 87 if it has some of them only or nothing there, as brokers lost the
+    others; else a retriable error, then 87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -167,20 +167,21 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     wanted = replace(identity, record_count=record_count)
     started = await Now()
     result: Searched | Later | Undecidable | None = await _look_behind_last(stream, wanted, contents)
-    stored_contents = contents
+    stored_contents, has_others = contents, False
     if result is None:
-        result, stored_contents = await _search_records(stream, wanted, start_at, contents)
+        result, stored_contents, has_others = await _search_records(stream, wanted, start_at, contents)
     stream.step("resolve", (batch,), started, "overlap")
     if isinstance(result, Later):
         stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
     elif isinstance(result, Undecidable):
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
-        found = sum(piece.record_count for piece in covered(result.pieces, wanted))
-        if found and stored_contents[:found] == contents[:found]:  # a new epoch would append these once more
+        if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
+            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+        elif result.pieces:  # a new epoch would append these once more
             stream.dismiss(batch, answers.partly_vanished(), "vanished")
         else:
-            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+            stream.dismiss(batch, answers.all_vanished(record_count), "vanished")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
         stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
     elif record_count < identity.record_count:
@@ -220,12 +221,13 @@ async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Seq
 
 async def _search_records(
     stream: Stream, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
-) -> tuple[Searched | Later | Undecidable, list[bytes]]:
+) -> tuple[Searched | Later | Undecidable, list[bytes], bool]:
     """Look for all records of ``wanted``, which have these digests, from ``start_at`` to the end that is known.
 
     Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
     that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
-    digests of what is stored under the batch's identity."""
+    digests of what is stored under the batch's identity, and whether a batch that begins before it has some of its
+    numbers."""
     entry = stream.held.entry
     assert entry is not None
     looked_for = set(contents[:1])
@@ -234,11 +236,11 @@ async def _search_records(
         search.whose = {content: [wanted] for content in looked_for}
         result = await run_to_end(search)
         if not isinstance(result, Searched):
-            return result, []
+            return result, [], False
         found = sum(piece.record_count for piece in covered(result.pieces, wanted))
         missing = set(contents[found : found + 1]) - looked_for
         if not missing:
-            return result, search.stored_contents
+            return result, search.stored_contents, search.has_others
         looked_for |= missing
 
 
@@ -256,7 +258,8 @@ class WindowSearch(LogSearch):
     """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
     is nothing to settle (rule R9).
 
-    ``stored_contents``: the digests of the records that are stored under its identity, in order.
+    ``stored_contents``: the digests of the records that are stored under its identity, in order. ``has_others``: does
+    what is stored under its first numbers begin before it?
     """
 
     def __init__(
@@ -280,16 +283,20 @@ class WindowSearch(LogSearch):
         self._stop_at = stop_at
         self._batch = batch
         self.stored_contents: list[bytes] = []
+        self.has_others = False
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """What was read of another leader's log counts no longer."""
-        self.stored_contents = []
+        self.stored_contents, self.has_others = [], False
         return await super()._begin(leader, log_end)
 
     def _keep(self, piece: Stored) -> None:
         """Only what is the batch's: a resent epoch may have millions of others."""
         if is_part_of(piece, self._batch):
             super()._keep(piece)
+        elif piece.producer_epoch == self._batch.producer_epoch:
+            ahead = distance(piece.base_sequence, self._batch.base_sequence)
+            self.has_others = self.has_others or ahead < piece.record_count
 
     async def _take(self, chunk: LogChunk, log_end: int) -> None:
         """Note the contents, too, of what the chunk has of the batch."""
@@ -303,6 +310,17 @@ def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
     """Has it, by its numbers, records of the batch?"""
     ahead = distance(batch.base_sequence, piece.base_sequence)
     return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
+
+
+def begins_with_others(
+    pieces: Sequence[Stored], stored_contents: list[bytes], batch: BatchIdentity, contents: list[bytes]
+) -> bool:
+    """Does what lies under a batch's numbers, these pieces with these digests, begin with other records than the batch,
+    of digests ``contents``, has there?"""
+    if not pieces:
+        return False
+    place, count = distance(batch.base_sequence, pieces[0].base_sequence), pieces[0].record_count
+    return stored_contents[:count] != contents[place : place + count]
 
 
 def parts_in(

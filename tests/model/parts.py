@@ -8,7 +8,7 @@ another size. A lease is over, and nothing is under way any more, as soon as som
 An unclean election loses the end of the log, while nothing is under way: what is lost behind the back of who appends nobody can see.
 
 Safety    D  no part is twice in the log
-          E  45 is never told of a batch of which a part is in the log
+          E  45 is never told of a batch of which a part is in the log, nor unless the log has another one's under its numbers
           F  a batch that was acknowledged is in the log, all of it
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged, or be told 45 or 87
 """
@@ -29,7 +29,8 @@ RULES = dict(
     content='own',
     # R10  a rebuild looks for the content of the part that is 'due' | for that of the 'first' one
     rebuild='due',
-    # R9, R11  a batch of which the brokers have lost some parts is told 87 ('told') | 'overlaps', 45 | is a 'duplicate' if the entry has all
+    # R9, R11  a batch of which the brokers have lost parts is told 87 ('told') | 'overlaps', 45, if they have lost some | if they have lost 'all' |
+    #          is a 'duplicate' if the entry has all
     part_lost='told',
 )
 WORLD = dict(parts=2, undo=2, a_open=False)            # a_open: the client has no answer for a
@@ -143,6 +144,8 @@ class Parts(Small):
             yield f'P{p} b has vanished: 87', s._replace(b='L')
         elif self.lacks_some(s) and self.part_lost != ('duplicate' if e.next == self.parts else 'overlaps'):
             yield f'P{p} finds that the log has lost a part of {s.who}: 87', s._replace(b='L')
+        elif self.lacks_all(s) and self.part_lost != 'all':
+            yield f'P{p} finds that the log has lost what it had of {s.who}: 87', s._replace(b='L')
         elif e.next == self.parts and s.who == 'b':
             yield f'P{p} b is a duplicate', s._replace(b='A')
         elif e.next == 0 or self.may_go_on(s):
@@ -163,6 +166,10 @@ class Parts(Small):
         """Are some of the parts that the entry has in the log, with the content of the batch that waits, and others not?"""
         own = {(s.who, part) for part in range(1, s.entry.next + 1)}
         return bool(own & {one[:2] for one in s.log}) and not own <= {one[:2] for one in s.log}
+
+    def lacks_all(self, s):
+        """Does the entry have parts, and the log nothing under their numbers, of whomever?"""
+        return s.entry.next > 0 and all(part > s.entry.next for _, part, _ in s.log)
 
     def work(self, s, p, pc, who, part, cid):
         flow = pc, who, part, cid
@@ -199,6 +206,8 @@ class Parts(Small):
         whole = {(s.who, part) for part in range(1, self.parts + 1)}
         if s.b == 'X' and whole & set(stored):
             return 'E TOLD 45 FOR A BATCH OF WHICH A PART IS STORED'
+        if s.b == 'X' and not stored:
+            return 'E TOLD 45 AND NOTHING ELSE IS STORED UNDER ITS NUMBERS'
         return 'F ACKNOWLEDGED AND NOT STORED' if s.b == 'A' and not whole <= set(stored) else None
 
     def is_done(self, s):

@@ -511,10 +511,37 @@ LOG = (
         _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order",
         (
             "proxy.producer.duplicates",
-            "        if found and stored_contents[:found] == contents[:found]:",
-            "        if False:",
+            '            stream.dismiss(batch, answers.partly_vanished(), "vanished")\n        else:\n',
+            '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n        else:\n',
         ),
         deaths=("45",),
+    ),
+    mutant(
+        "lost_batch_is_a_gap",
+        "R11: nor one of which they have lost all that was stored",
+        _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order",
+        (
+            "proxy.producer.duplicates",
+            '            stream.dismiss(batch, answers.all_vanished(record_count), "vanished")\n',
+            '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
+        ),
+    ),
+    mutant(
+        "others_from_before_it_unseen",
+        "R9: what lies under the first numbers of a batch may begin before it",
+        _BELOW_WINDOW + "test_where_a_batch_that_begins_before_it_lies_under_its_numbers_it_is_out_of_order",
+        ("proxy.producer.duplicates", "        if has_others or begins_with_others(", "        if begins_with_others("),
+    ),
+    mutant(
+        "others_are_taken_for_its_own",
+        "R9: of a batch whose first records are others' nothing was lost",
+        _BELOW_WINDOW
+        + "test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brokers_have_lost_the_last",
+        (
+            "proxy.producer.duplicates",
+            "    return stored_contents[:count] != contents[place : place + count]\n",
+            "    return False\n",
+        ),
     ),
     mutant(
         "lost_part_is_stored",

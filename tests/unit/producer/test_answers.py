@@ -41,6 +41,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "vanished": (lambda: answers.vanished(5), 87),
     "partly_vanished": (answers.partly_vanished, 87),
+    "all_vanished": (lambda: answers.all_vanished(2), 87),
     "header_refused": (lambda: answers.header_refused("tenant", "orders"), 43),
     "corrupt": (lambda: answers.corrupt("CRC"), 2),
     "unreadable": (lambda: answers.unreadable("gzip"), 87),

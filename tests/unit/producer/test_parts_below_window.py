@@ -3,13 +3,16 @@
 
 import os
 
-from mutants.scenes import takes_no_more_than
+import pytest
+from mutants.scenes import foreign, takes_no_more_than
 
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.flow.effects import Unanswered
+from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from testkit.stage.sequencer import Client, Stage
+from testkit.virtual.log import PartitionLog
 
-DUPLICATE, INVALID_RECORD = 46, 87
+TOO_LARGE, OUT_OF_ORDER, DUPLICATE, INVALID_RECORD = 10, 45, 46, 87
 RECORD_BYTES, PART_BYTES_MAX = 2000, 2500
 Batches = dict[int, list[bytes]]
 """Values by base sequence."""
@@ -98,6 +101,60 @@ def test_nor_is_it_a_duplicate() -> None:
     stage.lane.is_open = False
     assert all_sent(stage, {0: values}) == [INVALID_RECORD]
     assert stage.stored_values() == values[:3]
+
+
+def test_a_batch_of_which_brokers_have_lost_the_first_part_is_not_out_of_order() -> None:
+    """Its second part lies where the first one lay, and the connection breaks with the answer to it."""
+    stage, client, values = Stage(), Client(), records(3)
+    assert all_sent(stage, {0: [b"before"]}) == [0]
+    stored = 0
+
+    def judge(effect: Append) -> Outcome:
+        nonlocal stored
+        stage.outcomes.append(judge)
+        if len(effect.message_set) > PART_BYTES_MAX:
+            return stage.refuses(TOO_LARGE)(effect)
+        stored, outcome = stored + 1, stage.succeeds(effect)
+        if stored == 1:
+            stage.log.truncate(1, unclean=True)
+        elif stored == 2:
+            client.is_closed = True
+            return InDoubt("the answer is lost", effect.broker_id)
+        return outcome
+
+    stage.outcomes.append(judge)
+    stage.send(client, 1, *values)
+    stage.run(60)
+    assert stage.stored_values() == [b"before", values[1]]
+    assert all_sent(stage, {1: values}) == [INVALID_RECORD]
+    assert stage.stored_values() == [b"before", values[1]]
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order(is_made_anew: bool) -> None:
+    """Nothing tells that other records were sent under its numbers. Told 45, a client would try it again and again, or
+    send also what is behind it under a new epoch."""
+    stage, values = takes_one_record_at_a_time(), records(4)
+    assert all_sent(stage, {0: values[:2]}) == [0]
+    stage.log = PartitionLog()
+    if not is_made_anew:
+        foreign(stage, *[b"another one's"] * 6)
+    stored = stage.stored_values()
+    assert all_sent(stage, {0: values}) == [INVALID_RECORD]
+    assert stage.stored_values() == stored
+
+
+def test_where_a_batch_that_begins_before_it_lies_under_its_numbers_it_is_out_of_order() -> None:
+    stage = Stage()
+    assert all_sent(stage, {0: [b"one", b"two", b"three"]}) == [0]
+    assert all_sent(stage, {1: [b"zwei", b"drei", b"vier"]}) == [OUT_OF_ORDER]
+
+
+def test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brokers_have_lost_the_last() -> None:
+    stage = Stage()
+    assert all_sent(stage, {0: [b"one"]}) + all_sent(stage, {1: [b"two"]}) == [0, 0]
+    stage.log.truncate(1, unclean=True)
+    assert all_sent(stage, {0: [b"eins", b"two"]}) == [OUT_OF_ORDER]
 
 
 # ---------------------------------------------------------------------- while the log is read

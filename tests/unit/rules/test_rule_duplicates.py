@@ -110,7 +110,7 @@ def test_an_old_batch_that_is_not_behind_the_one_before_is_searched_for() -> Non
     foreign(stage, *[b"another one's"] * 6)
     second = stage.send(Client(), 1)
     stage.run(5)
-    assert [first.code, second.code] == [DUPLICATE, OUT_OF_ORDER]
+    assert [first.code, second.code] == [DUPLICATE, INVALID]
 
 
 def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
