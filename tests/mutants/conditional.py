@@ -146,6 +146,16 @@ CONDITIONAL = (
         ),
     ),
     mutant(
+        "not_conditional_taken_by_its_bytes",
+        "R23: no request for a conditional topic is recognised by its bytes",
+        _DOOR + "test_a_named_producer_from_before_the_topic_became_conditional_is_refused_each_time",
+        (
+            "proxy.session.fast_produce",
+            "        if topics.are_any and topics.has(request.partitions[0].topic):",
+            "        if False:",
+        ),
+    ),
+    mutant(
         "shard_epoch_raised",
         "R23: nobody raises the epoch of a shard",
         _DOOR + "test_nobody_raises_the_epoch",

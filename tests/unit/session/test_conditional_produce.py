@@ -21,7 +21,10 @@ from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import Client
+from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.client_bytes import parse_produce
+from testkit.virtual.named_scene import NamedScene
+from testkit.virtual.world import TOPIC
 
 SHARD, OTHER = "wal-1", "orders"
 NOT_CONDITIONAL, NO_SHARD, FENCED, INVALID = 44, 17, 47, 42
@@ -124,6 +127,37 @@ def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) ->
     assert door.send(OTHER, batch(producer_id=7, producer_epoch=0, base_sequence=0)) is None
     assert (len(door.plain), [producer_id for producer_id, _ in door.taken]) == (1, [7])
     assert door.send(OTHER, by_sequence(0)) == NO_SHARD
+
+
+def test_a_named_producer_from_before_the_topic_became_conditional_is_refused_each_time() -> None:
+    """What it has left open is found out for somebody who asks where producers stopped: so it is known at the proxy,
+    and its requests could be taken by their bytes."""
+    scene = NamedScene()
+    world, net = scene.world, scene.network
+    for proxy in world.proxies:
+        proxy._fast_share = 1.0
+    client = scene.instance()
+    scene.send(client)
+    world.cluster.choose_fault = lambda _seen: BrokerFault.LOST_REQUEST
+    client.send(TOPIC, 0)
+    net.run(2.0)
+    for proxy in world.proxies:
+        proxy.crash(down_seconds=None)
+        proxy._is_conditional = True
+    client.close()
+    world.cluster.choose_fault = lambda _seen: BrokerFault.NONE
+    for proxy in world.proxies:
+        proxy.start()
+    net.run(20.0)
+    engine = world.proxies[0].engine
+    told: list[object] = []
+    engine.describe_producers([(TOPIC, 0)], NO_PRINCIPAL, told.append)
+    assert net.run(30.0, lambda: bool(told))
+    assert engine.known_sequencer((client.producer.producer_id, TOPIC, 0)) is not None
+    stored = scene.stored()
+    again = scene.instance()
+    assert [scene.codes(scene.send(again)) for _ in range(3)] == [[NOT_CONDITIONAL]] * 3
+    assert scene.stored() == stored
 
 
 def test_nobody_raises_the_epoch(door: Door) -> None:
