@@ -187,6 +187,7 @@ class Engine:
             sequencer=self.sequencer,
             known_on=self._sequencers.ids_on,
             has_partition=self.has_partition,
+            look_for_topic=self.look_for_topic,
         )
 
     def _is_reachable(self, broker_id: int) -> bool:

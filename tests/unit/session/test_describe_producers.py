@@ -24,6 +24,7 @@ from idemproxy.state.entry import NO_PRINCIPAL, WindowBatch, principal_of, unpac
 from idemproxy.state.store import entry_key, partition_index_key
 from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.client import VirtualClient
+from testkit.virtual.log import PartitionLog
 from testkit.virtual.named_scene import NamedScene
 from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.world import TOPIC
@@ -179,6 +180,16 @@ def test_an_id_that_its_name_has_no_longer_is_told_until_its_state_expires() -> 
     scene.network.run(1.0)
     assert f"{first:016x}".encode() not in (scene.world.redis.get(INDEX) or b""), "it has left the index"
     assert f"{second:016x}".encode() in (scene.world.redis.get(INDEX) or b"")
+
+
+def test_partitions_that_are_there_since_a_moment_ago_are_told(scene: NamedScene) -> None:
+    scene.network.run(5.0)
+    partitions = scene.world.cluster.partitions
+    for place in ((TOPIC, 2), ("new", 0), ("new", 1)):
+        partitions[place] = replace(partitions[PLACE], log=PartitionLog())
+    answers = described(scene, 0, PLACE, (TOPIC, 2), ("new", 1), ("new", 2))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [one.error_code for one in answers] == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, unknown]
 
 
 def test_what_cannot_be_told_now_has_the_code_for_which_admin_clients_ask_again(
