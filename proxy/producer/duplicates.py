@@ -18,7 +18,7 @@ from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
 from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
-from ...state.sequence import distance, is_ahead
+from ...state.sequence import SEQUENCE_MODULUS, distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
@@ -154,8 +154,8 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
     R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
-    and has other records under these numbers; 87 if it has some of them only or nothing there, as brokers lost the
-    others; else a retriable error, then 87."""
+    and has other records under these numbers, unless these may have come round since; 87 if it has some of them only or
+    nothing there, as brokers lost the others; else a retriable error, then 87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -177,13 +177,13 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
         if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
-            stream.dismiss(batch, answers.not_in_log(), "out_of_order")
+            _tell_others(stream, batch, start_at, "out_of_order")
         elif result.pieces:  # a new epoch would append these once more
             stream.dismiss(batch, answers.partly_vanished(), "vanished")
         else:
             stream.dismiss(batch, answers.all_vanished(record_count), "vanished")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
-        stream.dismiss(batch, answers.not_in_log(), "restarted_sequence")
+        _tell_others(stream, batch, start_at, "restarted_sequence")
     elif record_count < identity.record_count:
         batch.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
     else:
@@ -194,6 +194,18 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
         else:
             stream.dismiss(batch, answers.duplicate_below_window(), "duplicate_below_window")
         stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+
+
+def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str) -> None:
+    """Other records lie under its numbers, the first ones that have them from ``start_at`` on: 45. Not where a whole
+    round of sequences may lie behind these: then the batch may be there, too."""
+    entry = stream.held.entry
+    assert entry is not None
+    if entry.end_offset - start_at > SEQUENCE_MODULUS:
+        reason = "other records have its sequences, which may have come round since"
+        stream.dismiss(batch, answers.undecidable(reason), "undecidable")
+    else:
+        stream.dismiss(batch, answers.not_in_log(), verdict)
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:

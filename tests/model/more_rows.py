@@ -20,6 +20,7 @@ TOLD = dict(notice=True, tries=2)                              # property N
 VEIL = dict(veil=1, tries=2)
 FIRST = dict(lower='known', tries=2)
 BELOW = dict(group=2, keep=1, N=2, tries=2)                    # one wrapper of two batches, a window of one
+ROUND = dict(reconnect=1, group=2, keep=1, N=8, window=2, modulus=6, tries=2)
 REWIND = dict(client='rewind', keep=1, N=4, window=1, tries=2)
 W = dict(members=True, n=2, loss=1)                             # a model of its own
 V = dict(joined=True, tries=2, N=1, window=1, undo=2)           # the same joined with the whole model
@@ -166,6 +167,8 @@ ROWS = [
  ('q25', 'by numbers and checksum, clients that make a batch anew for each try', 'I5', 1,
   dict(F, remakes=True, window_by='checksum')),
  ('q26', 'same, by numbers and content', 'holds', 0, dict(F, remakes=True)),
+ ('q27', 'before the window, a whole round of sequences, modulo 6: the first batch of its numbers decides', 'I5', 1, dict(ROUND, below='first')),
+ ('q28', 'same, undecided where a round may lie behind it', 'holds', 1, dict(ROUND, below='round')),
  ('w1', 'members: no witness, all suspect (plain R10)', 'holds', 1, dict(W, plain=True, crash=1)),
  ('w2', 'appends as soon as it has registered', 'W', 1, dict(W, crash=1, seen_by='none')),
  ('w3', 'seen by one other, which nobody may know either', 'W', 1, dict(W, n=3, undo=5, crash=1, seen_by='one')),

@@ -441,6 +441,16 @@ LOG = (
         ),
     ),
     mutant(
+        "earlier_round_decides",
+        "R9: what has the numbers of a batch may be of an earlier round of sequences",
+        _DUPLICATES + "test_a_batch_of_which_an_earlier_round_of_sequences_has_the_numbers_is_not_out_of_order",
+        (
+            "proxy.producer.duplicates",
+            "    if entry.end_offset - start_at > SEQUENCE_MODULUS:\n",
+            "    if False:\n",
+        ),
+    ),
+    mutant(
         "gap_though_unread",
         "R9: 45 only if the range was searched completely",
         _DUPLICATES + "test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read",
