@@ -359,7 +359,11 @@ class FastPath:
         return sequencer
 
     def _give_back(self, outcome: Outcome | None) -> None:
-        """A flow goes on: with this outcome, or with the swap that is not confirmed."""
+        """A flow goes on: with this outcome, or with the swap that is not confirmed. Where thousands are refused at
+        once that is in a later pass, as with what flows asked for; the group is out until then."""
+        self._outside.in_turn(lambda _: self._hand_back(outcome))
+
+    def _hand_back(self, outcome: Outcome | None) -> None:
         stream, group, era = self._stream, self._group, self._era
         pieces = self._plan or planned(
             stream.target, self.identities, self.message_set, self._anchor, self._content, self._max_timestamp

@@ -208,6 +208,16 @@ LANES = (
         ),
     ),
     mutant(
+        "many_refused_in_one_pass",
+        "R19: of thousands that are refused at once each goes on in its turn",
+        "unit/producer/test_fast_path.py::test_of_many_that_end_at_once_each_goes_on_in_its_turn",
+        (
+            "proxy.producer.fast_path",
+            "        self._outside.in_turn(lambda _: self._hand_back(outcome))\n",
+            "        self._hand_back(outcome)\n",
+        ),
+    ),
+    mutant(
         "a_flood_before_all_others",
         "R19: a client that floods a partition keeps others waiting for one turn only",
         "unit/broker/test_append_queue.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",

@@ -240,7 +240,8 @@ class StagedOutside:
             self.flush_soon(sequencer)
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
-        go_on(None)
+        """As in a pass that has done enough; that all is done at once the random worlds see."""
+        self._stage.later(0, lambda: go_on(None))
 
 
 class StagedClock:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.proxy.events import AppendSent
-from idemproxy.proxy.flow.effects import Read, Swap, Way
+from idemproxy.proxy.flow.effects import Append, Read, Swap, Way
+from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.producer import fast_path
 from idemproxy.proxy.producer.batch import Batch
@@ -293,6 +294,58 @@ def test_the_later_of_two_bounds_is_taken(offset: int) -> None:
         found.append([entry.intent for entry in stage.swapped if entry.intent is not None][-1])
     assert found[0] == found[1]
     assert found[0].lower_bound == max(offset, 3)
+
+
+# ---------------------------------------------------------------------- many at once
+class Line:
+    """The turns of a pass that has done enough: what waits, in its order."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[None], None]] = []
+
+    def go_on(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for go_on in waiting:
+            go_on(None)
+
+
+@pytest.mark.parametrize(
+    ("end", "codes", "stored"),
+    [
+        (lambda _stage, _effect: NotSent("the broker is away"), [0, 0], [b"value 3", b"value 4"]),
+        (lambda stage, effect: stage.refuses(6)(effect), [6, 19], []),
+        (lambda stage, effect: stage.loses_answer(effect), [0, 0], [b"value 3", b"value 4"]),
+    ],
+    ids=["refused before it was sent", "answered with 6", "appended, the answer is lost"],
+)
+def test_of_many_that_end_at_once_each_goes_on_in_its_turn(
+    end: Callable[[Stage, Append], Outcome], codes: list[int], stored: list[bytes]
+) -> None:
+    """A broker that goes away refuses thousands in one step. Until its turn a group is out: nothing of its producer
+    goes beside it, nobody is told, and what comes meanwhile comes behind it."""
+    stage = Stage(has_fast_path=True, answers_later=True)
+    assert stage.fast_path is not None
+    play = Play(stage)
+    for _ in range(3):
+        play.burst(Burst(pause_seconds=0.01))
+    line = Line()
+    stage.fast_path.in_turn = lambda go_on: line.waiting.append(go_on)  # type: ignore[method-assign]
+    stage.outcomes.append(lambda effect: end(stage, effect))
+    first = stage.send(play.clients[0], 3)
+    stage.run(0.01)
+    sent = len(stage.sent)
+    second = stage.send(play.clients[0], 4)
+    stage.run(0.1)
+    assert len(line.waiting) == 1
+    assert (first.code, second.code, len(stage.sent), stage.sequencer.is_idle) == (None, None, sent, False)
+    line.go_on()
+    stage.run(HOUR_SECONDS, until=lambda: first.is_done)
+    line.go_on()
+    stage.run(HOUR_SECONDS)
+    line.go_on()
+    stage.run(1.0)
+    assert ([first.code, second.code], stage.failures()) == (codes, [])
+    assert stage.stored_values()[3:] == stored
 
 
 # ---------------------------------------------------------------------- those who watch
