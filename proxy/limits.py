@@ -302,6 +302,12 @@ ANSWER_SHARE: Final = 0.75
 """A produce is answered after this share of its own timeout (rule R18)."""
 ANSWER_SWEEP_SECONDS: Final = 0.1
 """How often expired requests are looked for: one timer for all of them."""
+ANSWERED_PER_STEP: Final = 300
+"""Requests, or partitions of them, whose time is up and that are answered in one step: 1 ms, and a few to send it."""
+SWEPT_PER_STEP: Final = 5_000
+"""Requests that are looked at in one step, after a client has gone: 1 ms."""
+SWEPT_LINES_KEPT: Final = 100
+"""Timeouts of requests, in each of which some were watched; of more of them those without any are forgotten."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 

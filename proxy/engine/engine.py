@@ -43,8 +43,8 @@ from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.names import Client, Names
 from ..session.new_topics import NewTopics
-from ..session.produce import Sweeper
 from ..session.session import Session
+from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
 from ..tombstones.known import KnownTombstones
@@ -150,7 +150,7 @@ class Engine:
         """The one with this key (producer id, topic, partition), if it is there."""
         self.describe_producers = self._new_describe_producers().answer
         """Tell where producers stopped."""
-        self.sweeper = sweeper = Sweeper(reactor.now, reactor.later)
+        self.sweeper = sweeper = Sweeper(reactor)
         self.sweep, self.swept = sweeper.add, sweeper.remove
         """Answer this request in time; it is answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
@@ -442,6 +442,7 @@ class Engine:
     def session_ended(self, session: Hosted) -> None:
         """A client has gone."""
         self.sessions.discard(session)
+        self.sweeper.has_left = True
 
     def count_request(self, api_key: int) -> None:
         """A request came in."""

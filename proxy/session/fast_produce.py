@@ -42,7 +42,8 @@ from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from .conditional_topics import ConditionalTopics
-from .produce import Client, Sweeper, wrapper_bytes
+from .produce import Client, wrapper_bytes
+from .sweeper import Sweeper
 
 _NOT_SERVED_FLAGS: Final = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _CLASSIC_FROM: Final = 3
@@ -178,6 +179,11 @@ class FastRequest:
         """Is it answered, or the connection closed?"""
         return self.is_done or self.connection.is_closed
 
+    @property
+    def sweep_line(self) -> int:
+        """In which it waits for its answer."""
+        return self._shape.timeout_ms
+
     def leave(self) -> None:
         """It keeps nothing of its request."""
 
@@ -212,9 +218,9 @@ class FastRequest:
             result = _ANSWER.pack(0, base_offset, log_append_time_ms)
         self.chunks = (shape.answer_size + self._correlation_id + shape.answer_start + result + shape.answer_end,)
         self.is_done = True
-        calls, client = self._sweeper.calls, self.connection
-        if self in calls:  # else its connection was seen to be closed
-            del calls[self]
+        lines, client = self._sweeper.lines, self.connection
+        if shape.timeout_ms in lines and self in lines[shape.timeout_ms]:  # else its connection was seen to be closed
+            del lines[shape.timeout_ms][self]
         if not client.retry_notes.is_empty:  # R11
             client.retry_notes.note(self._key, self._identity, False, False, self._number)
         client.answer_is_ready()
@@ -330,8 +336,11 @@ class FastProduce:
             client.name = shape.name
         if not request.is_done:
             sweeper = host.sweeper
-            sweeper.calls[request] = ()  # R18
-            if not sweeper.is_planned:
-                sweeper.plan()
+            if shape.timeout_ms in sweeper.lines:
+                sweeper.lines[shape.timeout_ms][request] = ()  # R18
+                if not sweeper.is_planned:
+                    sweeper.plan()
+            else:
+                sweeper.add(request, ())
         host.requests_by_key[API_KEY] += 1
         return request

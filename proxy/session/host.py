@@ -24,7 +24,8 @@ from ..settings.config import TopicDefaults
 from ..tombstones.known import KnownTombstones
 from .describe_producers import Told
 from .names import Client
-from .produce import Outside, Sweeper
+from .produce import Outside
+from .sweeper import Sweeper
 
 
 class Hosted(EvictableConnection, Protocol):

@@ -43,6 +43,7 @@ from ..producer import answers
 from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import RetryNotes
 from .conditional_topics import ConditionalTopics, reading_expected_offset
+from .sweeper import UNORDERED, Sweepable
 
 if TYPE_CHECKING:
     from ..producer.sequencer import Sequencer
@@ -87,21 +88,6 @@ class Outside(Protocol):
 
     @property
     def is_draining(self) -> bool: ...
-
-
-class Sweepable(Protocol):
-    """A request that is to be answered at ``answer_by``, in reactor seconds, at the latest."""
-
-    @property
-    def client(self) -> Client: ...
-
-    @property
-    def answer_by(self) -> float: ...
-
-    @property
-    def is_done(self) -> bool: ...
-
-    def time_is_up(self, parts: Sequence[Part]) -> None: ...
 
 
 class Client(Protocol):
@@ -236,6 +222,7 @@ class ProduceCall:
         self.client = client
         self.request = request
         self.answer_by = 0.0
+        self.sweep_line = UNORDERED
         self._version = api_version
         self._done = done
         self._answers: list[Answer | None] = [None] * len(request.partitions)
@@ -261,6 +248,7 @@ class ProduceCall:
             self._finish()
             return
         is_large = len(request.partitions) > _STEP_PARTITIONS
+        is_one_step = not is_large
         if is_large:
             yield  # to read it took long enough
         doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
@@ -275,13 +263,16 @@ class ProduceCall:
             elif item.topic in self.denied:
                 self._deny(part, item)
             elif (header := self._start_part(item, part, timeout_ms, now, plain, missing)) is not None:
+                is_one_step = False
                 yield from self._start_expected(item, part, header, timeout_ms, now, missing)
-            if not index % _STEP_PARTITIONS:
+            if is_large and not index % _STEP_PARTITIONS:
                 yield
         for topic, routed in missing.items():
             self.outside.look_for_topic(topic, partial(self._route_found, topic, deque(routed)))
         if plain:
             self.client.produce_plainly(request.acks, timeout_ms, plain)
+        if is_one_step:
+            self.sweep_line = timeout_ms
         if self._is_named and not self.is_done:
             self.outside.sweep(self, [part for part in parts if part.is_named])
 
@@ -516,41 +507,3 @@ def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
     """Return partitions that are named more than once: a broker would silently take the last one."""
     named = Counter((item.topic, item.partition) for item in items)
     return frozenset(place for place, count in named.items() if count > 1)
-
-
-class Sweeper:
-    """Answers requests whose time is up (rule R18): one timer for all of them. ``calls``: those that are watched until
-    they are answered, or no answer is wanted, and their parts as ``time_is_up`` gets them. ``is_planned``: the timer
-    runs."""
-
-    def __init__(self, now: Callable[[], float], later: Callable[[float, Callable[[], None]], object]) -> None:
-        self._now = now
-        self._later = later
-        self.calls: dict[Sweepable, Sequence[Part]] = {}
-        self.is_planned = False
-
-    def add(self, call: Sweepable, parts: Sequence[Part]) -> None:
-        """Watch a request."""
-        self.calls[call] = parts
-        if not self.is_planned:
-            self.plan()
-
-    def plan(self) -> None:
-        """Start the timer."""
-        self.is_planned = True
-        self._later(limits.ANSWER_SWEEP_SECONDS, self._sweep)
-
-    def remove(self, call: Sweepable) -> None:
-        """It is answered. Its bytes are given back at once, to be used for the next request while they are warm."""
-        self.calls.pop(call, None)
-
-    def _sweep(self) -> None:
-        now = self._now()
-        self.is_planned = False
-        for call, parts in list(self.calls.items()):
-            if call.client.is_closed:
-                self.remove(call)
-            elif not call.is_done and now >= call.answer_by:
-                call.time_is_up(parts)
-        if self.calls and not self.is_planned:
-            self.plan()

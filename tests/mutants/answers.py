@@ -64,9 +64,9 @@ ANSWERS = (
         "R18: a produce is answered after three quarters of its own timeout",
         _SCENES + "test_a_produce_is_answered_after_three_quarters_of_its_own_time",
         (
-            "proxy.session.produce",
-            "            elif not call.is_done and now >= call.answer_by:\n",
-            "            elif False:\n",
+            "proxy.session.sweeper",
+            "                if call.answer_by <= now:\n",
+            "                if False:\n",
         ),
         deaths=("liveness",),
     ),

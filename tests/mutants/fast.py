@@ -169,10 +169,31 @@ FAST = (
         (_PATH, "            or stream.watch_intent_until != NO_INTENT  # R17\n", ""),
     ),
     mutant(
+        "due_behind_a_later_one",
+        "R18: a request that was taken in steps is found behind those that came meanwhile",
+        "unit/session/test_sweeper.py::"
+        "test_a_request_that_was_taken_in_steps_is_answered_in_time_though_others_came_meanwhile",
+        ("proxy.session.produce", "        if is_one_step:\n", "        if True:\n"),
+    ),
+    mutant(
+        "answered_in_one_pass",
+        "R18: of thousands whose time is up at once each is answered in its turn",
+        "unit/session/test_sweeper.py::test_many_that_are_due_at_once_are_answered_in_steps",
+        (
+            "proxy.session.sweeper",
+            "                if answered >= limits.ANSWERED_PER_STEP:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutant(
         "fast_request_waits_for_ever",
         "R18: a usual request is answered in time as well",
         _CYCLES + "[fast-usual_and_time_is_up]",
-        ("proxy.session.fast_produce", "            sweeper.calls[request] = ()  # R18\n", "            pass\n"),
+        (
+            "proxy.session.fast_produce",
+            "                sweeper.lines[shape.timeout_ms][request] = ()  # R18\n",
+            "                pass\n",
+        ),
         deaths=("liveness",),
     ),
 )

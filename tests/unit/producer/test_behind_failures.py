@@ -13,7 +13,8 @@ from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
-from idemproxy.proxy.session.produce import Part, ProduceCall, Sweepable
+from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 from testkit.virtual import client_bytes

@@ -16,7 +16,8 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics, reading_expected_offset
-from idemproxy.proxy.session.produce import Part, ProduceCall, Sweepable
+from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import CONDITIONAL_ID
