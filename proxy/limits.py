@@ -268,9 +268,13 @@ CLIENT_RETRY_SECONDS_MAX_LEAST: Final = 120
 """The clients' default."""
 CHECKPOINTS_PER_HORIZON: Final = 10
 """Checkpoints of a partition within the client retry time: at most a tenth of that time is read in vain."""
-CHECKPOINTED_PARTITIONS_MAX: Final = 20_000
-"""Above it the checkpoints of the partition that was idle for longest are dropped: after a loss its log is read from
-the start."""
+CHECKPOINTS_PER_STEP: Final = 2_000
+"""Taken in one step of the loop: 5 ms."""
+CHECKPOINTED_PARTITIONS_MAX: Final = 100_000
+"""Of 600 bytes each. What is above gets none, so after a loss its log is read from the start."""
+CHECKPOINTS_KEPT_HORIZONS: Final = 2
+"""So many client retry times after its newest checkpoint a partition gives way to another one, if there are too many:
+each is of use for one of them at least."""
 CHECKPOINT_WRITE_SECONDS: Final = 60.0
 """How often the checkpoints are written to the data directory."""
 EXPIRY_SLACK_SECONDS: Final = 60
@@ -418,6 +422,9 @@ MARKER_PROBE_SECONDS: Final = 600.0
 codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""
 BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
+BOUND_KEPT_SECONDS: Final = 60.0
+"""For so long an older one serves where the leader cannot be asked, as while brokers change it; then it is forgotten:
+topics come and go."""
 
 # Telemetry
 LOOP_STEP_WINDOW_SECONDS: Final = 60.0

@@ -21,6 +21,7 @@ from ..admission.idle_eviction import IdleEviction
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.memory_budget import MemoryBudget
+from ..admission.turns import in_turns
 from ..bridge.base import Addresses
 from ..bridge.cluster import BrokerAddress
 from ..bridge.init_producer_id import InitProducerIdRequest
@@ -232,7 +233,9 @@ class Engine:
 
     def _tick(self) -> None:
         now = self.context.time.now = self.reactor.now()
-        self.context.bounds.checkpoints.take(now, self.context.bounds.known)
+        bounds = self.context.bounds
+        if bounds.are_checkpoints_due(now):
+            in_turns(self.reactor, bounds.taking_checkpoints(self.reactor.now), lambda _: None)
         if now >= self._idle_look_at:
             self._idle_look_at = now + limits.IDLE_LOOK_SECONDS
             for session in list(self.sessions):

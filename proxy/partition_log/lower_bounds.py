@@ -3,6 +3,9 @@ where these were some time ago (rule R10)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from ...codecs.steps import Steps
 from ...state.entry import Entry
 from .. import limits
 from ..flow.recent_time import RecentTime
@@ -18,6 +21,7 @@ class LowerBounds:
         self.known: dict[Place, tuple[float, Position]] = {}
         self.checkpoints = OffsetCheckpoints()
         self._time = time
+        self._checkpoints_at = float("-inf")
 
     def note(self, topic: str, partition: int, position: Position) -> None:
         """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
@@ -37,6 +41,30 @@ class LowerBounds:
         """Earlier positions were seen not to fit this log: they are no bounds any more, and no checkpoints."""
         self.drop(topic, partition)
         self.checkpoints.forget((topic, partition))
+
+    def are_checkpoints_due(self, now: float) -> bool:
+        """Is it time to take checkpoints?"""
+        every = self.checkpoints.horizon_seconds / limits.CHECKPOINTS_PER_HORIZON
+        return bool(self.known) and now - self._checkpoints_at >= every
+
+    def taking_checkpoints(self, now: Callable[[], float]) -> Steps[None]:
+        """Take a checkpoint of every partition at its newest position. What was not learned anew for long is forgotten
+        then: it would be read anew in any case (rule R8). ``now``: tells reactor seconds, at each step: a position that
+        was learned meanwhile says nothing of what was appended before."""
+        self._checkpoints_at = now()
+        places = list(self.known)
+        for at in range(0, len(places), limits.CHECKPOINTS_PER_STEP):
+            if at:
+                yield
+            self._take_some(now(), places[at : at + limits.CHECKPOINTS_PER_STEP])
+
+    def _take_some(self, now: float, places: Sequence[Place]) -> None:
+        for place in places:
+            if place in self.known:
+                since, position = self.known[place]
+                self.checkpoints.note(now, place, position)
+                if now - since > limits.BOUND_KEPT_SECONDS:
+                    del self.known[place]
 
     # R8 lives here: where a search begins.
     async def lower_bound(self, topic: str, partition: int, entry: Entry | None) -> Position | Later:

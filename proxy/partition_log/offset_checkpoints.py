@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections import OrderedDict, deque
-from collections.abc import Mapping
+from itertools import islice, takewhile
 
 from ...reactor import Buffer
 from ...state.entry import NO_ANCHOR
-from ...values import value
 from .. import limits
 from .log_offsets import Position
 
@@ -24,18 +22,13 @@ _FORMAT = 1
 _HEAD = struct.Struct(">BI")
 _PLACE = struct.Struct(">HiH")
 _MARK = struct.Struct(">qq8s")
+_KEPT = struct.Struct(">dq8s")
+"""A checkpoint in memory: reactor seconds, offset, anchor. Whatever was appended later than that lies at the offset or
+above it. Packed, as a million of them would be objects that the collector looks at again and again."""
 
 
 class CheckpointFormatError(Exception):
     """The stored checkpoints cannot be read."""
-
-
-@value(frozen=True, slots=True)
-class OffsetCheckpoint:
-    """``time``: reactor seconds. Whatever was appended later lies at ``position`` or above it."""
-
-    time: float
-    position: Position
 
 
 class OffsetCheckpoints:
@@ -49,42 +42,41 @@ class OffsetCheckpoints:
         self.horizon_seconds = horizon_seconds
         """No client retries a batch later than this after its first try."""
         self._partitions_max = partitions_max
-        self._of: OrderedDict[Place, deque[OffsetCheckpoint]] = OrderedDict()
-        """By partition; the one whose newest checkpoint is the oldest comes first."""
-        self._taken_at = float("-inf")
-
-    def take(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
-        """Take a checkpoint of every partition at its newest bound, if it is time to. ``now``: not before any of the
-        bounds was learned."""
-        if bounds and now - self._taken_at >= self.horizon_seconds / limits.CHECKPOINTS_PER_HORIZON:
-            self.take_all(now, bounds)
-
-    def take_all(self, now: float, bounds: Mapping[Place, tuple[float, Position]]) -> None:
-        """Take a checkpoint of every partition now."""
-        self._taken_at = now
-        for place, (_, position) in bounds.items():
-            self.note(now, place, position)
+        self._of: dict[Place, bytes] = {}
+        """By partition, oldest first; the one whose newest checkpoint is the oldest comes first."""
+        self._is_full_until = float("-inf")
+        """No partition gives way to another one before this time."""
 
     def note(self, now: float, place: Place, position: Position) -> None:
         """Take one checkpoint. One without an anchor is dropped, as a log that was truncated and grew again would not
-        be noticed; only the start of a log needs none."""
-        if position.offset > 0 and position.anchor == NO_ANCHOR:
+        be noticed; only the start of a log needs none. So is one of a partition too many."""
+        self._note(now, place, position.offset, position.anchor)
+
+    def _note(self, now: float, place: Place, offset: int, anchor: bytes) -> None:
+        if offset > 0 and anchor == NO_ANCHOR:
             return
-        checkpoints = self._of.setdefault(place, deque())
+        kept = self._of.get(place, b"")
+        if not kept and len(self._of) >= self._partitions_max and not self._made_room(now):
+            return
         # Of two times for the same position the older one says more.
-        if not checkpoints or checkpoints[-1].position != position:
-            checkpoints.append(OffsetCheckpoint(now, position))
-            self._of.move_to_end(place)
-        while len(checkpoints) > 1 and self._is_old(checkpoints[1], now):
-            checkpoints.popleft()
-        while len(self._of) > self._partitions_max:
-            self._of.popitem(last=False)
+        if not kept or _KEPT.unpack_from(kept, len(kept) - _KEPT.size)[1:] != (offset, anchor):
+            kept += _KEPT.pack(now, offset, anchor)
+            self._of.pop(place, None)  # it is the last one from now on
+            self._of[place] = kept
+        at = 0
+        while at + _KEPT.size < len(kept) and self._is_old(_KEPT.unpack_from(kept, at + _KEPT.size)[0], now):
+            at += _KEPT.size
+        if at:  # of the old ones only the newest is needed
+            self._of[place] = kept[at:]
 
     def before_horizon(self, place: Place, now: float) -> Position | None:
         """Return where to begin a search for all that may be retried at ``now``; None if no checkpoint is old
         enough."""
-        old = [checkpoint.position for checkpoint in self._of.get(place, ()) if self._is_old(checkpoint, now)]
-        return old[-1] if old else None
+        found = None
+        for then, offset, anchor in _KEPT.iter_unpack(self._of.get(place, b"")):
+            if self._is_old(then, now):
+                found = Position(offset, anchor)
+        return found
 
     def forget(self, place: Place) -> None:
         """Drop the checkpoints of a partition whose log may have been truncated below them."""
@@ -94,26 +86,45 @@ class OffsetCheckpoints:
         """Number of partitions that have checkpoints."""
         return len(self._of)
 
-    def _is_old(self, checkpoint: OffsetCheckpoint, now: float) -> bool:
-        return now - checkpoint.time > self.horizon_seconds
+    def _made_room(self, now: float) -> bool:
+        """Drop the partitions that were idle for longest, but none whose checkpoints are about to be of use: where too
+        many are at work, those that have checkpoints keep them, or none would ever have one that is old enough."""
+        if now <= self._is_full_until:
+            return False
+        kept_seconds = limits.CHECKPOINTS_KEPT_HORIZONS * self.horizon_seconds
+        some = islice(self._of, 1 + self._partitions_max // 256)  # a walk to the first one costs as much as to these
+        idle = list(takewhile(lambda place: now - self._newest(place) > kept_seconds, some))
+        for place in idle:
+            del self._of[place]
+        if self._of and not idle:
+            self._is_full_until = self._newest(next(iter(self._of))) + kept_seconds
+        return bool(idle)
+
+    def _newest(self, place: Place) -> float:
+        """Return the time of its newest checkpoint."""
+        kept = self._of[place]
+        newest: float = _KEPT.unpack_from(kept, len(kept) - _KEPT.size)[0]
+        return newest
+
+    def _is_old(self, then: float, now: float) -> bool:
+        return now - then > self.horizon_seconds
 
     # ------------------------------------------------------------------ packed
     def copied(self) -> OffsetCheckpoints:
         """Return a copy, for a thread that packs it."""
         copy = OffsetCheckpoints(self.horizon_seconds, self._partitions_max)
-        copy._of = OrderedDict((place, checkpoints.copy()) for place, checkpoints in self._of.items())
+        copy._of = self._of.copy()
         return copy
 
     def pack(self, now: float, wall_ms: int) -> bytes:
         """Return all checkpoints as bytes, with times of the wall clock: format, CRC-32 of the rest, then partition by
         partition."""
         body = bytearray()
-        for (topic, partition), checkpoints in self._of.items():
+        for (topic, partition), kept in self._of.items():
             name = topic.encode()
-            body += _PLACE.pack(len(name), partition, len(checkpoints)) + name
-            for checkpoint in checkpoints:
-                then_ms = wall_ms - round((now - checkpoint.time) * 1000)
-                body += _MARK.pack(then_ms, checkpoint.position.offset, checkpoint.position.anchor)
+            body += _PLACE.pack(len(name), partition, len(kept) // _KEPT.size) + name
+            for then, offset, anchor in _KEPT.iter_unpack(kept):
+                body += _MARK.pack(wall_ms - round((now - then) * 1000), offset, anchor)
         return _HEAD.pack(_FORMAT, zlib.crc32(body)) + bytes(body)
 
     def unpack(self, data: Buffer, now: float, wall_ms: int) -> None:
@@ -121,12 +132,13 @@ class OffsetCheckpoints:
         CheckpointFormatError, and then takes over nothing."""
         found = _unpacked(bytes(data))
         for place, checkpoints in found:
-            for then_ms, position in checkpoints:
+            for then_ms, offset, anchor in checkpoints:
                 if then_ms <= wall_ms:
-                    self.note(now - (wall_ms - then_ms) / 1000, place, position)
+                    self._note(now - (wall_ms - then_ms) / 1000, place, offset, anchor)
 
 
-def _unpacked(data: bytes) -> list[tuple[Place, list[tuple[int, Position]]]]:
+def _unpacked(data: bytes) -> list[tuple[Place, list[tuple[int, int, bytes]]]]:
+    """Return the checkpoints of each partition: milliseconds of the wall clock, offset, anchor."""
     try:
         found_format, checksum = _HEAD.unpack_from(data)
         if found_format != _FORMAT:
@@ -139,11 +151,11 @@ def _unpacked(data: bytes) -> list[tuple[Place, list[tuple[int, Position]]]]:
             at += _PLACE.size
             topic = data[at : at + name_bytes].decode()
             at += name_bytes
-            checkpoints = []
-            for _ in range(count):
-                then_ms, offset, anchor = _MARK.unpack_from(data, at)
-                checkpoints.append((then_ms, Position(offset, anchor)))
-                at += _MARK.size
+            end = at + count * _MARK.size
+            if end > len(data):
+                raise CheckpointFormatError("it ends too early")
+            checkpoints = list(_MARK.iter_unpack(data[at:end]))
+            at = end
             found.append(((topic, partition), checkpoints))
     except (struct.error, UnicodeDecodeError) as error:
         raise CheckpointFormatError(f"it ends too early, or is damaged: {error}") from None

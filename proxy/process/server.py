@@ -217,7 +217,8 @@ class Server:
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
             if self._store is not None:
-                self.engine.context.bounds.checkpoints.take_all(self._reactor.now(), self.engine.context.bounds.known)
+                for _ in self.engine.context.bounds.taking_checkpoints(self._reactor.now):
+                    await trio.lowlevel.checkpoint()
                 await self._checkpoints.write()
                 self._remember_nobody()
         finally:
@@ -239,7 +240,7 @@ class Server:
             self._end(str(problem))
             return
         self._say_which_redis()
-        self._checkpoints.read()
+        await self._checkpoints.read()
         self._store = self._new_store(login)
         self.engine.give_idempotence(self._store)
         self._mark = HandOverMark(self._reactor, self._store, self._settings.cluster, _wall_ms)

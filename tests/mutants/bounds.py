@@ -54,6 +54,17 @@ BOUNDS = (
         ),
     ),
     mutant(
+        "bounds_of_all_times",
+        "R8: a position that was not learned anew for long is forgotten, and read anew when it is wanted",
+        "unit/partition_log/test_bounds_of_many.py::"
+        "test_partitions_that_are_not_appended_to_are_forgotten_and_their_checkpoints_stay",
+        (
+            "proxy.partition_log.lower_bounds",
+            "                if now - since > limits.BOUND_KEPT_SECONDS:\n",
+            "                if False:\n",
+        ),
+    ),
+    mutant(
         "probes_wait_behind_fetches",
         "R6: logs are read over a connection of its own",
         "unit/partition_log/test_whom_to_ask.py::test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read",

@@ -103,10 +103,30 @@ LIVES = (
         _MARKS + "test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_cut_below_it",
         (
             "proxy.partition_log.offset_checkpoints",
-            "        if position.offset > 0 and position.anchor == NO_ANCHOR:\n",
+            "        if offset > 0 and anchor == NO_ANCHOR:\n",
             "        if False:\n",
         ),
         deaths=("I1",),
+    ),
+    mutant(
+        "pushed_out_before_it_is_old",
+        "R10: where too many partitions are at work, those that have checkpoints keep them",
+        "unit/partition_log/test_offset_checkpoints.py::test_a_partition_too_many_gets_none_and_takes_none_from_others",
+        (
+            "proxy.partition_log.offset_checkpoints",
+            "        kept_seconds = limits.CHECKPOINTS_KEPT_HORIZONS * self.horizon_seconds\n",
+            "        kept_seconds = -1\n",
+        ),
+    ),
+    mutant(
+        "checkpoint_before_its_position",
+        "R10: a checkpoint is of a time at which its position was known",
+        "unit/partition_log/test_bounds_of_many.py::test_many_are_taken_in_steps_and_each_at_its_own_time",
+        (
+            "proxy.partition_log.lower_bounds",
+            "            self._take_some(now(), places",
+            "            self._take_some(self._checkpoints_at, places",
+        ),
     ),
     mutant(
         "young_checkpoint_used",
@@ -114,7 +134,7 @@ LIVES = (
         _MARKS + "test_a_checkpoint_that_is_younger_than_the_horizon_is_not_used",
         (
             "proxy.partition_log.offset_checkpoints",
-            "        return now - checkpoint.time > self.horizon_seconds\n",
+            "        return now - then > self.horizon_seconds\n",
             "        return True\n",
         ),
         deaths=("I1",),

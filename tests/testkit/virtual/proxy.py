@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.limits import CHECKPOINT_WRITE_SECONDS
 from idemproxy.reactor import Address
 from testkit.virtual.client import EPOCH_MS
@@ -310,7 +311,7 @@ class VirtualProxy:
 
         def stopped() -> None:
             engine.close()
-            engine.context.bounds.checkpoints.take_all(host.now(), engine.context.bounds.known)
+            at_once(engine.context.bounds.taking_checkpoints(host.now))
             self.checkpoints = engine.context.bounds.checkpoints.pack(host.now(), self._wall_ms())
             self._directory = []
             host.crash_after_pass()

@@ -52,20 +52,6 @@ def test_without_an_anchor_only_the_start_of_a_log_is_a_checkpoint() -> None:
     assert checkpoints.before_horizon(OTHER, 601) == Position(0, NO_ANCHOR)
 
 
-def test_the_newest_bounds_are_taken_ten_times_in_a_horizon() -> None:
-    checkpoints = OffsetCheckpoints(600.0)
-    for now in range(0, 601):
-        checkpoints.take(now, {PLACE: (float(now), at(now + 1))})
-    assert [checkpoints.before_horizon(PLACE, now) for now in (601, 659, 661)] == [at(1), at(1), at(61)]
-
-
-def test_the_first_bounds_are_taken_as_soon_as_there_are_some() -> None:
-    checkpoints = OffsetCheckpoints(600.0)
-    checkpoints.take(0, {})
-    checkpoints.take(1, {PLACE: (1.0, at(5))})
-    assert checkpoints.before_horizon(PLACE, 602) == at(5)
-
-
 def test_a_log_that_may_have_been_cut_has_no_checkpoints() -> None:
     checkpoints = noted(0)
     checkpoints.forget(PLACE)
@@ -73,14 +59,34 @@ def test_a_log_that_may_have_been_cut_has_no_checkpoints() -> None:
     assert checkpoints.before_horizon(PLACE, 601) is None
 
 
-def test_of_too_many_partitions_the_longest_idle_one_is_dropped() -> None:
+def test_a_partition_too_many_gets_none_and_takes_none_from_others() -> None:
+    """If each took the place of another one, none would ever have a checkpoint that is old enough."""
+    checkpoints = OffsetCheckpoints(600.0, partitions_max=100)
+    places = [("topic", number) for number in range(101)]
+    for minute in range(15):
+        for place in places:
+            checkpoints.note(minute * 60.0, place, at(1 + minute))
+    found = [checkpoints.before_horizon(place, 14 * 60.0) for place in places]
+    assert found == [at(4)] * 100 + [None]
+
+
+def test_the_one_that_is_idle_for_longest_gives_way_once_its_checkpoint_has_served() -> None:
     checkpoints = OffsetCheckpoints(600.0, partitions_max=2)
-    for number in (0, 1):
-        checkpoints.note(number, ("topic", number), at(1))
-    checkpoints.note(2, ("topic", 0), at(2))
-    checkpoints.note(3, ("topic", 2), at(1))
+    idle, busy, new = (("topic", number) for number in range(3))
+    checkpoints.note(0, idle, at(1))
+    for now in range(0, 1202, 60):
+        checkpoints.note(now, busy, at(1 + now))
+        checkpoints.note(now, new, at(1))
+    assert checkpoints.before_horizon(idle, 1201) == at(1)
+    checkpoints.note(1201, new, at(1))
     assert len(checkpoints) == 2
-    assert [checkpoints.before_horizon(("topic", number), 700) is None for number in (0, 1, 2)] == [False, True, False]
+    assert [checkpoints.before_horizon(place, 1802) for place in (idle, busy, new)] == [None, at(1201), at(1)]
+
+
+def test_nobody_has_checkpoints_where_there_is_no_room() -> None:
+    checkpoints = OffsetCheckpoints(600.0, partitions_max=0)
+    checkpoints.note(0, PLACE, at(1))
+    assert len(checkpoints) == 0
 
 
 # ---------------------------------------------------------------------- packed

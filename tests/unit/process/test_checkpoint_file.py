@@ -31,7 +31,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
             said: list[Any] = []
             settings = Settings((("127.0.0.1", 1),), (Listener("one", "127.0.0.1", 0, 0),), data_directory=tmp_path)
             server = Server(settings, said.append)
-            server._checkpoints.read()  # as it is done when the brokers turn out to have no idempotence
+            trio.run(server._checkpoints.read)  # as it is done when the brokers turn out to have no idempotence
             lives.callback(server._directory.close)
             return server, [
                 event for event in said if isinstance(event, OperatorMessage) and "data directory" in event.what

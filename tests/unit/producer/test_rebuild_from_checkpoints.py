@@ -5,6 +5,7 @@ import pytest
 
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_set, iterate_shallow
+from idemproxy.codecs.steps import at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtResolved, DuplicateFound
 from idemproxy.proxy.flow.outcome import Appended
@@ -42,7 +43,9 @@ def checkpoint(stage: Stage, *, with_anchor: bool = True) -> None:
     end = stage.log.end_offset
     last = list(iterate_shallow(stage.log.read(end - 1, 1 << 20, whole_first=True, up_to=end)))[-1]
     stage.context.bounds.note(TOPIC, PARTITION, Position(end, anchor_of(last) if with_anchor else NO_ANCHOR))
-    stage.context.bounds.checkpoints.take(stage.now, stage.context.bounds.known)
+    bounds = stage.context.bounds
+    if bounds.are_checkpoints_due(stage.now):
+        at_once(bounds.taking_checkpoints(lambda: stage.now))
 
 
 def grown_old(*before: int, with_anchor: bool = True) -> Stage:
