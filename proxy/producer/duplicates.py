@@ -154,8 +154,9 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
     R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
-    and has other records under these numbers, unless these may have come round since; 87 if it has some of them only or
-    nothing there, as brokers lost the others; else a retriable error, then 87."""
+    and has other records under these numbers, unless these may have come round since, or nothing of a batch from before
+    the window; 87 if brokers have lost some of them, or all of what was stored in part; else a retriable error, then
+    87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -180,8 +181,10 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
             _tell_others(stream, batch, start_at, "out_of_order")
         elif result.pieces:  # a new epoch would append these once more
             stream.dismiss(batch, answers.partly_vanished(), "vanished")
-        else:
+        elif known or record_count < identity.record_count:
             stream.dismiss(batch, answers.all_vanished(record_count), "vanished")
+        else:  # below the window, whole: whoever begins its sequences anew has to learn of it
+            _tell_others(stream, batch, start_at, "out_of_order")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
         _tell_others(stream, batch, start_at, "restarted_sequence")
     elif record_count < identity.record_count:
