@@ -278,12 +278,13 @@ class Broker:
             self._reactor.connect(self.address, self._control)
 
     def close(self) -> None:
-        """Close all connections: the broker is no longer part of the cluster, or has another address."""
+        """Close all connections: the broker is no longer part of the cluster, or has another address. All who wait for
+        an answer, or for their turn to ask, get Unanswered."""
         self._is_closed = True
-        self.is_ready = self.takes_batches = False
-        for connection in (self._control, self._reading):
-            if connection is not None:
-                connection.close()
+        self.is_ready = self.takes_batches = False  # first: who learns that a question is unanswered may ask again
+        if self._control is not None:
+            self._control.close()
+        self._disconnected("closed")
         self.pool.close()
 
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:

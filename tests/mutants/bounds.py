@@ -85,6 +85,12 @@ BOUNDS = (
         ),
     ),
     mutant(
+        "closed_with_readers_waiting",
+        "R6: when a broker is closed, who waits for its log is told so",
+        "unit/broker/test_connections_given_up.py::test_a_broker_that_is_closed_answers_all_who_wait_for_its_logs",
+        ("proxy.broker.broker", '        self._disconnected("closed")\n', "        pass\n"),
+    ),
+    mutant(
         "slow_fetches_stay_large",
         "R6: after a slow answer less is asked for",
         "unit/partition_log/test_log_reader.py::test_after_a_slow_answer_less_is_asked_for_and_later_more_again",

@@ -10,6 +10,7 @@ from idemproxy.proxy.broker.broker import Broker
 from idemproxy.proxy.broker.lane_pool import LanePool
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome
+from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from testkit.stage.clock import Clock, Wire
 from testkit.virtual import kafka_bytes as kafka
 
@@ -304,6 +305,52 @@ def test_a_lost_connection_for_reading_ends_what_was_read_and_nothing_else(was_o
     assert len(broker.questions) == 1, "the next one opens another"
     broker.wire, broker.endpoint = wire, control
     assert not wire.was_reset
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_broker_that_is_closed_answers_all_who_wait_for_its_logs(is_open: bool) -> None:
+    """A few fetches are out at a time: the others wait for their turn, and one that was asked this moment is not even
+    put there yet."""
+    broker, answers = Asked(), list[Any]()
+    for partition in range(limits.FETCHES_AT_A_TIME + 2):
+        broker.ask(ReadLog("topic", partition, 5), answers.append)
+    broker.clock.run()
+    if is_open:
+        broker.open_reading()
+        assert len(broker.questions) == limits.FETCHES_AT_A_TIME
+    broker.ask(ReadLog("topic", 100, 5), answers.append)
+    broker.ask(FetchRecords("topic", 101, 5, limits.FETCH_BYTES), answers.append)
+    broker.close()
+    broker.clock.run()
+    assert [type(answer) for answer in answers] == [Unanswered] * (limits.FETCHES_AT_A_TIME + 4)
+
+
+def test_nothing_is_asked_of_a_broker_that_is_closed() -> None:
+    """Who is told that there is no answer may ask again at once, or later."""
+    broker, answers = Asked(), list[Any]()
+    question = ReadLog("topic", 0, 5)
+    fetch, end = FetchRecords("topic", 0, 5, limits.FETCH_BYTES), LatestOffset("topic", 0)
+
+    def again(answer: Any) -> None:
+        answers.append(answer)
+        for one in (question, fetch, end):
+            broker.ask(one, answers.append)
+
+    for one in (question, fetch, end):
+        broker.ask(one, again)
+    broker.clock.run()
+    control = broker.wire
+    broker.open_reading()
+    control.sent = broker.wire.sent = b""
+    broker.close()
+    broker.clock.run()
+    again(None)
+    broker.clock.run(600)
+    assert [type(answer) for answer in answers if answer is not None] == [Unanswered] * 15
+    assert control.sent == broker.wire.sent == b""
+    assert control.was_reset
+    assert broker.wire.was_reset
+    assert len(broker.clock.opening) == 2
 
 
 @pytest.mark.parametrize("ends", [True, False])
