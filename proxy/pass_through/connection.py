@@ -99,6 +99,7 @@ class ClientConnection:
             return
         if not self.is_leaving:
             self.is_leaving = True
+            self._read_or_not()  # else what has to be answered before it can end never is
             if self.borrower is not None:
                 self.borrower.client_left()
         self._leave_if_done()

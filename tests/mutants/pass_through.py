@@ -85,6 +85,16 @@ PASS_THROUGH = (
         ),
     ),
     mutant(
+        "gone_and_held",
+        "R16: what says that it has been taken is read, though its client read no answers before it went",
+        _WIRE + "test_of_a_client_that_read_no_answers_and_has_gone_what_has_to_be_answered_is_read",
+        (
+            "proxy.pass_through.connection",
+            "            self._read_or_not()  # else what",
+            "            pass  # else what",
+        ),
+    ),
+    mutant(
         "pool_for_everybody",
         "R17: a client's batch leaves over his own connection, or not at all",
         "unit/pass_through/test_whole_proxy.py::test_what_a_client_sends_is_appended_as_his_own",

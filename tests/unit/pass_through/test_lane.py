@@ -343,6 +343,25 @@ def test_the_connection_is_not_closed_on_what_the_broker_may_not_have_read() -> 
     assert scene.end.is_lost
 
 
+def test_of_a_client_that_read_no_answers_and_has_gone_what_has_to_be_answered_is_read() -> None:
+    scene = Scene()
+    scene.append(0)
+    scene.run()
+    scene.end.answer_produce()
+    scene.run()
+    scene.ask(b"fetch")
+    scene.connection.hold(True)
+    scene.connection.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
+    scene.connection.close()
+    scene.run()
+    scene.end.answer()
+    scene.end.drop()
+    scene.end.answer()
+    scene.run()
+    assert scene.end.is_lost
+    assert scene.over == [scene.lanes]
+
+
 # ---------------------------------------------------------------------- what the broker says of him
 def test_an_append_tells_what_he_may_do() -> None:
     scene = Scene()
