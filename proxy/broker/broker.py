@@ -256,7 +256,8 @@ class Broker:
         self._asked_next: dict[Question[Any], list[Callable[[Any], None]]] = {}
         """Who needs an answer to a question that is asked from now on: it leaves with the next pass, or when the one
         under way was answered."""
-        self._fetches: deque[tuple[Question[Any], Callable[[Any], None]]] = deque()
+        self._fetches: deque[tuple[Question[Any], Callable[[], None], Callable[[Any], None]]] = deque()
+        """Each with whom to tell that it leaves, and what is answered."""
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
         self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
@@ -297,7 +298,7 @@ class Broker:
         if isinstance(question, ReadLog):
             self._logs.read(question, done)
         elif isinstance(question, FetchRecords):
-            self._fetch_later(question, done)
+            self._fetch_later(question, _nothing, done)
         elif not isinstance(question, LatestOffset | EarliestOffset):
             self._ask_now(question, done)
         elif not _only_grows(question):
@@ -328,8 +329,10 @@ class Broker:
             self._ask_next(question)
         tell_all(self._reactor, waiting, answer)
 
-    def _fetch_later(self, question: FetchRecords | ReadLog, done: Callable[[Any], None]) -> None:
-        self._fetches.append((question, done))
+    def _fetch_later(
+        self, question: FetchRecords | ReadLog, leaves: Callable[[], None], done: Callable[[Any], None]
+    ) -> None:
+        self._fetches.append((question, leaves, done))
         self._next_fetches()
 
     def _next_fetches(self) -> None:
@@ -339,8 +342,9 @@ class Broker:
         if self._reading is not None and not self._reading.is_open:
             return  # goes on when the connection is opened, or fails
         while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
-            question, done = self._fetches.popleft()
+            question, leaves, done = self._fetches.popleft()
             self._fetching += 1
+            leaves()
             self._ask_over(self._reading, question, partial(self._fetched, done))
 
     def _fetched(self, done: Callable[[Any], None], answer: object) -> None:
@@ -352,7 +356,7 @@ class Broker:
         self._reading = None
         self._logs.forget()
         fetches, self._fetches = self._fetches, deque()
-        for _, done in fetches:
+        for _, _, done in fetches:
             done(Unanswered(reason))
 
     def _ask_now(self, question: Question[Any], done: Callable[[Any], None]) -> None:
@@ -545,6 +549,10 @@ class Broker:
         seconds = min(max(self._backoff, seconds_min), seconds_max)
         self._reactor.later(seconds, self.open)
         self._backoff = seconds * 2
+
+
+def _nothing() -> None:
+    """Nobody wants to know when it leaves."""
 
 
 def _read(question: Question[Any], version: int, body: memoryview) -> Steps[Any]:

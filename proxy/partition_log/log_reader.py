@@ -16,21 +16,25 @@ from .log_chunk import LogChunk, ReadLog
 
 Done = Callable[[LogChunk | Unanswered], None]
 Place = tuple[str, int]
+_NOT_YET = float("inf")
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A search that waits for a chunk of one partition. ``asked_at``: reactor seconds."""
+    """The searches that wait for a chunk of one partition, each with the time at which it asked, in reactor seconds.
+    ``left_at``: when the fetch left for the broker, in reactor seconds; ``_NOT_YET`` while it waits for others."""
 
     bytes_max: int
     readers: list[tuple[float, ReadLog, Done]] = field(default_factory=list)
     is_reading: bool = False
+    left_at: float = _NOT_YET
 
 
 class LogReader:
-    """``fetch`` asks the broker, and delivers the chunk later, when it is taken apart."""
+    """``fetch`` asks the broker, and delivers the chunk later, when it is taken apart; it calls its second argument
+    when the question leaves."""
 
-    def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Done], None]) -> None:
+    def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Callable[[], None], Done], None]) -> None:
         self._reactor = reactor
         self._fetch = fetch
         self._life = 0
@@ -45,7 +49,7 @@ class LogReader:
             timer=reactor.now,
             getsizeof=lambda kept: kept[1].held_bytes,
         )
-        """Chunks, each with the time at which it was asked for, in reactor seconds."""
+        """Chunks, each with the time at which the question left, in reactor seconds."""
 
     def read(self, question: ReadLog, done: Done) -> None:
         """Call ``done`` with a chunk that begins at or below the offset; never from inside this call."""
@@ -77,11 +81,16 @@ class LogReader:
         # scan.
         _, question, _ = min(waiting.readers, key=lambda one: (round(one[0] / limits.PROBE_SECONDS), one[1].offset))
         question = ReadLog(question.topic, question.partition, question.offset, waiting.bytes_max)
-        self._fetch(question, partial(self._answered, place, waiting, self._life, self._reactor.now()))
+        waiting.left_at = _NOT_YET
+        self._fetch(question, partial(self._leaves, waiting), partial(self._answered, place, waiting, self._life))
 
-    def _answered(self, place: Place, waiting: _Waiting, life: int, began: float, chunk: LogChunk | Unanswered) -> None:
+    def _leaves(self, waiting: _Waiting) -> None:
+        waiting.left_at = self._reactor.now()
+
+    def _answered(self, place: Place, waiting: _Waiting, life: int, chunk: LogChunk | Unanswered) -> None:
         served: list[Done] = []
-        self._adapt(self._reactor.now() - began, is_answered=not isinstance(chunk, Unanswered))
+        # That it waited behind fetches of other partitions says nothing of the broker.
+        self._adapt(self._reactor.now() - waiting.left_at, is_answered=not isinstance(chunk, Unanswered))
         if isinstance(chunk, Unanswered):
             served = [done for _, _, done in waiting.readers]
             waiting.readers.clear()
@@ -101,7 +110,7 @@ class LogReader:
                 else:
                     left.append(one)
             waiting.readers = left
-            self._keep(place, began, chunk)
+            self._keep(place, waiting.left_at, chunk)
         waiting.bytes_max = self._fetch_bytes
         self._reactor.later(0, lambda: self._read_next(place, waiting))
         for done in served:
@@ -113,9 +122,9 @@ class LogReader:
         elif is_answered and seconds <= limits.ASK_SECONDS_MAX / 10:
             self._fetch_bytes = min(self._fetch_bytes * 2, limits.FETCH_BYTES)
 
-    def _keep(self, place: Place, began: float, chunk: LogChunk) -> None:
+    def _keep(self, place: Place, left_at: float, chunk: LogChunk) -> None:
         if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX and chunk.held_bytes <= limits.CHUNKS_KEPT_BYTES_MAX:
-            self._kept[place] = (began, chunk)
+            self._kept[place] = (left_at, chunk)
             self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)
 
     def _drop_old(self) -> None:

@@ -96,4 +96,25 @@ BOUNDS = (
         "unit/partition_log/test_log_reader.py::test_after_a_slow_answer_less_is_asked_for_and_later_more_again",
         ("proxy.partition_log.log_reader", "self._fetch_bytes // 4", "self._fetch_bytes"),
     ),
+    mutant(
+        "slow_behind_others",
+        "R6: the time that a fetch waits behind those of other partitions is not that of its answer",
+        "unit/partition_log/test_log_reader.py::test_a_fetch_that_waits_behind_those_of_other_partitions_is_not_slow",
+        (
+            "proxy.partition_log.log_reader",
+            "        waiting.left_at = _NOT_YET\n",
+            "        waiting.left_at = self._reactor.now()\n",
+        ),
+        (
+            "proxy.partition_log.log_reader",
+            "    def _leaves(self, waiting: _Waiting) -> None:\n",
+            "    def _leaves(self, waiting: _Waiting) -> None:\n        return\n",
+        ),
+    ),
+    mutant(
+        "never_told_that_it_leaves",
+        "R6: a broker that takes long for a piece of its log is asked for smaller ones",
+        "unit/broker/test_connections_given_up.py::test_a_broker_that_is_slow_is_asked_for_less_of_its_logs",
+        ("proxy.broker.broker", "            leaves()\n", "            pass\n"),
+    ),
 )

@@ -353,6 +353,36 @@ def test_nothing_is_asked_of_a_broker_that_is_closed() -> None:
     assert len(broker.clock.opening) == 2
 
 
+def read_all(broker: Asked, partitions: int, seconds: float) -> list[int]:
+    """Read the logs of so many partitions at once, of which the broker answers one after the other, each after so many
+    seconds; then another one. Return how much was asked for of each."""
+    asked, answers = list[int](), list[Any]()
+    for partition in range(partitions):
+        broker.ask(ReadLog("topic", partition, 0), answers.append)
+    broker.clock.run()
+    broker.open_reading()
+    for number in range(partitions + 1):
+        if number == partitions:
+            broker.ask(ReadLog("topic", number, 0), answers.append)
+            broker.clock.run()
+        broker.clock.run(seconds)
+        question = broker.questions[0]
+        ((topic, partition, _, bytes_max),) = kafka.parse_fetch(question.body, question.api_version).partitions
+        asked.append(bytes_max)
+        broker.answer(kafka.fetch_answer(question.api_version, [(topic, partition, 0, 1000, b"")]))
+        broker.clock.run()
+    assert len(answers) == partitions + 1
+    return asked
+
+
+def test_a_broker_is_not_slow_because_many_logs_are_read() -> None:
+    assert read_all(Asked(), 40, 0.1 * limits.ASK_SECONDS_MAX) == [limits.FETCH_BYTES] * 41
+
+
+def test_a_broker_that_is_slow_is_asked_for_less_of_its_logs() -> None:
+    assert read_all(Asked(), 1, 0.6 * limits.ASK_SECONDS_MAX) == [limits.FETCH_BYTES, limits.FETCH_BYTES // 4]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_an_answer_is_waited_for_as_long_as_bytes_of_it_come(ends: bool) -> None:
     """A megabyte over a slow link, or a message of 60 MB over any: asked for anew, it would take as long again."""

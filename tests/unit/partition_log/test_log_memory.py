@@ -165,8 +165,11 @@ class Reading:
         self._data = data
         self._reader = LogReader(self.network.host("proxy"), self._fetch)
 
-    def _fetch(self, question: ReadLog, done: Callable[[LogChunk | Unanswered], None]) -> None:
+    def _fetch(
+        self, question: ReadLog, leaves: Callable[[], None], done: Callable[[LogChunk | Unanswered], None]
+    ) -> None:
         self.fetched += 1
+        leaves()
         answer = FetchAnswer(0, 1, memoryview(bytearray(self._data)))
         done(at_once(taking_apart(question.offset, answer)))
 

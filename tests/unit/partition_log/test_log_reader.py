@@ -67,13 +67,19 @@ class Broker:
         self.network = Network(1)
         self.log = log
         self.fetches: list[FetchRecords] = []
+        self.waits = False
+        """Do fetches wait behind others, until the test says that they leave?"""
+        self.leave: list[Callable[[], None]] = []
         self._due: list[tuple[ReadLog, Fetched]] = []
         self.reader = LogReader(self.network.host("proxy"), self._fetch)
         self.given: list[tuple[int, LogChunk | Unanswered]] = []
 
-    def _fetch(self, question: ReadLog, done: Fetched) -> None:
+    def _fetch(self, question: ReadLog, leaves: Callable[[], None], done: Fetched) -> None:
         self.fetches.append(question.fetch())
         self._due.append((question, done))
+        self.leave.append(leaves)
+        if not self.waits:
+            leaves()
 
     def ask(self, *offsets: int, partition: int = 0) -> None:
         for offset in offsets:
@@ -217,6 +223,31 @@ def test_after_a_slow_answer_less_is_asked_for_and_later_more_again(broker: Brok
     for _ in range(9):
         read(limits.ASK_SECONDS_MAX, late)
     assert read(0.1) == limits.FETCH_ONE_BYTES
+
+
+def test_a_fetch_that_waits_behind_those_of_other_partitions_is_not_slow(broker: Broker) -> None:
+    broker.waits = True
+    for instead in (None, Unanswered("reset while it waits"), None):
+        broker.run(2 * limits.CHUNK_KEPT_SECONDS)
+        broker.ask(3)
+        broker.run(limits.ASK_SECONDS_MAX)
+        if instead is None:
+            broker.leave[-1]()
+        broker.run(0.1)
+        broker.answer(instead)
+    assert [question.bytes_max for question in broker.fetches] == [limits.FETCH_BYTES] * 3
+
+
+def test_what_was_read_counts_from_when_its_fetch_has_left(broker: Broker) -> None:
+    broker.waits = True
+    broker.ask(3)
+    broker.run(2 * limits.CHUNK_KEPT_SECONDS)
+    broker.leave[-1]()
+    broker.answer()
+    broker.ask(4)
+    broker.run()
+    assert [offset for offset, _ in broker.given] == [3, 4]
+    assert broker.offsets == [3]
 
 
 # ---------------------------------------------------------------------- a chunk
