@@ -1,13 +1,15 @@
 """What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11).
 Pure: told of every answer, asked before a refusal.
 
-A batch that got through, or failed for good, leaves no note; of those that a client gave up the latest few are kept."""
+A batch that got through, or failed for good, leaves no note; of those that a client gave up the latest few are kept.
+Nor does one for a name that no topic can have: all that follows it there is refused like it."""
 
 from __future__ import annotations
 
 from ...state.decide import BatchIdentity
 from ...state.sequence import is_ahead
 from .. import limits
+from ..bridge.metadata import TOPIC_NAME
 
 Key = tuple[int, str, int]
 """Producer id, topic, partition."""
@@ -62,7 +64,7 @@ class RetryNotes:
         """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
         good. Of other batches of its epoch that says nothing. ``has_failed``: its client takes the answer as a failure,
         as it does not where it is told that the batch is stored (``answers.is_failure``)."""
-        if has_failed or not self.is_empty:
+        if (has_failed or not self.is_empty) and TOPIC_NAME.fullmatch(key[1]):
             self._note(key, identity, has_failed, will_be_retried, request)
             self.is_empty = not (self._failed or self._ended)
 
