@@ -24,7 +24,7 @@ from ..admission.turns import in_turns
 from ..bridge import api_versions
 from ..bridge.base import Addresses
 from ..bridge.cluster import Cluster, Topic
-from ..bridge.metadata import ClientQuestion, encode_question, read_answer, tell_client
+from ..bridge.metadata import TOPIC_NAME, ClientQuestion, encode_question, read_answer, tell_client
 from ..broker.broker import Broker
 from ..session.backend import Client
 from ..session.pipe import Upstream
@@ -49,10 +49,12 @@ def refuse_sasl(api_key: int, api_version: int, message: str) -> bytes:
 
 
 class _Waiting(NamedTuple):
-    """A produce request that may have to wait for a word of the broker. ``came_at``: reactor seconds."""
+    """A produce request that may have to wait for a word of the broker. ``topics``: one partition of each topic that
+    there can be. ``came_at``: reactor seconds."""
 
     client: Client
     request: ProduceRequest
+    topics: Mapping[str, int]
     version: int
     held: Held | None
     done: Callable[[bytes | None], None]
@@ -128,10 +130,11 @@ class ClientBackend:
         held: Held | None,
         done: Callable[[bytes | None], None],
     ) -> None:
-        """Begin a request once it is known what the client may do. Raises WireError for a topic that cannot be."""
-        if any(len(item.topic) > limits.TOPIC_CHARACTERS_MAX for item in request.partitions):
-            raise WireError("no topic has so long a name")  # it would not fit into a question to the broker
-        self._waiting.append(_Waiting(client, request, version, held, done, self._host.now()))
+        """Begin a request once it is known what the client may do. The broker is not asked about names that no topic
+        can have: nothing is appended there, or told from memory."""
+        named = {item.topic: item.partition for item in request.partitions}
+        topics = {topic: partition for topic, partition in named.items() if TOPIC_NAME.fullmatch(topic)}
+        self._waiting.append(_Waiting(client, request, topics, version, held, done, self._host.now()))
         self._admit()
 
     def _admit(self, told: Collection[str] = ()) -> None:
@@ -139,8 +142,7 @@ class ClientBackend:
         broker has just closed to it. That counts now, however long it took to say it; else a slow one would be asked
         for ever."""
         while self._waiting and not self._is_over and not (one := self._waiting[0]).client.is_at_work:
-            request = one.request
-            topics = {item.topic: item.partition for item in request.partitions}
+            request, topics = one.request, one.topics
             missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
             # Nothing of one that wants no answer has a producer id: it passes over the client's own connection, where
@@ -155,6 +157,8 @@ class ClientBackend:
             call.held = one.held
             call.judge(self.write_acl, denied, one.came_at)
             one.client.take_in_turns(call.starting())
+        if not self._waiting:
+            self.write_acl.forget_oldest()
 
     def _ask_write_acl(self, topics: Mapping[str, int]) -> None:
         """Ask by an empty produce to one partition of each topic."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
@@ -55,6 +56,12 @@ class WriteAcl:
             return topics
         return missing
 
+    def forget_oldest(self) -> None:
+        """Nothing waits for what is known of many topics: of more than ``PASS_THROUGH_TOPICS_MAX``, what was said
+        first is forgotten."""
+        for topic in tuple(islice(self._known, max(len(self._known) - limits.PASS_THROUGH_TOPICS_MAX, 0))):
+            del self._known[topic]
+
     def code_of(self, topic: str) -> int:
         """Return the error code that a produce to a topic would get, 0 for none. It must be known."""
         return self._known[topic][0]
@@ -81,6 +88,7 @@ class WriteAcl:
         it."""
         known = self._known.get(topic)
         if known is None or known[1] <= asked_at:
+            self._known.pop(topic, None)  # so that what was said last stands last
             self._known[topic] = (code, asked_at)
 
     def answered(self, codes: Mapping[str, int]) -> None:

@@ -4,6 +4,9 @@ his rights."""
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.pass_through.write_acl import WriteAcl
@@ -46,6 +49,21 @@ def test_while_a_question_is_out_nothing_is_asked_again_however_many_wait() -> N
         rights.answered(dict.fromkeys(asked[-1], DENIED))
     assert heard == [DENIED] * 50
     assert sorted(topic for question in asked for topic in question) == [f"topic {number}" for number in range(5)]
+
+
+def test_of_the_rights_to_many_topics_those_that_were_told_last_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "PASS_THROUGH_TOPICS_MAX", 3)
+    rights = WriteAcl(lambda: 100.0, lambda _topics: None)
+    many = {f"topic {number}": 0 for number in range(5)}
+    rights.want(many)
+    rights.answered(dict.fromkeys(many, 0))
+    assert rights.missing(many) == {}, "a request may have more"
+    for topic in ("topic 3", "topic 0", "topic 4"):
+        rights.told(topic, 0, 100.0)
+    rights.forget_oldest()
+    assert rights.missing(many) == dict.fromkeys(("topic 1", "topic 2"), 0)
 
 
 # ---------------------------------------------------------------------- who may forward

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.pass_through.backend import ClientBackend
+from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
@@ -89,11 +91,23 @@ def test_a_name_that_does_not_fit_into_older_requests_is_that_of_no_topic(produc
     assert scene.world.errors() == []
 
 
-def test_a_broker_is_not_asked_about_a_name_that_does_not_fit_into_the_question() -> None:
-    scene = Scene(has_pass_through=True)
-    (name,) = [client.name for client in scene.world.clients]
-    line = scene.line(name)
-    parts = [(LONG_NAME, 0, batch([b"a"], producer_id=7, sequence=0))]
-    scene.send(line, 1, RawClient.produce_body(parts, version=9, acks=-1, timeout_ms=30_000), version=9)
-    assert line.is_lost
+@pytest.mark.parametrize("has_pass_through", [False, True])
+def test_of_names_that_no_topic_can_have_nothing_is_remembered(
+    has_pass_through: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many, and however long: they are answered, and the client goes on."""
+    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+    scene = Scene(has_pass_through)
+    line = scene.line(scene.world.clients[0].name if has_pass_through else None)
+    for number in range(3):
+        names = [LONG_NAME + str(number), *(f"no topic {number} {one}" for one in range(NOTED_MAX))]
+        parts = [(name, 0, batch([b"a"], producer_id=7, sequence=0)) for name in names]
+        scene.send(line, number, RawClient.produce_body(parts, version=9, acks=-1, timeout_ms=30_000), version=9)
+    assert (line.answers, line.is_lost) == ([0, 1, 2], False)
+    assert line.data.count(b"the cluster has no such topic") == 3 * (NOTED_MAX + 1)
+    (session,) = scene.proxy.engine.sessions
+    assert isinstance(session, Session)
+    assert session.retry_notes.is_empty
+    if isinstance(session._backend, ClientBackend):
+        assert session._backend.write_acl._known == {}
     assert scene.world.errors() == []
