@@ -64,10 +64,12 @@ class MetadataAnswers:
     def _finished(self, key: _Key, waiting: list[Callable[[bytes], None]], body: bytes) -> None:
         if self._making.get(key) is waiting:  # the cluster is still what it was
             del self._making[key]
-            if self._made_bytes > limits.ANSWERS_KEPT_BYTES_MAX or len(self._made) >= limits.ANSWERS_KEPT_MAX:
+            size = len(body) + sum(map(len, key[1] or ()))
+            if self._made_bytes + size > limits.ANSWERS_KEPT_BYTES_MAX or len(self._made) >= limits.ANSWERS_KEPT_MAX:
                 self._forget()
-            self._made[key] = body
-            self._made_bytes += len(body) + sum(map(len, key[1] or ()))
+            if size <= limits.ANSWERS_KEPT_BYTES_MAX:
+                self._made[key] = body
+                self._made_bytes += size
         for done in waiting:
             done(body)
 
