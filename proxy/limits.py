@@ -30,8 +30,9 @@ REQUESTS_IN_FLIGHT_MAX: Final = 16
 REQUESTS_PER_TURN_MAX: Final = 5
 """Of one client, before the turn of the others, however many have arrived."""
 FAILURES_NOTED_MAX: Final = 5_000
-"""Producers and partitions of one connection of which a batch failed there: each is a note of up to half a KiB. Few
-clients have so many in one request; those come again on a new connection, as after any other."""
+"""Producers and partitions of one connection of which a batch failed there: each is a note of up to 3 KiB, 15 MB in
+all, and less than 1 KiB where one batch of each has failed. Few clients have so many in one request; those come again
+on a new connection, as after any other."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 STREAM_BYTES_MAX: Final = 256 * KIB
@@ -139,14 +140,15 @@ RIGHTS_SECONDS: Final = 10.0
 DENIAL_SECONDS: Final = 1.0
 """How long its no counts: an operator who grants the right wants to see the effect."""
 PASS_THROUGH_TOPICS_MAX: Final = 1_000
-"""Topics of one client whose rights are remembered."""
+"""Topics of one client whose rights are remembered, some 400 KB, when no request of it waits for them."""
 SCRAM_ITERATIONS_MIN: Final = sasl.SCRAM_ITERATIONS_MIN
 SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
 """The client has the same ones: the reason is there."""
 
 # Record batches
 TOPIC_CHARACTERS_MAX: Final = 8191
-"""No topic has so long a name, and a longer one may not fit into the request that goes on to the broker."""
+"""Of what goes on as it came, for the broker to judge: no topic has so long a name, and a longer one may not fit into
+the request."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB
@@ -485,7 +487,10 @@ METADATA_PAUSE_SHARE: Final = 0.25
 after this share of the time since it has been looked for, and ``METADATA_FRESH_SECONDS`` at most."""
 METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
-"""Topics that are looked for; above it the one whose last look is the longest ago is forgotten."""
+"""Topics that are looked for, some 5 MB; above it the one whose last look is the longest ago is forgotten."""
+METADATA_ASKED_FOR_MAX: Final = 20_000
+"""Topics of which it is known when brokers told of them by name: as many as are asked for while such an answer is fresh
+(``METADATA_FRESH_SECONDS``), some 10 MB. One that is forgotten, the oldest, costs one more question."""
 METADATA_SPREAD_SECONDS: Final = 0.5
 """Brokers learn one after the other that a topic was created or deleted: answers within this time after it are checked
 again."""
@@ -578,3 +583,6 @@ assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SEC
 assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
 assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS
+assert METADATA_ASKED_FOR_MAX >= METADATA_QUESTIONS_PER_SECOND_MAX * METADATA_TOPICS_PER_QUESTION_MAX * (
+    METADATA_FRESH_SECONDS
+), "what is fresh is not forgotten"

@@ -29,7 +29,8 @@ CLUSTER_ID_VERSION_MIN = 2
 TOPICS_ASKED_MAX = 100_000
 """Topics that one client may ask for by name: no cluster of these versions has so many, and each costs microseconds."""
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
-"""What brokers take as a name; later ones only 249 characters."""
+"""What brokers take as a name; later ones only 249 characters. Clients choose other names at any length: these are
+told as what they are, and remembered nowhere."""
 _BROKER_BYTES_MIN = 10
 _TOPIC_BYTES_MIN = 8
 _NONE_KNOWN: Mapping[str, Topic] = {}

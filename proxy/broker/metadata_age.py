@@ -8,7 +8,9 @@ after the other.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import islice
 
 from .. import limits
 
@@ -24,8 +26,8 @@ class MetadataAge:
         self._changed_at = _NEVER
         self._topic_asked_at: dict[str, float] = {}
         self._all_asked_at = self._last_asked_at = _NEVER
-        self._looked_for: dict[str, tuple[float, float]] = {}
-        """By topic: since when it has been looked for, and when last, in reactor seconds."""
+        self._looked_for: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By topic: since when it has been looked for, and when last, in reactor seconds; in the order of the last."""
         self._partitions = 0
         self._doubted_until: dict[str, float] = {}
 
@@ -36,14 +38,20 @@ class MetadataAge:
         for name in topics:
             self._trust(name, asked_at)
             if not self.is_topic_overtaken(name, asked_at):
+                self._topic_asked_at.pop(name, None)  # so that the one that was asked for last stands last
                 self._topic_asked_at[name] = asked_at
                 self._topic_learned_at[name] = self._counted_from(asked_at, now)
+        too_many = len(self._topic_asked_at) - limits.METADATA_ASKED_FOR_MAX
+        for name in tuple(islice(self._topic_asked_at, max(too_many, 0))):
+            del self._topic_asked_at[name], self._topic_learned_at[name]
 
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
         """The whole cluster was asked for; it has so many partitions."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
         for name in tuple(self._doubted_until):
             self._trust(name, asked_at)
+        while self._looked_for and now - next(iter(self._looked_for.values()))[1] > limits.METADATA_LOOKED_FOR_SECONDS:
+            self._looked_for.popitem(last=False)  # nobody looks for it any more
         if asked_at < self._all_asked_at:
             return
         self._all_asked_at = asked_at
@@ -144,7 +152,7 @@ class MetadataAge:
         if now - last > limits.METADATA_LOOKED_FOR_SECONDS:
             since = now
         if len(self._looked_for) >= limits.METADATA_LOOKED_FOR_MAX:
-            del self._looked_for[next(iter(self._looked_for))]
+            self._looked_for.popitem(last=False)
         self._looked_for[topic] = since, now
         pause = (now - since) * limits.METADATA_PAUSE_SHARE
         return min(max(pause, limits.METADATA_PAUSE_SECONDS), limits.METADATA_FRESH_SECONDS)

@@ -20,6 +20,7 @@ from ..admission.long_work import LongWork
 from ..admission.turns import in_turns
 from ..bridge.asks import EarliestOffset, FetchRecords, LatestOffset, Question
 from ..bridge.cluster import BrokerAddress, Cluster, Topic
+from ..bridge.metadata import TOPIC_NAME
 from ..events import OperatorMessage, Report
 from ..flow.effects import Unanswered
 from ..partition_log.log_chunk import ReadLog
@@ -193,6 +194,7 @@ class Topology:
         if len(topics) > limits.METADATA_TOPICS_PER_QUESTION_MAX:
             self._refresh_many(topics, may_create, done)
             return
+        topics = [name for name in topics if TOPIC_NAME.fullmatch(name)]  # no other one is asked for, or remembered
         if not may_create and self._looks_in_all(topics, now):
             self.refresh(None, done)
             return
@@ -206,7 +208,8 @@ class Topology:
         """The same for many topics: they are not checked one by one, and the client sees the whole cluster as it was a
         second ago. Of the topics that are not there, as many are named as one question can hold."""
         now, known, freshness = self._reactor.now(), self.cluster.topics, self._freshness
-        missing = (name for name in topics if name not in known and freshness.may_name(name, now))
+        unknown = (name for name in topics if name not in known and TOPIC_NAME.fullmatch(name))
+        missing = (name for name in unknown if freshness.may_name(name, now))
         named = tuple(islice(missing, limits.METADATA_TOPICS_PER_QUESTION_MAX)) if may_create else ()
         if not freshness.is_all_fresh(now):
             self.refresh(None, _nothing if named else done)

@@ -320,6 +320,22 @@ def test_a_topic_that_a_question_has_created_is_there_though_a_later_answer_had_
     assert "new" not in scene.topology.cluster.topics, "it was known when it was asked for, so it was deleted meanwhile"
 
 
+@pytest.mark.parametrize("may_create", [False, True])
+@pytest.mark.parametrize("others", [0, limits.METADATA_TOPICS_PER_QUESTION_MAX])
+def test_names_that_no_topic_can_have_are_neither_asked_for_nor_remembered(
+    scene: Scene, may_create: bool, others: int
+) -> None:
+    impossible = ["x" * 32_000, "a b", "", ".", "..", "\u00e9", "y" * 256, *(f"?{number}" for number in range(others))]
+    done: list[int] = []
+    scene.topology.refresh_if_stale([*impossible, "missing"], may_create, lambda: done.append(1))
+    scene.topology.look_for("z" * 300, lambda: done.append(1))
+    scene.network.run(2)
+    assert done == [1, 1]
+    freshness = scene.topology._freshness
+    assert {*freshness._topic_asked_at, *freshness._looked_for} <= {"missing"}
+    assert set(scene.named()) <= {"missing"}
+
+
 # ---------------------------------------------------------------------- answers to clients
 @pytest.fixture
 def reactor() -> VirtualReactor:
@@ -387,6 +403,18 @@ def test_answers_that_are_kept_have_a_bound_whatever_clients_ask_for(reactor: Vi
     for number in range(3 * limits.ANSWERS_KEPT_MAX):
         answers.tell(4, cluster, (f"topic-{number}",), ADDRESSES, {}, lambda _: None)
         assert len(answers._made) <= limits.ANSWERS_KEPT_MAX
+
+
+def test_what_is_kept_has_a_bound_of_bytes_whatever_clients_ask_for(
+    reactor: VirtualReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ANSWERS_KEPT_BYTES_MAX", 10_000)
+    answers, cluster, got = MetadataAnswers(reactor, "x"), Cluster("c", 1, BROKERS), list[bytes]()
+    for name in ("a", "b" * 4_000, "c" * 4_000, "d" * 20_000):
+        answers.tell(4, cluster, (name,), ADDRESSES, {}, got.append)
+        assert sum(len(body) + len(asked[0]) for (_, asked, _), body in answers._made.items() if asked) <= 10_000
+    assert len(got) == 4
+    assert answers._made_bytes <= 10_000
 
 
 def test_an_answer_with_a_topic_that_the_cluster_does_not_list_yet_is_made_for_one_client() -> None:

@@ -71,6 +71,33 @@ def test_names_that_are_looked_for_are_not_kept_without_end() -> None:
     for number in range(limits.METADATA_LOOKED_FOR_MAX + 10):
         freshness.may_look_for_leader(f"t-{number}", STARTED_AT)
     assert len(freshness._looked_for) == limits.METADATA_LOOKED_FOR_MAX
+    assert freshness._looked_for.keys() == {f"t-{number}" for number in range(10, limits.METADATA_LOOKED_FOR_MAX + 10)}
+
+
+def test_a_name_that_nobody_looks_for_any_more_is_forgotten() -> None:
+    freshness = seen()
+    freshness.may_look_for_leader("before", STARTED_AT)
+    freshness.may_look_in_all("t", STARTED_AT + limits.METADATA_LOOKED_FOR_SECONDS)
+    now = STARTED_AT + limits.METADATA_LOOKED_FOR_SECONDS + 1
+    freshness.learned_all(10, now, now)
+    assert list(freshness._looked_for) == ["t"]
+
+
+def test_of_many_names_that_were_asked_for_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METADATA_ASKED_FOR_MAX", 3)
+    freshness = seen()
+    now = STARTED_AT + 2 * limits.METADATA_FRESH_SECONDS
+    freshness.learned(["a", "b"], now, now)
+    freshness.learned(["a", "c", "d", "e"], now + 0.1, now + 0.1)
+    assert set(freshness._topic_asked_at) == set(freshness._topic_learned_at) == {"c", "d", "e"}
+    freshness.learned(["c"], now + 0.2, now + 0.2)
+    freshness.learned(["f"], now + 0.2, now + 0.2)
+    assert {name: freshness.is_fresh(name, now + 0.2) for name in "abcdef"} == {
+        **dict.fromkeys("abd", False),
+        **dict.fromkeys("cef", True),
+    }
+    assert freshness.is_topic_overtaken("c", now)
+    assert freshness.may_name("a", now + 0.2), "it costs one more question"
 
 
 def test_after_a_change_only_later_questions_count() -> None:
