@@ -523,6 +523,11 @@ METADATA_TOPICS_PER_QUESTION_MAX: Final = 1_000
 """Topics that are named in one question: 250 KB at most."""
 METADATA_TOLD_PER_STEP: Final = 100
 """Waiting callers that are called in one step of the loop: each may go on with a batch."""
+METADATA_TOPICS_ASKED_MAX: Final = 20_000
+METADATA_REQUEST_BYTES_MAX: Final = 5 * MIB
+"""Topics that one client may ask for by name in one request, and its bytes, as many as they have with the longest
+names: it is read, looked up and begun to be answered in one step of some 20 ms. Clients of so many topics ask for
+all."""
 METADATA_FEW_TOPICS: Final = 10
 """A client that names more topics waits for those that name fewer: one client can ask for all topics by name."""
 LISTEN_AGAIN_SECONDS: Final = 5.0

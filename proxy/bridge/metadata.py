@@ -17,7 +17,7 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded, UnsupportedVersion
 from ...codecs.steps import Steps, at_once
 from ...reactor import Buffer
-from ..limits import METADATA_ROWS_PER_STEP
+from ..limits import METADATA_REQUEST_BYTES_MAX, METADATA_ROWS_PER_STEP, METADATA_TOPICS_ASKED_MAX
 from ..versions import ApiKey, BrokerRanges
 from .base import THROTTLE_NONE, Addresses
 from .cluster import NO_BROKER, BrokerAddress, Cluster, Topic, read_rows, told_rows
@@ -26,8 +26,6 @@ from .fields import INT16, INT32, Reader, nullable_string, string
 CLIENT_VERSION_MAX = 4
 QUESTION_VERSION_MAX = 4
 CLUSTER_ID_VERSION_MIN = 2
-TOPICS_ASKED_MAX = 100_000
-"""Topics that one client may ask for by name: no cluster of these versions has so many, and each costs microseconds."""
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
 """What brokers take as a name; later ones only 249 characters. Clients choose other names at any length: these are
 told as what they are, and remembered nowhere."""
@@ -117,13 +115,16 @@ def read_answer(version: int, body: Buffer, known: Mapping[str, Topic]) -> Steps
 
 
 def parse_client_request(version: int, body: Buffer) -> ClientQuestion:
-    """A client's request body, v0 to v4. LimitExceeded for more than ``TOPICS_ASKED_MAX`` topics."""
+    """A client's request body, v0 to v4. LimitExceeded for more than ``METADATA_TOPICS_ASKED_MAX`` topics, or
+    ``METADATA_REQUEST_BYTES_MAX``."""
     if not 0 <= version <= CLIENT_VERSION_MAX:
         raise UnsupportedVersion(ApiKey.METADATA, version)
+    if len(body) > METADATA_REQUEST_BYTES_MAX:
+        raise LimitExceeded(f"metadata request: {len(body)} bytes, the limit is {METADATA_REQUEST_BYTES_MAX}")
     reader = Reader(body)
     count = reader.count("topics", 2, null_is=-1 if version >= 1 else None)
-    if count > TOPICS_ASKED_MAX:
-        raise LimitExceeded(f"metadata request: {count} topics, the limit is {TOPICS_ASKED_MAX}")
+    if count > METADATA_TOPICS_ASKED_MAX:
+        raise LimitExceeded(f"metadata request: {count} topics, the limit is {METADATA_TOPICS_ASKED_MAX}")
     names = tuple(reader.string("topic name") for _ in range(count))
     allow_auto_topic_creation = reader.boolean("allow_auto_topic_creation") if version >= 4 else True
     reader.finish()
@@ -161,6 +162,8 @@ def tell_client(
         parts.append(INT32.pack(_controller(cluster.controller_id, alive)))
     names = list(cluster.topics) if topics is None else list(dict.fromkeys(topics))
     parts.append(INT32.pack(len(names)))
+    if topics is not None and len(topics) > METADATA_ROWS_PER_STEP:
+        yield  # to read so many names, and to look which of them have to be asked for, took long enough
     reached, told = frozenset(alive), 0
     for name in names:
         if told >= METADATA_ROWS_PER_STEP:

@@ -8,6 +8,7 @@ import pytest
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import LimitExceeded, UnsupportedVersion, WireError
+from idemproxy.proxy import limits
 from idemproxy.proxy.bridge import api_versions, metadata
 from idemproxy.proxy.bridge.cluster import BrokerAddress, Cluster, Partition, Topic
 from idemproxy.proxy.bridge.describe_cluster import encode_describe_cluster, refused_describe_cluster
@@ -200,15 +201,17 @@ def test_an_impossible_number_of_topics_is_a_wire_error(count: int) -> None:
         parse_client_request(1, count.to_bytes(4, "big", signed=True))
 
 
-def test_more_topics_than_any_cluster_has_are_refused_before_they_are_read() -> None:
-    def asking(count: int) -> bytes:
-        return count.to_bytes(4, "big") + bytes(2 * count)
+def test_more_topics_than_one_step_can_answer_are_refused_before_they_are_read() -> None:
+    def asking(count: int, length: int) -> bytes:
+        return count.to_bytes(4, "big") + (length.to_bytes(2, "big") + b"x" * length) * count
 
-    named = parse_client_request(1, asking(metadata.TOPICS_ASKED_MAX)).topics
+    longest, most = 249, limits.METADATA_TOPICS_ASKED_MAX
+    named = parse_client_request(1, asking(most, longest)).topics
     assert named is not None
-    assert len(named) == metadata.TOPICS_ASKED_MAX
-    with pytest.raises(LimitExceeded):
-        parse_client_request(1, asking(metadata.TOPICS_ASKED_MAX + 1))
+    assert len(named) == most
+    for count, length in ((most + 1, 0), (limits.METADATA_REQUEST_BYTES_MAX // 30_000 + 1, 30_000)):
+        with pytest.raises(LimitExceeded):
+            parse_client_request(1, asking(count, length))
 
 
 def test_a_null_list_in_version_0_is_a_wire_error() -> None:

@@ -71,6 +71,12 @@ def test_a_large_answer_is_read_and_written_in_steps() -> None:
     assert count_steps(tell_client(VERSION, cluster, None, one_broker, "x")) == 1, "as it came"
 
 
+def test_an_answer_about_many_names_is_begun_when_these_have_been_read() -> None:
+    names = [f"topic{number}" for number in range(limits.METADATA_ROWS_PER_STEP + 1)]
+    for several, steps in ((names, 3), (names[1:], 1)):
+        assert count_steps(tell_client(VERSION, Cluster("cluster", 1, BROKERS), several, ADDRESSES, "x")) == steps
+
+
 def test_one_large_topic_is_read_and_written_in_steps() -> None:
     cluster = Cluster("cluster", 1, BROKERS, {"t": topic_of("t", 2, 10 * limits.METADATA_ROWS_PER_STEP)})
     assert count_steps(read_answer(VERSION, told(cluster), {})) == 10
