@@ -521,8 +521,8 @@ LOG = (
         _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order",
         (
             "proxy.producer.duplicates",
-            '            stream.dismiss(batch, answers.partly_vanished(), "vanished")\n        else:\n',
-            '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n        else:\n',
+            '            stream.dismiss(batch, answers.partly_vanished(), "vanished")\n',
+            '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
         ),
         deaths=("45",),
     ),
