@@ -174,6 +174,7 @@ class StagedOutside:
         self.leader = StagedBroker(1, True)
         self._stage = stage
         self._cluster: tuple[int | None] = (None,)
+        self._flush_at = 0.0
 
     # ------------------------------------------------------------------ leaders
     @property
@@ -230,12 +231,14 @@ class StagedOutside:
         """Topics are not deleted here."""
 
     def flush_soon(self, sequencer: Flushed) -> None:
+        self._flush_at = self._stage.now + COMMIT_IDLE_SECONDS  # of the last one that is held
         self._stage.later(COMMIT_IDLE_SECONDS, lambda: self._look(sequencer))
 
     def _look(self, sequencer: Flushed) -> None:
         assert isinstance(sequencer, Sequencer)
         if sequencer.stream.held.ownership is None:
-            sequencer.flush()
+            if self._stage.now >= self._flush_at:
+                sequencer.flush()
         elif not sequencer.look(self._stage.now):
             self.flush_soon(sequencer)
 

@@ -11,6 +11,7 @@ from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.events import DuplicateFound
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.state.sequence import SEQUENCE_MODULUS
 from testkit.stage.sequencer import Client, Lane, Stage
 
 TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
@@ -74,6 +75,18 @@ def test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_t
     retry = stage.send(Client(), 1, b"another content")
     stage.run(5)
     assert retry.code == OUT_OF_ORDER
+
+
+def test_a_batch_of_which_an_earlier_round_of_sequences_has_the_numbers_is_not_out_of_order() -> None:
+    """So many records of others lie between that 2^31 of this producer might."""
+    stage = a_stage_with_seven_batches()
+    stage.log.end_offset += SEQUENCE_MODULUS
+    stage.send(Client(), 7)
+    stage.run(1)
+    retry = stage.send(Client(), 1, b"another content")
+    stage.run(5)
+    assert retry.code == INVALID
+    assert "come round" in retry.message
 
 
 def test_old_batches_that_come_again_in_order_are_each_looked_for_behind_the_one_before() -> None:
