@@ -6,7 +6,6 @@ and is never forwarded. Batches with a producer id go to their sequencer, batche
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from ...state.entry import NO_PRINCIPAL
 from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
 from ..admission.memory_budget import Held, MemoryBudget
+from ..bridge.metadata import TOPIC_NAME
 from ..events import ClientRefused
 from ..flow.effects import Way
 from ..producer import answers
@@ -48,7 +48,6 @@ from .sweeper import UNORDERED, Sweepable
 if TYPE_CHECKING:
     from ..producer.sequencer import Sequencer
 
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_SERVED_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _STEP_PARTITIONS = 300
 """Partitions of a request that are begun in one step: a few milliseconds."""
@@ -411,7 +410,7 @@ class ProduceCall:
     ) -> None:
         if self.outside.has_partition(topic, partition):
             self._submit(topic, partition, producer_id, batch)
-        elif partition >= 0 and _TOPIC_NAME.fullmatch(topic):
+        elif partition >= 0 and TOPIC_NAME.fullmatch(topic):
             part.hold()
             missing.setdefault(topic, []).append((partition, producer_id, part, batch))
         else:
