@@ -13,7 +13,8 @@ PROBE_LATE_SECONDS = 0.3
 """If an answer comes so much later than this broker's answers usually do, or if the broker is not asked for so long, it
 may have been paused meanwhile, and its second begins anew."""
 USUAL_SECONDS_MAX = 1.0
-"""Slower answers are always late: it cannot be told whether such a broker works or sleeps."""
+"""How long they may usually take. An answer that is later than this by ``PROBE_LATE_SECONDS`` is late at any broker: it
+cannot be told whether one that is so slow works or sleeps."""
 _ANSWERS = 10
 """The quickest one of so many is how long its answers usually take."""
 

@@ -188,7 +188,7 @@ class Engine:
             sequencer=self.sequencer,
             known_on=self._sequencers.ids_on,
             has_partition=self.has_partition,
-            look_for_topic=self.look_for_topic,
+            look_for_topics=lambda topics, done: self.topology.refresh_if_stale(topics, False, done),
         )
 
     def _is_reachable(self, broker_id: int) -> bool:

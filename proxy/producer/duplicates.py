@@ -177,6 +177,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     elif isinstance(result, Undecidable):
         stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
+        has_others = has_others or _begins_before_its_epoch(entry, identity)
         if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
             _tell_others(stream, batch, start_at, "out_of_order")
         elif result.pieces:  # a new epoch would append these once more
@@ -197,6 +198,12 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
         else:
             stream.dismiss(batch, answers.duplicate_below_window(), "duplicate_below_window")
         stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+
+
+def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
+    """Does the batch begin with a sequence that its epoch, which began with 0 and has not come round, never had?"""
+    has_come_round = entry.end_offset - entry.first_base_offset > SEQUENCE_MODULUS
+    return entry.first_base_offset != NO_OFFSET and not has_come_round and identity.base_sequence > entry.next_sequence
 
 
 def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str) -> None:

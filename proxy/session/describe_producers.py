@@ -44,18 +44,18 @@ class DescribeProducers:
         sequencer: GetSequencer,
         known_on: Callable[[Collection[Place]], Mapping[Place, Sequence[int]]],
         has_partition: Callable[[str, int], bool],
-        look_for_topic: Callable[[str, Callable[[], None]], None],
+        look_for_topics: Callable[[Sequence[str], Callable[[], None]], None],
     ) -> None:
         """``sequencer``: the one of (producer id, topic, partition), None when there are too many. ``known_on``: the
         producer ids that are in memory, by partition. ``has_partition``: is there such a partition, as last learned?
-        ``look_for_topic``: learns of a topic anew, and calls back soon in any case."""
+        ``look_for_topics``: learns of topics anew, and calls back soon in any case."""
         self._life = life
         self._runner = runner
         self._report = report
         self._sequencer = sequencer
         self._known_on = known_on
         self._has_partition = has_partition
-        self._look_for_topic = look_for_topic
+        self._look_for_topics = look_for_topics
         self._at_work = 0
 
     def answer(self, places: Sequence[Place], principal: bytes, done: Told) -> None:
@@ -71,17 +71,9 @@ class DescribeProducers:
         self._at_work += 1
         # What was learned may be older than the topic, and a topic that is unknown is not asked for again.
         missing = {topic for topic, partition in places if not self._has_partition(topic, partition)}
-        left = len(missing)
-
-        def looked() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self._start(places, principal, done)
-
-        for topic in missing:
-            self._look_for_topic(topic, looked)
-        if not missing:
+        if missing:
+            self._look_for_topics(sorted(missing), lambda: self._start(places, principal, done))
+        else:
             self._start(places, principal, done)
 
     def _start(self, places: Sequence[Place], principal: bytes, done: Told) -> None:

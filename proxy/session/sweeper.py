@@ -87,6 +87,8 @@ class Sweeper:
                 if name == UNORDERED or call.answer_by <= now:
                     is_any_due = True
                 break
+        if len(self.lines) > limits.SWEPT_LINES_KEPT:  # clients choose their timeouts freely
+            self.lines = {name: line for name, line in self.lines.items() if line}
         self.is_planned = False
         if is_any_due:
             self._go_on(self._sweeping(now))
@@ -115,8 +117,6 @@ class Sweeper:
                 elif name != UNORDERED:
                     break
         yield from self._answering(due)
-        if len(self.lines) > limits.SWEPT_LINES_KEPT:  # clients choose their timeouts freely
-            self.lines = {name: line for name, line in self.lines.items() if line}
 
     def _answering(self, due: Iterable[tuple[Line, Sweepable]]) -> Steps[None]:
         answered = 0

@@ -543,6 +543,16 @@ LOG = (
         ("proxy.producer.duplicates", "        if has_others or begins_with_others(", "        if begins_with_others("),
     ),
     mutant(
+        "before_its_epoch_unseen",
+        "R9: what begins before its epoch did is none of it",
+        _BELOW_WINDOW + "test_where_it_begins_before_the_first_sequence_of_its_epoch_it_is_out_of_order",
+        (
+            "proxy.producer.duplicates",
+            "        has_others = has_others or _begins_before_its_epoch(entry, identity)\n",
+            "",
+        ),
+    ),
+    mutant(
         "others_are_taken_for_its_own",
         "R9: of a batch whose first records are others' nothing was lost",
         _BELOW_WINDOW

@@ -9,6 +9,7 @@ from mutants.scenes import foreign, takes_no_more_than
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.state.sequence import SEQUENCE_MODULUS
 from testkit.stage.sequencer import Client, Stage
 from testkit.virtual.log import PartitionLog
 
@@ -148,6 +149,14 @@ def test_where_a_batch_that_begins_before_it_lies_under_its_numbers_it_is_out_of
     stage = Stage()
     assert all_sent(stage, {0: [b"one", b"two", b"three"]}) == [0]
     assert all_sent(stage, {1: [b"zwei", b"drei", b"vier"]}) == [OUT_OF_ORDER]
+
+
+def test_where_it_begins_before_the_first_sequence_of_its_epoch_it_is_out_of_order() -> None:
+    """Though the log has the rest of it."""
+    stage, values = Stage(), [b"%d" % number for number in range(6)]
+    assert all_sent(stage, {0: values[:3]}) + all_sent(stage, {3: values[3:5]}) == [0, 0]
+    assert all_sent(stage, {SEQUENCE_MODULUS - 1: [b"before", *values]}) == [OUT_OF_ORDER]
+    assert all_sent(stage, {5: values[5:]}) == [0]
 
 
 def test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brokers_have_lost_the_last() -> None:

@@ -162,6 +162,15 @@ def test_timeouts_that_nobody_uses_any_more_are_forgotten() -> None:
     assert len(sweeper.lines) <= SWEPT_LINES_KEPT
 
 
+def test_they_are_forgotten_though_no_time_is_ever_up_and_nobody_leaves() -> None:
+    loop, sweeper = scene()
+    Call(sweeper, 1e6)
+    for timeout_ms in range(1_000, 6_000):
+        sweeper.remove(Call(sweeper, 1e6, line=timeout_ms))
+    loop.run(2.0)
+    assert len(sweeper.lines) <= SWEPT_LINES_KEPT
+
+
 # ---------------------------------------------------------------------- requests that are taken in steps
 class Door:
     """What is around a request; no batch of it is ever answered."""
