@@ -312,8 +312,8 @@ ANSWERED_PER_STEP: Final = 300
 """Requests, or partitions of them, whose time is up and that are answered in one step: 1 ms, and a few to send it."""
 SWEPT_PER_STEP: Final = 5_000
 """Requests that are looked at in one step, after a client has gone: 1 ms."""
-SWEPT_LINES_KEPT: Final = 100
-"""Timeouts of requests, in each of which some were watched; of more of them those without any are forgotten."""
+SWEPT_LINES_EMPTY_MAX: Final = 100
+"""Timeouts under which requests were watched and none is any more; when there are more of them they are forgotten."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 

@@ -80,14 +80,16 @@ class Sweeper:
     # ------------------------------------------------------------------ the timer
     def _sweep(self) -> None:
         """Look at the first of each line. If there is nothing to do, that is all."""
-        now, is_any_here, is_any_due = self._now(), False, self.has_left
+        now, is_any_here, is_any_due, empty_lines = self._now(), False, self.has_left, 0
         for name, line in self.lines.items():
             for call in line:
                 is_any_here = True
                 if name == UNORDERED or call.answer_by <= now:
                     is_any_due = True
                 break
-        if len(self.lines) > limits.SWEPT_LINES_KEPT:  # clients choose their timeouts freely
+            else:
+                empty_lines += 1
+        if empty_lines > limits.SWEPT_LINES_EMPTY_MAX:  # clients choose their timeouts freely
             self.lines = {name: line for name, line in self.lines.items() if line}
         self.is_planned = False
         if is_any_due:

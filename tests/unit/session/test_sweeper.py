@@ -13,7 +13,7 @@ import pytest
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
-from idemproxy.proxy.limits import ANSWER_SHARE, ANSWER_SWEEP_SECONDS, ANSWERED_PER_STEP, SWEPT_LINES_KEPT
+from idemproxy.proxy.limits import ANSWER_SHARE, ANSWER_SWEEP_SECONDS, ANSWERED_PER_STEP, SWEPT_LINES_EMPTY_MAX
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.produce import ProduceCall
 from idemproxy.proxy.session.sweeper import UNORDERED, Sweeper
@@ -159,7 +159,7 @@ def test_timeouts_that_nobody_uses_any_more_are_forgotten() -> None:
     for timeout_ms in range(1_000, 6_000):
         Call(sweeper, 0.5, line=timeout_ms)
     loop.run(2.0)
-    assert len(sweeper.lines) <= SWEPT_LINES_KEPT
+    assert len(sweeper.lines) <= SWEPT_LINES_EMPTY_MAX
 
 
 def test_they_are_forgotten_though_no_time_is_ever_up_and_nobody_leaves() -> None:
@@ -168,7 +168,7 @@ def test_they_are_forgotten_though_no_time_is_ever_up_and_nobody_leaves() -> Non
     for timeout_ms in range(1_000, 6_000):
         sweeper.remove(Call(sweeper, 1e6, line=timeout_ms))
     loop.run(2.0)
-    assert len(sweeper.lines) <= SWEPT_LINES_KEPT
+    assert len(sweeper.lines) <= SWEPT_LINES_EMPTY_MAX
 
 
 # ---------------------------------------------------------------------- requests that are taken in steps
