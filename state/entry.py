@@ -23,6 +23,9 @@ GIVEN_UP = 255
 """Takes the place of an intent's attempts when it was given up."""
 OWNED = 254
 """Takes the place of an intent's attempts when it is an ownership."""
+TAKEN_OVER = 253
+"""Takes the place of an intent's attempts when it was an ownership, and the log is read for what was appended under
+it."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_SEQUENCE = -1
@@ -112,6 +115,11 @@ class Intent:
         """May its owner append any batches of this epoch behind the bound, without writing of them first (rule R2)?
         Each has its marker in the log, so whoever takes it over rebuilds the entry from there."""
         return self.attempts == OWNED and not self.batches
+
+    @property
+    def was_ownership(self) -> bool:
+        """Is it an ownership, or was it one when its takeover began, which another flow may have to finish?"""
+        return self.attempts in (OWNED, TAKEN_OVER) and not self.batches
 
 
 @value(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from ..partition_log.log_chunk import LogChunk, ReadLog, carries, contents_in, h
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
-from .batch import Batch
+from .batch import Answer, Batch
 from .stream import FoundTo, Stream
 
 
@@ -57,14 +57,24 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
         told = answers.undecidable if isinstance(found, Unreadable) else answers.in_doubt
         stream.dismiss(batch, told(found.reason), "duplicate_unverified")
     elif found is _Found.THE_BATCH:
-        stream.dismiss(batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms), "duplicate")
-        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+        await _tell_stored(stream, batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms))
     elif found is _Found.NOTHING_OF_IT:
         stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
     elif found is _Found.SOME_OF_IT:
         stream.dismiss(batch, answers.partly_vanished(), "vanished")
     elif not is_suspect and await stream.confirm() and batch in stream.queue:
         stream.dismiss(batch, answers.other_content(verdict.base_offset), "other_content")
+
+
+async def _tell_stored(stream: Stream, batch: Batch, answer: Answer, verdict: str = "duplicate") -> None:
+    """It is in the log. If the look at it took longer than its client waits, and that makes a batch anew for each try,
+    then another try waits meanwhile. It gets this answer: of looks of its own none would ever be in time."""
+    tries = [other for other in stream.queue if other is not batch and other.identity == batch.identity]
+    contents = await contents_of(batch) if tries else []
+    same = [other for other in tries if contents and await contents_of(other) == contents]
+    for one in (batch, *[other for other in same if other in stream.queue]):
+        stream.dismiss(one, answer, verdict)
+        stream.observers.report(DuplicateAnswered(one.waiters[0].connection.name, stream.topic))
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
@@ -194,10 +204,9 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
         stream.found_to = FoundTo.behind(covered(result.pieces, wanted)[-1])
         if known:
             base_offset = covered(result.pieces, wanted)[0].base_offset
-            stream.dismiss(batch, answers.appended(base_offset, NO_TIME), "duplicate")
+            await _tell_stored(stream, batch, answers.appended(base_offset, NO_TIME))
         else:
-            stream.dismiss(batch, answers.duplicate_below_window(), "duplicate_below_window")
-        stream.observers.report(DuplicateAnswered(batch.waiters[0].connection.name, stream.topic))
+            await _tell_stored(stream, batch, answers.duplicate_below_window(), "duplicate_below_window")
 
 
 def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:

@@ -20,6 +20,7 @@ from ...state.entry import (
     NO_GENERATION,
     NO_OFFSET,
     NOBODY,
+    TAKEN_OVER,
     Entry,
     Intent,
     WindowBatch,
@@ -123,7 +124,7 @@ class Takeover:
         assert intent is not None
         if intent.owner != self._life.incarnation:
             self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
-        attempts = 0 if intent.is_ownership else None  # from here on it is a claim: the log is read for it
+        attempts = TAKEN_OVER if intent.is_ownership else None
         if not await stream.write(renewed(entry, self._life.incarnation, attempts)):
             return
         result = await self._search(intent, {intent.content})
@@ -140,10 +141,10 @@ class Takeover:
             else:
                 await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
             return
-        if intent.is_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
+        if intent.was_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
             await stream.write(blurred(entry_now, entry_now.generation))
             return
-        self._was_owned = intent.is_ownership
+        self._was_owned = intent.was_ownership
         if not intent.batches:  # an ownership, or a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
             return

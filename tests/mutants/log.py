@@ -506,6 +506,18 @@ LOG = (
         ),
     ),
     mutant(
+        "each_try_has_its_own_look",
+        "R9: what one look has found is told to all tries that wait",
+        _OTHER_CONTENT + "test_clients_that_make_a_batch_anew_before_the_look_ends_are_served_in_the_end",
+        ("proxy.producer.duplicates", "contents and await contents_of(other) == contents]", "False]"),
+    ),
+    mutant(
+        "same_numbers_same_answer",
+        "R9: to those of the same content",
+        _OTHER_CONTENT + "test_another_batch_with_the_same_numbers_does_not_get_its_answer",
+        ("proxy.producer.duplicates", " if contents and await contents_of(other) == contents]", "]"),
+    ),
+    mutant(
         "first_part_stands_for_all",
         "R9: of a batch in parts each is compared",
         _OTHER_CONTENT + "test_each_part_of_a_batch_is_compared",

@@ -63,6 +63,17 @@ OWNED = (
         deaths=("I1", "I2", "I3", "45", "the user"),
     ),
     mutant(
+        "ownership_forgotten_in_its_takeover",
+        "R6: and so does whoever finishes that takeover for another",
+        _TESTS + "test_who_finishes_the_takeover_of_another_knows_that_it_was_an_ownership",
+        (
+            "proxy.producer.takeover",
+            "        attempts = TAKEN_OVER if intent.is_ownership else None\n",
+            "        attempts = 0 if intent.is_ownership else None\n",
+        ),
+        deaths=("I1", "I2", "45"),
+    ),
+    mutant(
         "owned_without_a_marker",
         "R6: what leaves without a marker has an intent of its own",
         _TESTS + "test_what_it_does_not_cover_has_an_intent_of_its_own[no markers]",

@@ -33,6 +33,8 @@ MOMENT_TROUBLES = {
     (IN_PARTS := "lost part"): 1.5,
 }
 """Kind -> how many are set up at most in the time of chaos."""
+BREAK_OFF = "doubt broken off"
+BREAK_OFF_MAX = 3.0
 CLEAN_THE_LOG = "cleaning in a doubt"
 LOSE_WRITES_TOO = "loss behind a commit"
 LOSE_WRITES_OWNED = "loss under an ownership"
@@ -89,6 +91,7 @@ class Moments:
             "lease ends before the append": (APPEND, self._lease_ends),
             LOSE_WRITES_TOO: (APPEND, self._loss_behind_commit),
             CLEAN_THE_LOG: (DOUBT, self._cleaning),
+            BREAK_OFF: (DOUBT, self._break_off),
             "giving up in a doubt": (APPEND, self._giving_up),
             "crash under an ownership": (OWNED, self._crash_owned),
             "pause under an ownership": (OWNED, self._pause_before_append),
@@ -324,6 +327,21 @@ class Moments:
         """Retention or compaction comes to where the log is about to be read."""
         partition = self.world.cluster.partitions[moment.what.topic, moment.what.partition]
         self._within(2.0, lambda: self._clean(partition))
+        return True
+
+    def _break_off(self, moment: Moment) -> bool:
+        """Who is about to read the log does not come to the end of it, and somebody else goes on with what it wrote of
+        it: another proxy, the next life of this one, or this one with a new lease."""
+        proxy, random = moment.proxy, self.random
+        how = random.choice(("crash", "crash", "drain", "lease"))
+        if how == "crash":
+            half_open, down = random.random() < 0.3, random.choice((0.05, 0.5, 3.0))
+            self._within(2.0, lambda: proxy.crash(down_seconds=down, half_open=half_open))
+        elif how == "drain":
+            self._within(2.0, proxy.drain)
+        else:
+            self.world.redis.leases_lost_until = self.world.network.now + random.uniform(5.0, 8.0)
+        self._move_clients(proxy, 3.0)
         return True
 
     def _lost_part(self) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from simulation.moments import (
+    BREAK_OFF,
+    BREAK_OFF_MAX,
     CLEAN_THE_LOG,
     LOSE_WRITES_OWNED,
     LOSE_WRITES_TOO,
@@ -118,6 +120,8 @@ REMAKES_SHARE = 0.2
 THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
+BREAKS_SHARE = 0.3
+"""Of worlds in which whoever reads the log because of a doubt does not come to the end of it."""
 NEAR_SHARE = 0.04
 NEAR_BYTES = range(118, 137)
 """A limit of brokers that a record of these worlds exceeds with its marker, by the length of its name and its codec."""
@@ -239,7 +243,13 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    return _with_doubles(seed, _with_ownerships(seed, shape, forbidden))
+    return _with_breaks(seed, _with_doubles(seed, _with_ownerships(seed, shape, forbidden)))
+
+
+def _with_breaks(seed: int, shape: Shape) -> Shape:
+    random = Random(f"{seed}/broken off")
+    rate = BREAK_OFF_MAX * random.random() if random.random() < BREAKS_SHARE else 0.0
+    return replace(shape, troubles=shape.troubles | {BREAK_OFF: rate})
 
 
 def _with_doubles(seed: int, shape: Shape) -> Shape:

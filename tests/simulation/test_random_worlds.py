@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
-from simulation.moments import MOMENT_TROUBLES, OWNED_TROUBLES
+from simulation.moments import BREAK_OFF, MOMENT_TROUBLES, OWNED_TROUBLES
 from simulation.shape import BATCHES, BROKER_KINDS, DOUBLE, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from runs.simulate import Tally, run_many
@@ -70,6 +70,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         *LOG_TROUBLES,
         *MOMENT_TROUBLES,
         *OWNED_TROUBLES,
+        BREAK_OFF,
         THEFT,
         OLDER,
         DOUBLE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ....state.entry import NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, OWNED, Entry, Intent
+from ....state.entry import NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, TAKEN_OVER, Entry, Intent
 from ....state.inspection import Damaged
 from ....state.names import is_named
 from ....state.producer_ids import BLOCK_SIZE
@@ -159,7 +159,7 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "lower_bound": intent.lower_bound,
         "anchor": None if intent.anchor == NO_ANCHOR else intent.anchor.hex(),
         "leader": intent.leader,
-        "attempts": None if intent.attempts >= OWNED else intent.attempts,
+        "attempts": None if intent.attempts >= TAKEN_OVER else intent.attempts,
         "is_given_up": intent.is_given_up,
         "is_ownership": intent.is_ownership,
     }
@@ -234,7 +234,7 @@ def time_text(milliseconds: int) -> str:
 
 
 def _attempts(intent: Intent) -> int | str:
-    return "an unknown number of" if intent.attempts >= OWNED else intent.attempts
+    return "an unknown number of" if intent.attempts >= TAKEN_OVER else intent.attempts
 
 
 def _intent_range(intent: Intent) -> str:

@@ -323,6 +323,8 @@ class Stage:
         """Called in the step of an effect of this type, before it is carried out."""
         self.reply: Callable[[int, Any], Any] = lambda _broker_id, _question: None
         """What a broker answers instead of the truth; None: the truth."""
+        self.log_seconds = 0.0
+        """How long one reading of the log takes."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.context = self.new_context()
@@ -458,6 +460,8 @@ class Stage:
                     return
                 if self._answers_later and isinstance(effect, Swap | Append):
                     self.later(0, lambda: resume(result))
+                elif self.log_seconds and isinstance(getattr(effect, "question", None), ReadLog | FetchRecords):
+                    self.later(self.log_seconds, lambda: resume(result))
                 else:
                     resume(result)
 

@@ -319,7 +319,33 @@ def test_deleted_records_of_a_dead_owner_are_no_proof_that_there_were_none() -> 
     assert stage.entry().is_blurred
 
 
-def test_records_without_a_marker_prove_no_gap_after_its_death() -> None:
+def begin_to_take_over(stage: Stage) -> None:
+    """A proxy takes over what the dead owner had. A new era begins for it before it has read the log."""
+    stage.send(Client(), 5)
+    stage.run(0.01)
+    intent = stage.entry().intent
+    assert intent is not None
+    assert (intent.owner, intent.is_ownership) == (NEXT_INCARNATION, False)
+    stage.begin_era(stage.context.life.generation)
+    stage.context.life.grace_until = stage.now
+
+
+def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_ownership() -> None:
+    """Seed 8666 of the random worlds: the first proxy was interrupted, and retention came before the second one."""
+    busy = owner(5)
+    stage = busy.stage
+    stage.die()
+    begin_to_take_over(stage)
+    stage.log.retain(5)
+    stage.earliest = 5
+    late = stage.send(Client(), 4)
+    stage.run(LEASE_OUT_SECONDS)
+    assert late.code == 87
+    assert stage.entry().is_blurred
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_records_without_a_marker_prove_no_gap_after_its_death(is_interrupted: bool) -> None:
     """The topic's settings were changed while it was owned: what it appended since has no marker."""
     busy = Busy()
     busy.send(2)
@@ -329,6 +355,8 @@ def test_records_without_a_marker_prove_no_gap_after_its_death() -> None:
     busy.send(3)
     assert {one.code for one in busy.requests} == {0}
     stage.die()
+    if is_interrupted:
+        begin_to_take_over(stage)
     late = stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87

@@ -11,7 +11,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append, MemberAlive, Pause, Read, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, Intent, IntentBatch, pack, unpack
+from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, TAKEN_OVER, Intent, IntentBatch, pack, unpack
 from idemproxy.state.store import member_key
 from testkit.stage.sequencer import (
     GENERATION,
@@ -106,7 +106,7 @@ def test_a_dead_owners_entry_is_claimed_and_rebuilt_from_its_bound() -> None:
     stage.run(LEASE_OUT_SECONDS)
     claim = stage.swapped[0].intent
     assert claim is not None
-    assert (claim.owner, claim.batches, claim.attempts) == (INCARNATION, (), 0)
+    assert (claim.owner, claim.batches, claim.attempts) == (INCARNATION, (), TAKEN_OVER)
     assert (late.code, late.offset) == (0, 3)
     assert [batch.base_sequence for batch in stage.entry().window] == [0, 1, 2, 3]
 
