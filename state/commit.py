@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..values import value
-from .entry import GIVEN_UP, NO_ANCHOR, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
+from .entry import GIVEN_UP, NO_ANCHOR, NO_OFFSET, NOBODY, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
 from .sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 
 
@@ -75,7 +75,7 @@ def given_up(entry: Entry) -> Entry:
     """Return the entry when it cannot be determined whether its intent's batches are in the log: they are remembered,
     not released (rule R17), and no longer block later batches."""
     assert entry.intent is not None
-    return _with_intent(entry, replace(entry.intent, attempts=GIVEN_UP))
+    return _with_intent(entry, replace(entry.intent, owner=NOBODY, attempts=GIVEN_UP))
 
 
 def handed_over(entry: Entry) -> Entry:

@@ -25,8 +25,8 @@ from ..flow.effects import Now
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
 from ..partition_log.log_search import Searched, Undecidable
 from . import answers
-from .batch import Batch
-from .duplicates import WindowSearch, contents_of, run_to_end
+from .batch import Answer, Batch
+from .duplicates import WindowSearch, contents_of, run_to_end, tries_of
 from .stream import Stream
 
 
@@ -67,13 +67,24 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal) -> None:
             stream.dismiss(batch, answers.undecidable(lies_there.reason), "undecidable")
             return
         if lies_there:
-            _tell_where(stream, batch, offset)
+            for one in await tries_of(stream, batch):
+                _tell_where(stream, one, offset)
             return
     if isinstance(verdict, FencedShard):
-        stream.dismiss(batch, answers.shard_fenced(verdict.expected_end, verdict.end_offset), "shard_fenced")
+        answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
+        await _tell_confirmed(stream, batch, answer, "shard_fenced")
     elif await _ends_there(stream, batch, entry):
         answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
-        stream.dismiss(batch, answer, "conflict")
+        await _tell_confirmed(stream, batch, answer, "conflict")
+
+
+async def _tell_confirmed(stream: Stream, batch: Batch, answer: Answer, verdict: str) -> None:
+    """Tell all tries of it that wait. For those that came later than the batch the entry is confirmed once more."""
+    tries = await tries_of(stream, batch)
+    if len(tries) == 1 or await stream.confirm():
+        for one in tries:
+            if one in stream.queue:
+                stream.dismiss(one, answer, verdict)
 
 
 def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:

@@ -27,7 +27,7 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
-from .stream import FoundTo, Stream
+from .stream import FoundTo, Stream, UnfinishedSearch
 
 
 class _Found(Enum):
@@ -59,22 +59,42 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
     elif found is _Found.THE_BATCH:
         await _tell_stored(stream, batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms))
     elif found is _Found.NOTHING_OF_IT:
-        stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")
+        await _tell(stream, batch, answers.vanished(verdict.base_offset), "vanished")
     elif found is _Found.SOME_OF_IT:
-        stream.dismiss(batch, answers.partly_vanished(), "vanished")
-    elif not is_suspect and await stream.confirm() and batch in stream.queue:
-        stream.dismiss(batch, answers.other_content(verdict.base_offset), "other_content")
+        await _tell(stream, batch, answers.partly_vanished(), "vanished")
+    elif not is_suspect:
+        await _tell_out_of_order(stream, batch, answers.other_content(verdict.base_offset), "other_content")
+
+
+async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
+    """Return the batch, and all that waits with its numbers and its records: some clients make a batch anew for each
+    try. Where a look took longer than such a client waits, another try is here by now. What was found is told to all of
+    them: looks of their own would never be in time."""
+    name = batch.identity, batch.expected_offset
+    tries = [other for other in stream.queue if other is not batch and (other.identity, other.expected_offset) == name]
+    contents = await contents_of(batch) if tries else []
+    same = [other for other in tries if contents and await contents_of(other) == contents]
+    return [batch, *[other for other in same if other in stream.queue]]
+
+
+async def _tell(stream: Stream, batch: Batch, answer: Answer, verdict: str) -> None:
+    for one in await tries_of(stream, batch):
+        stream.dismiss(one, answer, verdict)
 
 
 async def _tell_stored(stream: Stream, batch: Batch, answer: Answer, verdict: str = "duplicate") -> None:
-    """It is in the log. If the look at it took longer than its client waits, and that makes a batch anew for each try,
-    then another try waits meanwhile. It gets this answer: of looks of its own none would ever be in time."""
-    tries = [other for other in stream.queue if other is not batch and other.identity == batch.identity]
-    contents = await contents_of(batch) if tries else []
-    same = [other for other in tries if contents and await contents_of(other) == contents]
-    for one in (batch, *[other for other in same if other in stream.queue]):
+    for one in await tries_of(stream, batch):
         stream.dismiss(one, answer, verdict)
         stream.observers.report(DuplicateAnswered(one.waiters[0].connection.name, stream.topic))
+
+
+async def _tell_out_of_order(stream: Stream, batch: Batch, answer: Answer, verdict: str) -> None:
+    """Rule R11: not before a swap, which left after the last of these tries came, has confirmed the entry."""
+    tries = await tries_of(stream, batch)
+    if await stream.confirm():
+        for one in tries:
+            if one in stream.queue:
+                stream.dismiss(one, answer, verdict)
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
@@ -185,21 +205,22 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     if isinstance(result, Later):
         stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
     elif isinstance(result, Undecidable):
-        stream.dismiss(batch, answers.undecidable(result.reason), "undecidable")
+        await _tell(stream, batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
         has_others = has_others or _begins_before_its_epoch(entry, identity)
         if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
-            _tell_others(stream, batch, start_at, "out_of_order")
+            await _tell_others(stream, batch, start_at, "out_of_order")
         elif result.pieces:  # a new epoch would append these once more
-            stream.dismiss(batch, answers.partly_vanished(), "vanished")
+            await _tell(stream, batch, answers.partly_vanished(), "vanished")
         elif known or record_count < identity.record_count:
-            stream.dismiss(batch, answers.all_vanished(record_count), "vanished")
+            await _tell(stream, batch, answers.all_vanished(record_count), "vanished")
         else:  # below the window, whole: whoever begins its sequences anew has to learn of it
-            _tell_others(stream, batch, start_at, "out_of_order")
+            await _tell_others(stream, batch, start_at, "out_of_order")
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
-        _tell_others(stream, batch, start_at, "restarted_sequence")
+        await _tell_others(stream, batch, start_at, "restarted_sequence")
     elif record_count < identity.record_count:
-        batch.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
+        for one in await tries_of(stream, batch):
+            one.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
     else:
         stream.found_to = FoundTo.behind(covered(result.pieces, wanted)[-1])
         if known:
@@ -215,16 +236,16 @@ def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
     return entry.first_base_offset != NO_OFFSET and not has_come_round and identity.base_sequence > entry.next_sequence
 
 
-def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str) -> None:
+async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str) -> None:
     """Other records lie under its numbers, the first ones that have them from ``start_at`` on: 45. Not where a whole
     round of sequences may lie behind these: then the batch may be there, too."""
     entry = stream.held.entry
     assert entry is not None
     if entry.end_offset - start_at > SEQUENCE_MODULUS:
         reason = "other records have its sequences, which may have come round since"
-        stream.dismiss(batch, answers.undecidable(reason), "undecidable")
+        await _tell(stream, batch, answers.undecidable(reason), "undecidable")
     else:
-        stream.dismiss(batch, answers.not_in_log(), verdict)
+        await _tell_out_of_order(stream, batch, answers.not_in_log(), verdict)
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:
@@ -258,14 +279,22 @@ async def _search_records(
     Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
     that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
     digests of what is stored under the batch's identity, and whether a batch that begins before it has some of its
-    numbers."""
+    numbers. What one try is too short for goes on with the next one."""
     entry = stream.held.entry
     assert entry is not None
-    looked_for = set(contents[:1])
+    name = stream.life.era, wanted, start_at, tuple(contents)
+    looked_for, search = set(contents[:1]), None
+    left = stream.unfinished
+    if left is not None and left.name == name and await Now() - left.left_at <= limits.SCAN_SECONDS_MAX:
+        looked_for, search = left.looked_for, left.search
     while True:
-        search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
-        search.whose = {content: [wanted] for content in looked_for}
+        if search is None:
+            search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
+            search.whose = {content: [wanted] for content in looked_for}
+        assert isinstance(search, WindowSearch)
         result = await run_to_end(search)
+        is_unfinished = isinstance(result, Later)
+        stream.unfinished = UnfinishedSearch(name, looked_for, search, await Now()) if is_unfinished else None
         if not isinstance(result, Searched):
             return result, [], False
         found = sum(piece.record_count for piece in covered(result.pieces, wanted))
@@ -273,6 +302,7 @@ async def _search_records(
         if not missing:
             return result, search.stored_contents, search.has_others
         looked_for |= missing
+        search = None
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, records_stored, rest_of
-from ...state.entry import GIVEN_UP, NO_CONTENT, NO_OFFSET, Entry, Intent
+from ...state.entry import GIVEN_UP, NO_OFFSET, NOBODY, Entry, Intent
 from ...state.sequence import is_ahead
 from ...values import value
 from .batch import Batch
@@ -59,10 +59,11 @@ class LookedFor:
         """Return the same with a batch whose records were looked for under another name."""
         return replace(self, names=self.names | {name})
 
-    def hides_a_gap(self, era: int, entry: Entry) -> bool:
+    @property
+    def hides_a_gap(self) -> bool:
         """May what is missing before a batch be stored, without a marker (rule R11)? Its owner may have appended it,
         and its client knows that it did."""
-        return self.era == era and self.was_owned and not self.is_all and entry.is_rebuilt
+        return self.was_owned and not self.is_all
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
@@ -104,9 +105,9 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
 
 
 def is_claimed(intent: Intent | None) -> bool:
-    """Does a proxy rebuild the entry that keeps in it what was given up before? The claim of a rebuild has no content;
-    a proxy that gives a batch up leaves it there, and does nothing any more."""
-    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.content == NO_CONTENT
+    """Does a proxy rebuild the entry that keeps in it what was given up before? A claim has an owner; what was given up
+    has none, as whoever does that does nothing with it any more."""
+    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.owner != NOBODY
 
 
 def remembering(claim: Intent, left: Intent | None) -> Intent:
@@ -115,5 +116,5 @@ def remembering(claim: Intent, left: Intent | None) -> Intent:
     if left is None:
         return claim
     return replace(
-        claim, producer_epoch=left.producer_epoch, batches=left.batches, content=NO_CONTENT, attempts=GIVEN_UP
+        claim, producer_epoch=left.producer_epoch, batches=left.batches, content=left.content, attempts=GIVEN_UP
     )

@@ -71,6 +71,7 @@ async def _search(
     undecided = 0
     while True:
         before_try()
+        reached = search.reached
         result = await search.run()
         if search.moved_to != NO_OFFSET:
             stream.bounds.forget(stream.topic, stream.partition)
@@ -87,7 +88,8 @@ async def _search(
                 return result
             search.begin_anew()
         stream.drop_unwanted()  # this may take long
-        is_endless = isinstance(result, Later)  # an undecidable doubt ends by itself, and that is remembered
+        # An undecidable doubt ends by itself, and that is remembered; so does a search that comes further.
+        is_endless = isinstance(result, Later) and (search.reached <= reached or stream.life.is_draining)
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
             return LeftOpen(result.reason)
         await Wait(limits.SETTLE_SECONDS)

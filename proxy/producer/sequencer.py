@@ -358,7 +358,11 @@ class Sequencer:
     def _may_hide_a_gap(self) -> bool:
         stream = self.stream
         entry, found = stream.held.entry, stream.looked_for
-        return entry is not None and found is not None and found.hides_a_gap(stream.life.era, entry)
+        if entry is None or not entry.is_rebuilt:
+            return False
+        if found is None or found.era != stream.life.era:
+            return stream.context.owns  # whoever has read the log knew whether it was an ownership, and nobody else
+        return found.hides_a_gap
 
     # R2 lives here: nothing is forwarded before its intent is stored.
     async def _append(self, group: list[Batch]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
@@ -25,6 +26,7 @@ from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
 from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Position
+from ..partition_log.log_search import LogSearch
 from . import answers
 from .batch import Answer, Batch
 from .context import Context
@@ -53,6 +55,17 @@ class FoundTo:
     def behind(cls, piece: Stored) -> FoundTo:
         """Return the place behind a piece."""
         return cls(advance(piece.base_sequence, piece.record_count), piece.base_offset + piece.record_count)
+
+
+@dataclass(slots=True)
+class UnfinishedSearch:
+    """A search for an old batch that one try was too short for. ``name``: what is looked for, and where.
+    ``looked_for``: the contents that it looks for besides. ``left_at``: when that try ended, in reactor seconds."""
+
+    name: object
+    looked_for: set[bytes]
+    search: LogSearch
+    left_at: float
 
 
 class Stream:
@@ -89,6 +102,8 @@ class Stream:
         """What the last rebuild has looked for (rule R10)."""
         self.found_to: FoundTo | None = None
         """Where the next old batch is looked for first (rule R9)."""
+        self.unfinished: UnfinishedSearch | None = None
+        """What the next try goes on with (rule R9)."""
         self.is_resting = False
         """The flow that works here has nothing to do but to write what is held, if nothing comes."""
         self.is_flush_due = False

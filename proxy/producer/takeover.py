@@ -208,6 +208,7 @@ class Takeover:
             self._settle_on.add(entry.intent.leader)
         if (left := stream.held.given_up) is not None and not stream.is_conditional:
             self._given_up = replace(left, owner=NOBODY)
+        self._was_owned = entry.intent is not None and entry.intent.was_ownership
         # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
         is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
@@ -218,7 +219,8 @@ class Takeover:
             bound.offset,
             bound.anchor,
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
-            -1 if leader is None else leader,
+            self._leader_of_claim(entry, leader),
+            TAKEN_OVER if self._was_owned else 0,
         )
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
             return
@@ -241,6 +243,14 @@ class Takeover:
             await self._end_undecided(entry_now)
         else:  # the next proxy to which the client comes tries again (rule R17)
             await stream.write(self._renewed(entry_now, NOBODY))
+
+    @staticmethod
+    def _leader_of_claim(entry: Entry, leader: int | None) -> int:
+        """The broker to which what was open was sent: whoever goes on with this claim has to see it awake, too (R6)."""
+        intent = entry.intent
+        if intent is not None and intent.leader >= 0 and (not intent.is_given_up or is_claimed(intent)):
+            return intent.leader
+        return -1 if leader is None else leader
 
     async def _look_for(self, count: int | None) -> bool:
         """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by
@@ -302,7 +312,9 @@ class Takeover:
         names = frozenset(name for name, count in self._looked_for if count == needed)
         looked = frozenset(looked for looked, count in self._looked if count == needed)
         is_all = not result.has_unmarked
-        self._stream.looked_for = LookedFor(self._life.era, names, is_all, self._was_owned, looked, needed)
+        before = self._stream.looked_for
+        was_owned = self._was_owned or (before is not None and before.era == self._life.era and before.was_owned)
+        self._stream.looked_for = LookedFor(self._life.era, names, is_all, was_owned, looked, needed)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

@@ -8,10 +8,13 @@ from typing import Any
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
-from testkit.stage.sequencer import Client, Stage
+from testkit.stage.sequencer import Client, Request, Stage
 from testkit.virtual.log import PartitionLog
 
+LATER = 1_700_000_000_777
+"""A timestamp, in ms, that no batch has which is not made anew."""
 _TOO_LARGE = 10
+_TRIES_MAX = 12
 
 
 def foreign(stage: Stage, *values: bytes, replicated: bool = True) -> None:
@@ -53,6 +56,19 @@ def takes_no_more_than(stage: Stage, bytes_max: int) -> None:
         return stage.refuses(_TOO_LARGE)(effect) if len(effect.message_set) > bytes_max else stage.succeeds(effect)
 
     stage.outcomes.append(judge)
+
+
+def comes_again(stage: Stage, sequence: int, *values: bytes, is_made_anew: bool) -> Request:
+    """A client waits for 0.75 s, and comes again 0.1 s later, at most a dozen times; returns the last try."""
+    for number in range(_TRIES_MAX):
+        client = Client()
+        request = stage.send(client, sequence, *values, timestamp=LATER + number * is_made_anew)
+        stage.run(0.75)
+        if request.is_done:
+            break
+        client.is_closed = True
+        stage.run(0.1)
+    return request
 
 
 class SleepingBroker:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
+from mutants.scenes import LATER, comes_again, takes_no_more_than
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
@@ -150,6 +151,28 @@ def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(store
     assert stage.send(Client(), 0, *values).offset == 0
     assert stage.entry().window[0].record_count == 4, "one batch"
     assert stage.failures() == []
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_part_takes(is_made_anew: bool) -> None:
+    stage, values = Stage(), records(3)
+    stage.send(Client(), 0, b"before")
+    stage.run(1)
+    takes_parts(stage, lambda _stage: None, {1: stage.never_answers})
+    stage.send(Client(), 1, *values, timestamp=LATER)
+    stage.run(1)
+    stage.die()
+    client = Client()
+    stage.send(client, 1, *values, timestamp=LATER)
+    stage.run(0.3)
+    client.is_closed = True
+    stage.run(20)
+    assert stage.stored_values() == [b"before", values[0]]
+    takes_no_more_than(stage, PART_BYTES_MAX)
+    stage.log_seconds = 1.9
+    request = comes_again(stage, 1, *values, is_made_anew=is_made_anew)
+    assert (request.code, request.offset) == (0, 1)
+    assert stage.stored_values() == [b"before", *values]
 
 
 def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_first_record() -> None:

@@ -1,9 +1,10 @@
 """A rebuild that begins while the client of what was in doubt is away: the claim says what to look for."""
 
 import pytest
+from mutants.scenes import SleepingBroker, a_stage_with_one_batch
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
 from testkit.stage.sequencer import Client, Stage
 
@@ -55,3 +56,30 @@ def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_
     stage.run(60)
     assert stage.stored_values() == [b"value 0", b"value 1"]
     assert retry.code == UNDECIDABLE
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent_to(is_interrupted: bool) -> None:
+    """Another one leads meanwhile, and it leads again when it wakes and carries out what it was sent (rule R6)."""
+    stage, client = a_stage_with_one_batch()
+    broker = SleepingBroker(stage, is_heard_of=False)
+    stage.reply = lambda broker_id, _question: Unanswered("it sleeps") if broker_id == 1 else None
+    stage.send(client, 1)
+    stage.run(0.1)
+    client.is_closed = True
+    stage.die()
+    stage.begin_era()
+    stage.leader = 2
+    if is_interrupted:
+        stage.send(Client(), 1)
+        stage.run(7.5)
+        generation = stage.context.life.generation
+        stage.die()
+        stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+    retry = stage.send(Client(), 1)
+    stage.run(5 if is_interrupted else 12)
+    broker.wake()
+    stage.leader, stage.reply = 1, lambda _broker_id, _question: None
+    stage.run(30)
+    assert retry.offset == 1
+    assert stage.stored_values() == [b"value 0", b"value 1"]

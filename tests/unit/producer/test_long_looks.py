@@ -1,0 +1,164 @@
+"""Looks into the log that take longer than a client waits. It is told to come again, and some clients make their batch
+anew for each try: the next look goes on where the last one ended, and what a look has found is told to all tries that
+wait (rules R9, R10, R11)."""
+
+from random import Random
+
+import pytest
+from mutants.scenes import LATER, comes_again, foreign
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.producer.batch import Answer
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.sequencer import KEY, Client, Stage
+
+TIMED_OUT, OUT_OF_ORDER, STORED_BEFORE, INVALID = 7, 45, 46, 87
+ANEW = pytest.mark.parametrize("is_made_anew", [False, True])
+
+
+def with_batches(count: int, *, producer_id: int | None = None) -> Stage:
+    """So many are stored, and no connection to the broker remembers it. From now on a look takes 1.9 s."""
+    stage = Stage() if producer_id is None else Stage(producer_id=producer_id)
+    for sequence in range(count):
+        stage.send(Client(), sequence)
+        stage.run(10)
+    stage.sequencer = stage.new_sequencer()
+    stage.log_seconds = 1.9
+    return stage
+
+
+@ANEW
+@pytest.mark.parametrize(("stored", "answer"), [(3, (0, 2)), (8, (STORED_BEFORE, -1))])
+def test_who_comes_again_learns_that_it_is_stored(stored: int, answer: tuple[int, int], is_made_anew: bool) -> None:
+    """Seed 11644 of the random worlds. The batch is in the window, or below it."""
+    stage = with_batches(stored)
+    request = comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew)
+    assert (request.code, request.offset) == answer
+    assert len(stage.stored_values()) == stored
+
+
+@ANEW
+@pytest.mark.parametrize("stored", [3, 8])
+def test_who_comes_again_learns_that_other_records_lie_there(stored: int, is_made_anew: bool) -> None:
+    stage = with_batches(stored)
+    assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
+
+
+@ANEW
+def test_who_comes_again_learns_that_it_has_vanished(is_made_anew: bool) -> None:
+    stage = with_batches(3)
+    stage.log.truncate(2, unclean=True)
+    foreign(stage, b"foreign")
+    assert comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew).code == INVALID
+
+
+@ANEW
+def test_who_comes_again_on_a_conditional_topic_learns_where_it_lies(is_made_anew: bool) -> None:
+    stage = with_batches(3, producer_id=CONDITIONAL_ID)
+    request = comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew)
+    assert (request.code, request.offset) == (0, 2)
+
+
+@ANEW
+def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_made_anew: bool) -> None:
+    stage = with_batches(3, producer_id=CONDITIONAL_ID)
+    assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
+
+
+def test_other_records_that_come_while_one_looks_do_not_get_its_answer() -> None:
+    stage = with_batches(3)
+    own, other = stage.send(Client(), 2, b"value 2"), stage.send(Client(), 2, b"another")
+    stage.run(60)
+    assert (own.code, other.code) == (0, OUT_OF_ORDER)
+
+
+def test_who_came_after_the_entry_was_confirmed_is_told_45_after_another_swap() -> None:
+    """Another proxy may have appended it meanwhile, and has written that (rule R11)."""
+    stage = with_batches(8)
+    stage.send(Client(), 2, b"another")
+    stage.run(1)
+    late = stage.send(Client(), 2, b"another", timestamp=LATER)
+    stage.run(0.1)
+    swaps = len(stage.swapped)
+    stage.run(60, until=lambda: late.is_done)
+    assert late.code == OUT_OF_ORDER
+    assert len(stage.swapped) > swaps
+
+
+# ---------------------------------------------------------------------- longer than one try may take
+def behind_a_long_log(stage: Stage, messages: int) -> None:
+    for number in range(messages):
+        foreign(stage, Random(number).randbytes(900_000))
+
+
+def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.run(1)
+    behind_a_long_log(stage, 12)
+    for sequence in range(1, 8):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.log_seconds = 4
+    codes = []
+    for _ in range(4):
+        request = stage.send(Client(), 1)
+        stage.run(60, until=lambda request=request: request.is_done)  # type: ignore[misc]
+        codes.append(request.code)
+        if request.code != TIMED_OUT:
+            break
+        stage.run(0.1)
+    assert codes == [TIMED_OUT, STORED_BEFORE]
+
+
+def test_nor_does_it_go_on_long_after_the_last_one() -> None:
+    """What was read then may not be there any more."""
+    stage, client = Stage(), Client()
+    stage.send(client, 0)
+    stage.run(1)
+    behind_a_long_log(stage, 12)
+    for sequence in range(1, 8):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.log_seconds = 4
+    for _ in range(2):
+        request = stage.send(Client(), 1)
+        stage.run(60, until=lambda request=request: request.is_done)  # type: ignore[misc]
+        assert request.code == TIMED_OUT
+        stage.run(limits.SCAN_SECONDS_MAX + 1)
+
+
+@pytest.mark.parametrize("is_draining", [False, True])
+def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
+    is_draining: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told to come again after 22.5 s, and does so a second later. While the proxy ends it is left to others."""
+    stage = Stage()
+    stage.send(Client(), 0)
+    stage.run(1)
+    behind_a_long_log(stage, 40)
+    stage.send(Client(), 1)
+    stage.run(1)
+    stage.die()
+    stage.begin_era()
+    stage.values.pop(KEY)
+    monkeypatch.setattr(limits, "SCAN_BYTES_MAX", 800_000)
+    stage.log_seconds = 2.6
+    client = Client()
+    codes: list[int | None] = []
+    while len(codes) < 20:
+        request = stage.send(client, 2, timestamp=LATER)
+        stage.run(22.5, until=lambda request=request: request.is_done)  # type: ignore[misc]
+        codes.append(request.code)
+        if request.is_done:
+            break
+        request.answers.append(Answer(TIMED_OUT))
+        if is_draining and len(codes) == 2:
+            stage.context.life.is_draining = True
+        stage.run(1)
+    left_open = [one for one in stage.events if isinstance(one, DoubtResolved) and one.result == "left_open"]
+    if is_draining:
+        assert left_open
+    else:
+        assert (codes[-1], left_open) == (0, [])
