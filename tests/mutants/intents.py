@@ -266,6 +266,23 @@ INTENTS = (
         ),
     ),
     mutant(
+        "left_open_though_it_comes_further",
+        "R17: what ends by itself is not left open for a moment in which nobody waits",
+        "unit/producer/test_long_looks.py::test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second",
+        (
+            "proxy.producer.resolution",
+            " and (search.reached <= reached or stream.life.is_draining)\n",
+            "\n",
+        ),
+    ),
+    mutant(
+        "claim_without_its_content",
+        "R17: a rebuild's claim keeps the content of what was given up",
+        "unit/producer/test_given_up.py::test_a_proxy_that_dies_in_the_middle_of_a_rebuild_does_not_take_it_along",
+        ("proxy.producer.rebuild", "content=left.content", "content=bytes(8)"),
+        deaths=("I1",),
+    ),
+    mutant(
         "left_open_by_who_took_it_over",
         "R17: nor is it left open by the proxy that took it over",
         "unit/producer/test_given_up.py::"

@@ -7,6 +7,7 @@ from mutants.mutant import mutant
 _SCENES = "unit/rules/test_rule_log.py::"
 _DUPLICATES = "unit/rules/test_rule_duplicates.py::"
 _OTHER_CONTENT = "unit/producer/test_other_content.py::"
+_LONG_LOOKS = "unit/producer/test_long_looks.py::"
 _BELOW_WINDOW = "unit/producer/test_parts_below_window.py::"
 _LEADERS = "unit/partition_log/test_two_leaders.py::"
 
@@ -112,6 +113,14 @@ LOG = (
             "await settle(self._topic, self._partition, self._settle_on | {leader})",
             "await settle(self._topic, self._partition, {leader})",
         ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "claim_of_the_new_leader_only",
+        "R6: also by who goes on with the rebuild of another",
+        "unit/producer/test_rebuild_claims.py::"
+        "test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent_to",
+        ("proxy.producer.takeover", "            return intent.leader\n", "            pass\n"),
         deaths=("I1",),
     ),
     mutant(
@@ -501,15 +510,42 @@ LOG = (
         _OTHER_CONTENT + "test_before_it_is_out_of_order_the_entry_is_confirmed",
         (
             "proxy.producer.duplicates",
-            "    elif not is_suspect and await stream.confirm() and batch in stream.queue:\n",
-            "    elif not is_suspect:\n",
+            "    if await stream.confirm():\n",
+            "    if True:\n",
         ),
     ),
     mutant(
         "each_try_has_its_own_look",
         "R9: what one look has found is told to all tries that wait",
-        _OTHER_CONTENT + "test_clients_that_make_a_batch_anew_before_the_look_ends_are_served_in_the_end",
+        _LONG_LOOKS + "test_who_comes_again_learns_that_it_is_stored",
         ("proxy.producer.duplicates", "contents and await contents_of(other) == contents]", "False]"),
+    ),
+    mutant(
+        "stored_part_of_one_try",
+        "R9: as is what it has found of a batch in parts",
+        "unit/producer/test_parts.py::"
+        "test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_part_takes",
+        (
+            "proxy.producer.duplicates",
+            "        for one in await tries_of(stream, batch):\n            one.note_stored(",
+            "        for one in [batch]:\n            one.note_stored(",
+        ),
+    ),
+    mutant(
+        "each_try_begins_at_the_epoch",
+        "R9: a search that one try was too short for goes on with the next one",
+        _LONG_LOOKS + "test_a_search_below_the_window_goes_on_with_the_next_try",
+        ("proxy.producer.duplicates", "    if left is not None and left.name == name and", "    if False and"),
+    ),
+    mutant(
+        "old_search_goes_on",
+        "R9: unless that was long ago",
+        _LONG_LOOKS + "test_nor_does_it_go_on_long_after_the_last_one",
+        (
+            "proxy.producer.duplicates",
+            "left.name == name and await Now() - left.left_at <= limits.SCAN_SECONDS_MAX:",
+            "left.name == name:",
+        ),
     ),
     mutant(
         "same_numbers_same_answer",

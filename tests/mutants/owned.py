@@ -1,5 +1,5 @@
 """Mutants of appending under an ownership: its conditions (docs/OWNERSHIP.md), each of which has a row in the model.
-Rules R1, R2, R6, R8, R10, R12, R17."""
+Rules R1, R2, R6, R8, R10, R11, R12, R17, R21."""
 
 from __future__ import annotations
 
@@ -173,6 +173,29 @@ OWNED = (
             _CACHE,
             " or entry.intent is not None or entry.is_rebuilt",
             " or (entry.intent is not None and not self.is_unwritten) or entry.is_rebuilt",
+        ),
+    ),
+    mutant(
+        "ownership_forgotten_by_a_rebuild",
+        "R11: a gap behind an ownership is none where records have no marker, also in a new life of the store",
+        _TESTS + "test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership",
+        ("proxy.producer.takeover", "            TAKEN_OVER if self._was_owned else 0,\n", "            0,\n"),
+    ),
+    mutant(
+        "ownership_known_to_who_read_the_log_alone",
+        "R11: nor for a proxy that has not read the log itself",
+        _TESTS + "test_nor_for_who_has_not_read_the_log_itself",
+        (_SEQUENCER, "            return stream.context.owns  #", "            return False  #"),
+        deaths=("45",),
+    ),
+    mutant(
+        "hand_over_lost_with_the_ownership",
+        "R21: what ends an ownership keeps that the producer is handed over",
+        _TESTS + "test_what_is_handed_over_to_brokers_is_marked_so_whether_or_not_it_was_owned",
+        (
+            _CACHE,
+            "                entry = replace(entry, version=entry.version + 1)\n",
+            "                entry = replace(entry, version=entry.version + 1, is_handed_over=False)\n",
         ),
     ),
 )

@@ -66,13 +66,6 @@ def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_made_ane
     assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
 
 
-def test_other_records_that_come_while_one_looks_do_not_get_its_answer() -> None:
-    stage = with_batches(3)
-    own, other = stage.send(Client(), 2, b"value 2"), stage.send(Client(), 2, b"another")
-    stage.run(60)
-    assert (own.code, other.code) == (0, OUT_OF_ORDER)
-
-
 def test_who_came_after_the_entry_was_confirmed_is_told_45_after_another_swap() -> None:
     """Another proxy may have appended it meanwhile, and has written that (rule R11)."""
     stage = with_batches(8)
