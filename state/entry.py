@@ -106,8 +106,8 @@ class Intent:
     @property
     def is_given_up(self) -> bool:
         """Is it undetermined for good whether its batches are in the log? They are remembered, so that they are not
-        forwarded again (rule R17), until other batches take their place. A rebuild's claim may carry them; it has no
-        content."""
+        forwarded again (rule R17), until other batches take their place. Nobody owns them; a rebuild's claim may carry
+        them."""
         return self.attempts == GIVEN_UP
 
     @property
