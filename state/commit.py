@@ -226,6 +226,7 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
         entry.anchor,
         intent,
         entry.is_rebuilt,
+        entry.is_handed_over,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...state import store
-from ...state.commit import fresh
+from ...state.commit import fresh, released
 from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, pack_named, unpack
@@ -236,8 +236,8 @@ class CachedEntry:
         owned = self.ownership
         if owned is not None:
             owned.is_ending = True  # R17: nothing begins under it from here on
-            if entry.intent is None:  # the ownership ends, in a version that no write of it had
-                entry = replace(entry, version=entry.version + 1)
+            if entry.intent is None:  # it is handed over, in a version that no write of it had
+                entry = released(entry)
         if name is None:
             value, check = pack(entry), None
             ttl_ms = 0 if entry.has_open_intent or self._is_conditional else self._life.expiry_ms  # R23: a fence stays

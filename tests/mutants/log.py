@@ -387,7 +387,7 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
         (
             "proxy.producer.duplicates",
-            '        stream.dismiss(batch, answers.vanished(verdict.base_offset), "vanished")\n',
+            '        await _tell(stream, batch, answers.vanished(verdict.base_offset), "vanished")\n',
             "        assert stream.held.entry is not None\n"
             "        stream.held.entry = __import__('dataclasses').replace(\n"
             "            stream.held.entry, window=(), next_sequence=batch.identity.base_sequence\n"
@@ -569,7 +569,7 @@ LOG = (
         _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order",
         (
             "proxy.producer.duplicates",
-            '            stream.dismiss(batch, answers.partly_vanished(), "vanished")\n',
+            '            await _tell(stream, batch, answers.partly_vanished(), "vanished")\n',
             '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
         ),
         deaths=("45",),
@@ -580,7 +580,7 @@ LOG = (
         _BELOW_WINDOW + "test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order",
         (
             "proxy.producer.duplicates",
-            '            stream.dismiss(batch, answers.all_vanished(record_count), "vanished")\n',
+            '            await _tell(stream, batch, answers.all_vanished(record_count), "vanished")\n',
             '            stream.dismiss(batch, answers.not_in_log(), "out_of_order")\n',
         ),
     ),

@@ -192,10 +192,6 @@ OWNED = (
         "hand_over_lost_with_the_ownership",
         "R21: what ends an ownership keeps that the producer is handed over",
         _TESTS + "test_what_is_handed_over_to_brokers_is_marked_so_whether_or_not_it_was_owned",
-        (
-            _CACHE,
-            "                entry = replace(entry, version=entry.version + 1)\n",
-            "                entry = replace(entry, version=entry.version + 1, is_handed_over=False)\n",
-        ),
+        ("state.commit", "        entry.is_rebuilt,\n        entry.is_handed_over,\n", "        entry.is_rebuilt,\n"),
     ),
 )

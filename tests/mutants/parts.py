@@ -213,8 +213,8 @@ PARTS = (
         _BARE_LOST + "test_a_batch_that_begins_with_such_a_record_is_not_begun_again",
         (
             "proxy.producer.duplicates",
-            "    looked_for = set(contents[:1])\n",
-            '    contents = [b"", *contents[1:]]\n    looked_for = set[bytes]()\n',
+            "    looked_for, search = set(contents[:1]), None\n",
+            '    contents = [b"", *contents[1:]]\n    looked_for, search = set[bytes](), None\n',
         ),
         deaths=("45",),
     ),
