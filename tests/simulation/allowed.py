@@ -42,7 +42,8 @@ class Allowed(Enum):
     BEHIND_A_FAILURE = "45 behind a batch that failed for good or was given up: the gap is real"
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
-        "left and the proxy had not seen end; a broker does the same"
+        "left and the proxy had not seen end, or it came before older batches that its client numbered anew when they "
+        "were answered; a broker does the same"
     )
     BEGINS_LATE = (
         "a producer of which nothing is known any more, because it is older than its state may live, begins with any "
@@ -80,10 +81,11 @@ def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
 
 
 def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog]) -> bool:
-    """Was the batch under way over a connection that its client had left, and appended after the answer was given,
-    which its client may have read much later?"""
+    """Was the batch appended after the answer was given, which its client may have read much later? And was it under
+    way over a connection that its client had left, or sent before older ones that its client numbered anew?"""
     later = [record for record in there if record.appended_at > given_at]
-    return bool(there) and len(later) == len(there) and told.identity in batch.overtaken_as
+    is_overtaken = told.identity in batch.overtaken_as or told.identity in batch.ahead_as
+    return bool(there) and len(later) == len(there) and is_overtaken
 
 
 def begins_late(record: InLog, due: int, given_up: Mapping[tuple[int, int, int], float]) -> bool:

@@ -220,6 +220,25 @@ def test_a_45_counts_as_overtaken_while_the_first_try_is_in_work_at_a_server_tha
     assert bool(batch.overtaken_as) != is_seen
 
 
+def test_a_batch_of_a_new_epoch_goes_ahead_of_older_ones_that_are_still_in_flight() -> None:
+    """As Java's does: these are numbered anew at once, and sent again when they are answered."""
+    network, server, client = world(lambda batch: 0, ClientSettings(request_timeout=2.0))
+    client.send(TOPIC, 0)
+    assert network.run(5, lambda: client.is_done)
+    server.script = lambda batch: 0 if batch.producer_epoch else 45 if batch.base_sequence == 1 else SILENCE
+    for _ in range(2):
+        client.send(TOPIC, 0)
+    assert network.run(1, lambda: client.producer.producer_epoch == 1)
+    late = client.send(TOPIC, 0)
+    server.script = lambda batch: SILENCE
+    assert network.run(1, lambda: (1, 2) in server.sequences())
+    assert (1, 1) not in server.sequences()
+    server.script = lambda batch: 0
+    assert network.run(5, lambda: client.is_done)
+    assert [identity.base_sequence for identity in late.ahead_as] == [2]
+    assert [batch.ahead_as for batch in client.batches[:-1]] == [[], [], []]
+
+
 def test_59_bumps_the_epoch() -> None:
     network, server, client = world(once(59, 0))
     client.send(TOPIC, 0)

@@ -340,8 +340,7 @@ class _Session:
         for batch in batches:
             identity = batch.identity
             assert identity is not None
-            if identity not in batch.sent_as:
-                batch.sent_as.append(identity)
+            self._client.producer.note_sent(batch)
             named.append((batch, identity))
             data = wire_bytes.batch_bytes(
                 batch.values,

@@ -68,6 +68,9 @@ class Batch:
     overtaken_as: list[Identity] = field(default_factory=list)
     """Names for which it was told 45 while bytes were still on their way over a connection that its client had left, or
     while the batch was in work there under that name."""
+    ahead_as: list[Identity] = field(default_factory=list)
+    """Names under which it was sent before what comes before it in that epoch: older batches that were in flight when
+    the epoch began, and had to be answered first."""
     answers: list[Answer] = field(default_factory=list)
     acknowledged: tuple[float, int] | None = None
     """When the user was told that it is in the log, and at which offset (-1: not told)."""
@@ -144,6 +147,17 @@ class ProducerState:
         state.queue.popleft()
         assert batch.identity is not None
         return batch
+
+    def note_sent(self, batch: Batch) -> None:
+        """It leaves under its present name."""
+        identity = batch.identity
+        assert identity is not None
+        if identity in batch.sent_as:
+            return
+        batch.sent_as.append(identity)
+        before = [one for one in self.state(batch.partition).in_flight if one.first < batch.first]
+        if any(one.identity not in one.sent_as for one in before):
+            batch.ahead_as.append(identity)
 
     def retry(self, batch: Batch) -> None:
         """Put it back where its sequence belongs."""
