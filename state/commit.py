@@ -80,9 +80,20 @@ def given_up(entry: Entry) -> Entry:
 
 def handed_over(entry: Entry) -> Entry:
     """Return the entry of a producer that the brokers know from here on (rule R21). Nothing is open in it, and nothing
-    is written to it any more: what a proxy that does not know of it would still reserve fails."""
+    is written to it any more, unless sequences come round: what a proxy that does not know of it would still reserve
+    fails."""
     assert not entry.has_open_intent
     return replace(entry, version=entry.version + 1, is_handed_over=True)
+
+
+def moved_on(entry: Entry, next_sequence: int) -> Entry | None:
+    """Return such an entry when the brokers have taken so much, up to ``next_sequence``, that no client sends anything
+    of before again: it names no batches any more that a later one, of the next round of sequences, could be taken for
+    (rule R9). None: that is not yet so."""
+    ahead = distance(entry.next_sequence, next_sequence)  # of what lies before it: more than half the ring
+    if not entry.window or not SEQUENCE_MODULUS // 4 <= ahead < SEQUENCE_MODULUS // 2:
+        return None
+    return replace(entry, version=entry.version + 1, next_sequence=next_sequence, window=())
 
 
 def claimed(entry: Entry, claim: Intent) -> Entry:

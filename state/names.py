@@ -162,7 +162,8 @@ def next_instance(
     if given is not None:
         if record is None:
             return Outdated()
-        if (record.producer_id, record.raised_from) == given:
+        asked_with = record.producer_id if record.producer_epoch else record.last_id  # a raise may have needed a new id
+        if record.raised_from != NO_EPOCH and (asked_with, record.raised_from) == given:
             return Repeated()
         if record.newest != given:
             return Outdated()
@@ -184,11 +185,17 @@ def next_instance(
 
 
 def with_new_id(
-    record: NameRecord | None, producer_id: int, principal: bytes, generation: bytes, now_ms: int
+    record: NameRecord | None,
+    producer_id: int,
+    principal: bytes,
+    generation: bytes,
+    now_ms: int,
+    raised_from: int = NO_EPOCH,
 ) -> NameRecord:
-    """Return the record of a name whose newest instance has a new producer id."""
+    """Return the record of a name whose newest instance has a new producer id. ``raised_from``: the epoch that it had
+    before, if it asked for a higher one."""
     version, last_id = (1, NO_ID) if record is None else (record.version + 1, record.producer_id)
-    return NameRecord(version, producer_id, 0, generation, principal, NO_EPOCH, last_id, now_ms)
+    return NameRecord(version, producer_id, 0, generation, principal, raised_from, last_id, now_ms)
 
 
 # ---------------------------------------------------------------------- who may append

@@ -414,6 +414,7 @@ class Topology:
         del self._brokers[broker.id]
         self._report(OperatorMessage("info", f"{broker.name} has left the cluster: its connections are closed"))
         self._on_brokers(self.cluster.brokers)
+        self._choose_mode()  # R21
 
 
 def _is_there(topic: Topic | None) -> bool:

@@ -10,9 +10,10 @@ from functools import cmp_to_key
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.marker import Identity
-from ...state.commit import handed_over
+from ...state.commit import handed_over, moved_on
 from ...state.decide import Append as Due
 from ...state.decide import Duplicate, Fenced, Overlap, decide
+from ...state.sequence import advance
 from .. import limits
 from ..bridge.known_producers import AskKnownProducer
 from ..events import OperatorMessage
@@ -134,10 +135,20 @@ async def _send(stream: Stream, batch: Batch, leader: int) -> None:
         stream.known_by = leader
         answer = answers.appended(outcome.base_offset, outcome.log_append_time_ms)
         stream.answer(batch, answer, "appended")
+        await _forget_the_old_way(stream, batch)
     else:
         stream.known_by = None
         await _fail(stream, batch, outcome)
     stream.out = []
+
+
+async def _forget_the_old_way(stream: Stream, batch: Batch) -> None:
+    entry, identity = stream.held.entry, batch.identity
+    if entry is None or identity.producer_epoch != entry.producer_epoch:
+        return
+    done = moved_on(entry, advance(identity.base_sequence, identity.record_count))
+    if done is not None:
+        await stream.write(done)
 
 
 async def _fail(stream: Stream, batch: Batch, outcome: Outcome) -> None:

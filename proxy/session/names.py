@@ -13,6 +13,7 @@ from ...codecs.error_codes import ErrorCode
 from ...state import store
 from ...state.entry import NO_GENERATION, StoredFormatError
 from ...state.names import (
+    NO_EPOCH,
     NO_ID,
     ForeignName,
     NameRecord,
@@ -150,10 +151,14 @@ class Names:
                         claimed = await self._claim(name.name, principal, generation, now_ms)
                     if claimed is None:
                         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                    following = with_new_id(record, claimed, principal, generation, now_ms)
+                    raised_from = NO_EPOCH if given is None else given[1]
+                    following = with_new_id(record, claimed, principal, generation, now_ms, raised_from)
             if client.is_closed:  # R17: it may have asked again meanwhile, and would be fenced by itself
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             expected = NO_VERSION if record is None else record.version
+            # What the store has already counts as written by whoever writes the same: no two instances may.
+            apart = int.from_bytes(self._random_bytes(4), "big")
+            following = replace(following, version=following.version + apart)
             result = await Swap(key, expected, pack_name(following), 0)
             if era != self._life.era or isinstance(result, StoreAway):
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

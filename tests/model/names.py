@@ -45,7 +45,7 @@ FAULTS = dict(
     resend=0,       # an answer is lost, and the client sends the batch again
 )
 
-# record: None or (id, epoch, generation, epoch it was raised from or -1). hist: what it was before, newest last. ids: so many were handed out.
+# record: None or (id, epoch, generation, id and epoch that asked for a higher one or None). hist: what it was before, newest last. ids: so many were handed out.
 # who: per instance None, or (id, epoch, stored per partition, first of them under this epoch per partition, status): L lives, R asks, F fenced.
 # sent: requests on their way: (instance, id, epoch, sequence, partition, batch, checked). logs: per partition ((id, epoch, sequence, instance, batch), ..)
 # cut: per (id, partition) what of the log has expired. lost: was anything? bad: F was broken
@@ -102,27 +102,27 @@ class Names(Small):
         zeros = (0,) * self.partitions
         return s._replace(who=put(s.who, i, (x, epoch, zeros, zeros, 'L')))
 
-    def issue(self, s, raised_from=-1):
+    def issue(self, s, asked_with=None):
         old = s.record
         suspect = old is None or old[2] != s.generation
         last = old is not None and old[1] >= self.epoch_max
-        if raised_from < 0 and self.ids == 'own' or (suspect and self.after_loss == 'id') or (last and self.overflow == 'id'):
+        if asked_with is None and self.ids == 'own' or (suspect and self.after_loss == 'id') or (last and self.overflow == 'id'):
             x, epoch, s = s.ids, 0, s._replace(ids=s.ids + 1)
         elif old is None:
             x, epoch = 0, 0
             s = s._replace(ids=max(1, s.ids))
         else:
             x, epoch = old[0], 0 if last else old[1] + 1
-        return self.write(s, (x, epoch, s.generation, raised_from)), x, epoch
+        return self.write(s, (x, epoch, s.generation, asked_with)), x, epoch
 
     def ask(self, s, i):
         """The state after it, and the instance when it has the answer."""
         w, record = s.who[i], s.record
-        if self.repeats and record is not None and (record[0], record[3]) == w[:2]:
+        if self.repeats and record is not None and record[3] == w[:2]:
             return s, (record[0], record[1], w[2], w[2], 'L')
         if record is None or record[:2] != w[:2]:
             return s, w[:4] + ('F',)
-        t, x, epoch = self.issue(s, raised_from=w[1])
+        t, x, epoch = self.issue(s, asked_with=w[:2])
         return t, (x, epoch, w[2], w[2], 'L')
 
     # ------------------------------------------------------------------ a batch
@@ -147,7 +147,7 @@ class Names(Small):
             return
         if self.fence == 'swap' and epoch > record[1]:
             generation = s.generation if self.higher == 'trusted' else -1
-            rest = self.write(rest, (x, epoch, generation, -1))
+            rest = self.write(rest, (x, epoch, generation, None))
         entry = self.entry(s, x, p)
         if entry is not None and epoch < entry[0]:
             yield f'b{b} of I{i} is fenced on p{p}', self.told(rest, i, p, None)

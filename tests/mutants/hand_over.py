@@ -162,4 +162,22 @@ HAND_OVER = (
         deaths=("liveness",),
         worlds=_WORLDS,
     ),
+    mutant(
+        "nobody_is_told_that_the_last_one_left",
+        "R21: when the last broker that cannot take producers over has left, they are handed over",
+        _UPGRADES + "test_when_the_last_old_broker_leaves_the_cluster_producers_are_handed_over_to_the_others",
+        ("proxy.broker.topology", "        self._choose_mode()  # R21\n", ""),
+    ),
+    mutant(
+        "handed_over_batches_for_ever",
+        "R21: when sequences come round, the entry of a producer that is handed over names no old batches",
+        _FLOW + "test_when_its_sequences_come_round_nothing_is_taken_for_what_was_stored_before",
+        (_HAND_OVER, "        await _forget_the_old_way(stream, batch)\n", ""),
+    ),
+    mutant(
+        "handed_over_batches_forgotten_early",
+        "R21: not as long as a client may send one of them again",
+        _FLOW + "test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known",
+        ("state.commit", "SEQUENCE_MODULUS // 4 <= ahead", "0 < ahead"),
+    ),
 )

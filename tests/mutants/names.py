@@ -144,4 +144,16 @@ NAMES = (
         _STATE + "test_proxies_that_know_no_names_take_a_named_entry_for_damaged",
         ("state.entry", "    packed[_FLAGS_AT] |= _IS_NAMED\n", ""),
     ),
+    mutant(
+        "same_words_of_two_instances",
+        "R22: no two instances write the same, which the store would take for one",
+        _SCENES + "test_instances_that_begin_in_the_same_moment_have_different_epochs",
+        ("proxy.session.names", "replace(following, version=following.version + apart)", "following"),
+    ),
+    mutant(
+        "new_id_asked_for_again",
+        "R22: who asks again for a higher epoch gets the same answer, also a new producer id",
+        _SCENES + "test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a_new_id",
+        ("state.names", "record.producer_id if record.producer_epoch else record.last_id", "record.producer_id"),
+    ),
 )

@@ -8,6 +8,7 @@ import pytest
 from simulation.chaos import Outcome
 from simulation.hand_over import HandOver, run_seed
 
+from idemproxy.proxy import limits
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
@@ -16,6 +17,8 @@ from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_
 from testkit.virtual.upgrading_proxy import HANDING_OVER, PROXY, UpgradingProxy
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
+LEAVES_SECONDS = limits.METADATA_AGE_SECONDS + limits.LEFT_LOOK_SECONDS + limits.LEADER_GONE_SECONDS
+"""So long after a broker was seen last it has left the cluster."""
 SEEDS = range(1, 41)
 CROWDED = 3
 """Of the seeds so many at least have to show each thing that these worlds are made for."""
@@ -78,6 +81,24 @@ def test_a_raised_broker_gets_nothing_before_the_last_one_is_raised(keeps: Relea
     assert meanwhile.acknowledged is not None
     assert [proxy.mode for proxy in scene.proxies] == [HANDING_OVER]
     assert scene.formats() == [1, MAGIC]
+    scene.judge()
+
+
+def test_when_the_last_old_broker_leaves_the_cluster_producers_are_handed_over_to_the_others() -> None:
+    """New brokers in, old ones out: nobody raises the last one."""
+    scene = Upgrade(brokers=3)
+    world = scene.world
+    world.cluster.partitions[TOPIC, 0].replicas = (1, 2)
+    world.cluster.move_leader(TOPIC, 0, 1, keep=True)
+    scene.run(LEAVES_SECONDS)
+    for number in (1, 2):
+        scene.restart(number, RAISED_2_8)
+    world.cluster.move_leader(TOPIC, 0, 1, keep=True)
+    assert [proxy.mode for proxy in scene.proxies] == [PROXY]
+    world.cluster.brokers[3].host.crash()
+    scene.run(2 * LEAVES_SECONDS)
+    assert [proxy.mode for proxy in scene.proxies] == [HANDING_OVER]
+    assert scene.send(seconds=5.0).acknowledged is not None
     scene.judge()
 
 

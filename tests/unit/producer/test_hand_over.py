@@ -11,6 +11,7 @@ from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
 from idemproxy.state.commit import fresh, handed_over
+from idemproxy.state.sequence import SEQUENCE_MODULUS
 from testkit.stage.sequencer import GENERATION, PRODUCER_ID, Client, Stage, batch_of
 
 OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT = 45, 19, 7, 47, 43
@@ -331,3 +332,39 @@ def test_a_leader_that_does_not_tell_what_it_knows_is_sent_nothing() -> None:
     assert request.code == TIMED_OUT
     assert leader.taken == []
     assert not stage.entry().is_handed_over
+
+
+@pytest.mark.parametrize("other_proxy", [False, True])
+def test_when_its_sequences_come_round_nothing_is_taken_for_what_was_stored_before(other_proxy: bool) -> None:
+    """Rule R9. It sends on for two rounds and a half, until it is handed over for good."""
+    stage, client = a_producer_that_has_sent(3)
+    leader = ModernLeader(stage)
+    stage.send(client, 3)
+    stage.run(1)
+    step = SEQUENCE_MODULUS // 8
+    for number in range(1, 20):
+        for near in range(-2, 3):
+            sequence = (number * step + near) % SEQUENCE_MODULUS
+            if other_proxy and near == 0:
+                stage.sequencer = stage.new_sequencer()
+            leader.taken[:] = [(sequence - 1) % SEQUENCE_MODULUS]
+            stage.outcomes.clear()
+            stage.outcomes.append(lambda _effect: Appended(7_000, lane=stage.lane))
+            request = stage.send(Client(), sequence, b"new")
+            stage.run(15)
+            assert (request.code, request.offset) == (0, 7_000), (number, near)
+    assert stage.entry().is_handed_over
+
+
+def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None:
+    """The leader has taken a little less than what lets the entry forget it."""
+    stage, client = a_producer_that_has_sent(3)
+    leader = ModernLeader(stage)
+    stage.send(client, 3)
+    stage.run(1)
+    sequence = SEQUENCE_MODULUS // 4
+    leader.taken[:] = [sequence - 1]
+    assert stage.send(client, sequence).code == 0
+    retry = stage.send(Client(), 2)
+    stage.run(15)
+    assert (retry.code, retry.offset) == (0, 2)

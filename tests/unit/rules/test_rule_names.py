@@ -3,9 +3,13 @@ broker on a virtual network."""
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
-from idemproxy.state.entry import NO_GENERATION
+from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
+from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
 from idemproxy.state.names import is_named
 from idemproxy.state.store import entry_key, index_key, name_key
 from testkit.virtual.named_scene import NAME, NamedScene
@@ -14,7 +18,7 @@ from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.thief import VirtualThief
 from testkit.virtual.world import TOPIC
 
-FENCED, NOT_ALLOWED = 47, 53
+FENCED, NOT_ALLOWED, PRODUCER_FENCED = 47, 53, 90
 
 
 @pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
@@ -184,3 +188,59 @@ def test_the_id_of_a_name_is_of_no_use_to_another_principal() -> None:
         scene.network.run(5.0)
     assert [code for _, _, code, _ in thief.answers] == [49, 49]
     assert scene.record().newest == (owner.producer.producer_id, 0), "its epoch is not raised by others"
+
+
+# ---------------------------------------------------------------------- questions themselves
+Answer = tuple[int, int, int]
+"""Error code, producer id, epoch."""
+
+
+def ask(scene: NamedScene, *proxies: int, given: tuple[int, int] = (-1, -1)) -> list[Answer]:
+    """The transactional id's InitProducerId at each of these proxies, all in one moment. ``given``: what the client has
+    already."""
+    answers: list[Answer] = []
+    for number in proxies:
+        proxy = scene.world.proxies[number]
+        client = SimpleNamespace(principal=NO_PRINCIPAL, is_closed=False)
+        question = partial(
+            proxy.engine.init_producer_id, InitProducerIdRequest(NAME, 60_000, *given), 4, "instance", client
+        )
+        proxy.host.post(lambda question=question: question(lambda *answer: answers.append(answer)))  # type: ignore[misc]
+    assert scene.network.run(10.0, lambda: len(answers) == len(proxies))
+    return answers
+
+
+@pytest.mark.parametrize("proxies", [(0, 0), (0, 0, 0), (0, 1)])
+def test_instances_that_begin_in_the_same_moment_have_different_epochs(proxies: tuple[int, ...]) -> None:
+    """What each would write is equal to the last byte, but for a random part of its version."""
+    scene = NamedScene()
+    scene.send(scene.instance())
+    answers = ask(scene, *proxies)
+    assert {code for code, _, _ in answers} == {0}
+    assert len(set(answers)) == len(proxies)
+
+
+def test_of_instances_that_began_in_the_same_moment_one_is_fenced() -> None:
+    scene = NamedScene()
+    scene.send(scene.instance())
+    instances = [VirtualThief(scene.network) for _ in range(2)]
+    for number, (_, producer_id, epoch) in enumerate(ask(scene, 0, 0)):
+        identity = Identity(producer_id, epoch, 0, 1)
+        instances[number].produce(scene.world.proxies[number].address, (TOPIC, number), identity)
+    scene.network.run(10.0)
+    assert sorted(code for one in instances for _, _, code, _ in one.answers) == [0, FENCED]
+
+
+def test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a_new_id() -> None:
+    """The first answer is lost. After a new life of Redis nobody knows which epochs were issued."""
+    scene = NamedScene()
+    ((_, *has),) = ask(scene, 0)
+    scene.world.redis.restart()
+    scene.network.run(15.0)
+    (first,) = ask(scene, 0, given=(has[0], has[1]))
+    assert first[0] == 0
+    assert first[1] != has[0]
+    assert ask(scene, 1, given=(has[0], has[1])) == [first]
+    (later,) = ask(scene, 0, given=(first[1], first[2]))
+    assert later == (0, first[1], first[2] + 1)
+    assert ask(scene, 0, given=(has[0], has[1]))[0][0] == PRODUCER_FENCED, "it has been overtaken"
