@@ -237,6 +237,8 @@ ASK_SECONDS_MAX: Final = 5.0
 LEASE_SECONDS: Final = lease.LEASE_SECONDS
 """For so long other proxies wait for an incarnation that has died, and a new incarnation for what the lost one was
 granted (R1, R10)."""
+NAME_MISSED_SECONDS: Final = 2 * LEASE_SECONDS
+"""That a name is not in Redis counts as seen all the time while it is looked for at least so often."""
 LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
 LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""

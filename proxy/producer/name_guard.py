@@ -31,6 +31,7 @@ class NameGuard:
         self._record: NameRecord | None = None
         self._era = -1
         self._missing_since: float | None = None
+        self._missed_at = 0.0
 
     def check(self, entry: Entry) -> NameCheck:
         """What the swap compares that reserves with this entry."""
@@ -104,8 +105,9 @@ class NameGuard:
 
     async def _missing(self) -> StoreAway | None:
         now, self._record = await Now(), None
-        if self._missing_since is None:
-            self._missing_since = now
+        if self._missing_since is None or now - self._missed_at > limits.NAME_MISSED_SECONDS:
+            self._missing_since = now  # what was seen long ago says nothing of now
+        self._missed_at = now
         return _NOT_FOUND if now - self._missing_since < limits.LEASE_SECONDS else None
 
     def _take(self, stored: bytes | None) -> bool:
