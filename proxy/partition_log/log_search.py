@@ -99,6 +99,10 @@ class LogSearch:
         self._enough = enough
         self._is_settled = False
         self._stop_at: int | None = None
+        self.keeps_end = False
+        """Read up to where the log ended when the reading began: after the settling nothing of what is looked for can
+        come behind it, and others may append as fast as it is read."""
+        self._end: int | None = None
         self._next: int | None = None
         self._leader: int | None = None
         """The leader whose log was read so far: another one's log may differ."""
@@ -156,6 +160,9 @@ class LogSearch:
         leader, log_end = end
         if self._stop_at is not None:
             log_end = min(log_end, self._stop_at)
+        if self.keeps_end and self._end is not None and self._next is not None and leader == self._leader:
+            log_end = min(log_end, self._end)
+        self._end = log_end
         if self._next is None or self._next > log_end or leader != self._leader:
             begun = await self._begin(leader, log_end)
             if begun is not None:

@@ -5,6 +5,7 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum, auto
@@ -282,10 +283,10 @@ async def _search_records(
     numbers. What one try is too short for goes on with the next one."""
     entry = stream.held.entry
     assert entry is not None
-    name = stream.life.era, wanted, start_at, tuple(contents)
+    name = stream.life.era, wanted, start_at, hashlib.blake2b(b"".join(contents)).digest()
     looked_for, search = set(contents[:1]), None
-    left = stream.unfinished
-    if left is not None and left.name == name and await Now() - left.left_at <= limits.SCAN_SECONDS_MAX:
+    left = stream.unfinished.pop(name, None)
+    if left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS:
         looked_for, search = left.looked_for, left.search
     while True:
         if search is None:
@@ -293,8 +294,8 @@ async def _search_records(
             search.whose = {content: [wanted] for content in looked_for}
         assert isinstance(search, WindowSearch)
         result = await run_to_end(search)
-        is_unfinished = isinstance(result, Later)
-        stream.unfinished = UnfinishedSearch(name, looked_for, search, await Now()) if is_unfinished else None
+        if isinstance(result, Later):
+            stream.leave_unfinished(name, UnfinishedSearch(looked_for, search, await Now()))
         if not isinstance(result, Searched):
             return result, [], False
         found = sum(piece.record_count for piece in covered(result.pieces, wanted))

@@ -321,7 +321,7 @@ class CachedEntry:
         if version < self.stored_version and not self._may_have_expired:
             self._notice_loss(version)
         lost = self._lost
-        if lost is None:
+        if lost is None or (stored is not None and stored.is_handed_over):  # R21: it was complete then
             self.entry = stored
         else:
             intent = stored.intent if stored else None

@@ -40,20 +40,26 @@ def name_of(batch: Batch, entry: Entry | None) -> Name:
 @value(frozen=True, slots=True)
 class LookedFor:
     """What a rebuild has also looked for by its content, as a record without a marker does not name its producer.
+    ``state``: of the entry as that rebuild left it; another proxy may have rebuilt it once more since.
     ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for.
     ``was_owned``: what its owner had appended last was known to the log alone. ``count``: so many records of each batch
     were looked for; None: all."""
 
     era: int
+    state: tuple[int, int, int]
     names: frozenset[Name]
     is_all: bool
     was_owned: bool = False
     looked: frozenset[Looked] = frozenset()
     count: int | None = None
 
+    def is_of(self, era: int, entry: Entry) -> bool:
+        """Was it this rebuild that left the entry as it is?"""
+        return self.era == era and self.state == state_read(entry)
+
     def has(self, era: int, batch: Batch, entry: Entry) -> bool:
         """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
-        return self.era == era and (self.is_all or name_of(batch, entry) in self.names)
+        return self.is_of(era, entry) and (self.is_all or name_of(batch, entry) in self.names)
 
     def with_name(self, name: Name) -> LookedFor:
         """Return the same with a batch whose records were looked for under another name."""
@@ -64,6 +70,11 @@ class LookedFor:
         """May what is missing before a batch be stored, without a marker (rule R11)? Its owner may have appended it,
         and its client knows that it did."""
         return self.was_owned and not self.is_all
+
+
+def state_read(entry: Entry) -> tuple[int, int, int]:
+    """Return what changes with whatever is appended behind an entry: an ownership begins with a commit."""
+    return entry.producer_epoch, entry.next_sequence, entry.end_offset
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:

@@ -69,6 +69,7 @@ async def _search(
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool],
 ) -> Resolution:
     undecided = 0
+    search.keeps_end = not stream.is_conditional  # such a one goes on where the log ends now (rule R23)
     while True:
         before_try()
         reached = search.reached

@@ -42,7 +42,7 @@ from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
 from .hand_over import HANDED_OVER, pass_on
-from .rebuild import Looked, LookedFor, name_of
+from .rebuild import Looked, LookedFor, is_claimed, name_of
 from .stream import Stream
 from .takeover import Takeover
 
@@ -360,7 +360,7 @@ class Sequencer:
         entry, found = stream.held.entry, stream.looked_for
         if entry is None or not entry.is_rebuilt:
             return False
-        if found is None or found.era != stream.life.era:
+        if found is None or not found.is_of(stream.life.era, entry):
             return stream.context.owns  # whoever has read the log knew whether it was an ownership, and nobody else
         return found.hides_a_gap
 
@@ -441,6 +441,8 @@ class Sequencer:
         stream = self.stream
         if entry.has_open_intent:
             return Takeover(stream, suspect=False)
+        if is_claimed(entry.intent):
+            return Takeover(stream, suspect=True)
         while entry.is_rebuilt and stream.queue:
             batch, looked_for = stream.next_batch(), stream.looked_for
             if looked_for is not None and looked_for.has(stream.life.era, batch, entry):
@@ -458,7 +460,8 @@ class Sequencer:
 
     async def _was_looked_for(self, looked_for: LookedFor, batch: Batch, first: int) -> bool:
         """Were the same records looked for, in a batch that its client has made anew since?"""
-        if looked_for.era != self.stream.life.era or not looked_for.looked:
+        entry = self.stream.held.entry
+        if entry is None or not looked_for.is_of(self.stream.life.era, entry) or not looked_for.looked:
             return False
         contents = await contents_of(batch, looked_for.count, first)
         return Looked(batch.identity, first, tuple(contents)) in looked_for.looked

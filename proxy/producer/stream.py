@@ -59,10 +59,9 @@ class FoundTo:
 
 @dataclass(slots=True)
 class UnfinishedSearch:
-    """A search for an old batch that one try was too short for. ``name``: what is looked for, and where.
-    ``looked_for``: the contents that it looks for besides. ``left_at``: when that try ended, in reactor seconds."""
+    """A search for an old batch that one try was too short for. ``looked_for``: the contents that it looks for besides.
+    ``left_at``: when that try ended, in reactor seconds."""
 
-    name: object
     looked_for: set[bytes]
     search: LogSearch
     left_at: float
@@ -102,8 +101,8 @@ class Stream:
         """What the last rebuild has looked for (rule R10)."""
         self.found_to: FoundTo | None = None
         """Where the next old batch is looked for first (rule R9)."""
-        self.unfinished: UnfinishedSearch | None = None
-        """What the next try goes on with (rule R9)."""
+        self.unfinished: dict[object, UnfinishedSearch] = {}
+        """What later tries go on with (rule R9), by what is looked for, and where."""
         self.is_resting = False
         """The flow that works here has nothing to do but to write what is held, if nothing comes."""
         self.is_flush_due = False
@@ -297,6 +296,15 @@ class Stream:
             if batch.is_wanted and (now - batch.arrived_at >= patience or self.life.is_draining):
                 self.answer(batch, answers.in_doubt(reason), "store_away")
         self.drop_unwanted()
+
+    def leave_unfinished(self, name: object, search: UnfinishedSearch) -> None:
+        """The latest few are kept, for some time: others may look in between."""
+        kept = {
+            known: one
+            for known, one in self.unfinished.items()
+            if search.left_at - one.left_at <= limits.SEARCH_LEFT_SECONDS
+        }
+        self.unfinished = dict([*kept.items(), (name, search)][-WINDOW_BATCHES_MAX:])
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:

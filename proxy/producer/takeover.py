@@ -36,7 +36,18 @@ from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced
 from .duplicates import answer_duplicate, contents_of
 from .grouping import offset_of
-from .rebuild import Looked, LookedFor, Name, is_claimed, is_enough, lowest_missing, lowest_of, name_of, remembering
+from .rebuild import (
+    Looked,
+    LookedFor,
+    Name,
+    is_claimed,
+    is_enough,
+    lowest_missing,
+    lowest_of,
+    name_of,
+    remembering,
+    state_read,
+)
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
@@ -65,7 +76,8 @@ class Takeover:
         self._searched_to = 0
         """Where the log ended in the last complete search."""
         self._was_owned = False
-        """Is it an ownership that is taken over?"""
+        """Is it an ownership that is taken over, or was it one, so that batches may be stored of which the store has
+        never heard? Also of an entry that is blurred."""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
@@ -208,7 +220,7 @@ class Takeover:
             self._settle_on.add(entry.intent.leader)
         if (left := stream.held.given_up) is not None and not stream.is_conditional:
             self._given_up = replace(left, owner=NOBODY)
-        self._was_owned = entry.intent is not None and entry.intent.was_ownership
+        self._was_owned = entry.is_blurred or (entry.intent is not None and entry.intent.was_ownership)
         # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
         is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
@@ -237,6 +249,8 @@ class Takeover:
         entry_now = stream.held.entry
         if self._era != self._life.era or entry_now is None:
             stream.held.forget()
+        elif isinstance(result, Searched) and result.is_cut and self._was_owned:
+            await stream.write(blurred(entry_now, self._life.generation))
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry_now, result)
         elif isinstance(result, Undecidable):
@@ -314,7 +328,7 @@ class Takeover:
         is_all = not result.has_unmarked
         before = self._stream.looked_for
         was_owned = self._was_owned or (before is not None and before.era == self._life.era and before.was_owned)
-        self._stream.looked_for = LookedFor(self._life.era, names, is_all, was_owned, looked, needed)
+        self._stream.looked_for = LookedFor(self._life.era, state_read(done), names, is_all, was_owned, looked, needed)
         # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
         # end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

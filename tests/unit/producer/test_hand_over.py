@@ -8,11 +8,11 @@ from mutants.scenes import dies_after
 
 from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
 from idemproxy.proxy.events import OperatorMessage
-from idemproxy.proxy.flow.effects import Append, Swap
+from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
 from idemproxy.state.commit import fresh, handed_over
 from idemproxy.state.sequence import SEQUENCE_MODULUS
-from testkit.stage.sequencer import GENERATION, PRODUCER_ID, Client, Stage, batch_of
+from testkit.stage.sequencer import GENERATION, KEY, PRODUCER_ID, Client, Stage, batch_of
 
 OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT = 45, 19, 7, 47, 43
 
@@ -354,6 +354,27 @@ def test_when_its_sequences_come_round_nothing_is_taken_for_what_was_stored_befo
             stage.run(15)
             assert (request.code, request.offset) == (0, 7_000), (number, near)
     assert stage.entry().is_handed_over
+
+
+def test_what_others_have_handed_over_since_the_store_lost_a_write_of_ours_stays_so() -> None:
+    stage, client = a_producer_that_has_sent(2)
+    before = stage.values[KEY]
+    stage.send(client, 2)
+    stage.run(1)
+    stage.values[KEY] = before
+    stage.reply = lambda _broker_id, _question: Unanswered("it is away")
+    stage.send(client, 3)
+    stage.run(20)
+    client.is_closed = True
+    stage.run(60)
+    others = replace(stage.entry(), version=stage.entry().version + 5, generation=GENERATION, intent=None)
+    stage.put(handed_over(others))
+    stage.reply = lambda _broker_id, _question: None
+    sent = len(stage.sent)
+    stage.send(Client(), 3)
+    stage.run(60)
+    assert stage.entry().is_handed_over
+    assert len(stage.sent) == sent
 
 
 def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None:

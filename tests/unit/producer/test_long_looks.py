@@ -9,6 +9,8 @@ from mutants.scenes import LATER, comes_again, foreign
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.flow.effects import Ask
+from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import KEY, Client, Stage
@@ -105,6 +107,49 @@ def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
     assert codes == [TIMED_OUT, STORED_BEFORE]
 
 
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_searches_for_several_old_batches_all_go_on(together: int) -> None:
+    """A client resends what it has in flight; each search is given up for a while for the next one's (rule R18)."""
+    stage, client = Stage(), Client()
+    for sequence in range(together):
+        stage.send(client, sequence)
+        stage.run(1)
+    behind_a_long_log(stage, 12)
+    for sequence in range(together, together + 7):
+        stage.send(client, sequence)
+        stage.run(1)
+    stage.log_seconds = 4
+    client = Client()
+    waiting = {sequence: (stage.send(client, sequence), stage.now) for sequence in range(together, 2 * together)}
+    end = stage.now + 600
+    while waiting and stage.now < end:
+        stage.run(0.5)
+        for sequence, (request, asked_at) in list(waiting.items()):
+            if not request.is_done and stage.now - asked_at >= 22.5:
+                request.answer(Answer(TIMED_OUT))
+            if request.code == STORED_BEFORE or request.code == 0:
+                del waiting[sequence]
+            elif request.is_done:
+                waiting[sequence] = stage.send(client, sequence), stage.now
+    assert not waiting
+
+
+def test_a_doubt_ends_though_others_append_as_fast_as_the_log_is_read() -> None:
+    stage, client = Stage(), Client()
+    stage.send(Client(), 0)
+    stage.run(1)
+    stage.outcomes.append(stage.loses_request)
+    stage.send(client, 1)
+    behind_a_long_log(stage, 14)
+    stage.log_seconds, record = 2.6, Random(1).randbytes(900_000)
+    stage.before[Ask] = lambda ask: foreign(stage, record) if isinstance(ask.question, ReadLog) else None
+    stage.run(1)
+    client.is_closed = True
+    stage.run(120)
+    assert stage.entry().intent is None
+    assert [one.result for one in stage.events if isinstance(one, DoubtResolved)] == ["not_found"]
+
+
 def test_nor_does_it_go_on_long_after_the_last_one() -> None:
     """What was read then may not be there any more."""
     stage, client = Stage(), Client()
@@ -119,7 +164,7 @@ def test_nor_does_it_go_on_long_after_the_last_one() -> None:
         request = stage.send(Client(), 1)
         stage.run(60, until=lambda request=request: request.is_done)  # type: ignore[misc]
         assert request.code == TIMED_OUT
-        stage.run(limits.SCAN_SECONDS_MAX + 1)
+        stage.run(limits.SEARCH_LEFT_SECONDS + 1)
 
 
 @pytest.mark.parametrize("is_draining", [False, True])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mutants.scenes import SleepingBroker, foreign
+from mutants.scenes import SleepingBroker, dies_after, foreign
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
@@ -321,6 +321,54 @@ def test_deleted_records_of_a_dead_owner_are_no_proof_that_there_were_none() -> 
     assert stage.entry().is_blurred
 
 
+@pytest.mark.parametrize("sequence", [2, 3, 4, 5])
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_nor_are_they_in_a_new_life_of_the_store(is_interrupted: bool, sequence: int) -> None:
+    busy = owner(5)
+    stage = busy.stage
+    stage.die()
+    stage.log.retain(5)
+    stage.earliest = 5
+    stage.begin_era()
+    if is_interrupted:
+        dies_in_the_rebuild(stage, sequence)
+    late = stage.send(Client(), sequence)
+    stage.run(LEASE_OUT_SECONDS)
+    assert late.code == 87
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_what_is_blurred_stays_so_in_a_new_life_of_the_store(is_interrupted: bool) -> None:
+    busy = owner(5)
+    stage = busy.stage
+    stage.die()
+    stage.log.retain(5)
+    stage.earliest = 5
+    stage.send(Client(), 4)
+    stage.run(LEASE_OUT_SECONDS)
+    assert stage.entry().is_blurred
+    stage.begin_era()
+    if is_interrupted:
+        dies_in_the_rebuild(stage, 4)
+    codes = []
+    for sequence in (4, 1):
+        late = stage.send(Client(), sequence)
+        stage.run(LEASE_OUT_SECONDS)
+        codes.append(late.code)
+    assert (codes, stage.stored_values()) == ([87, 87], [])
+
+
+def dies_in_the_rebuild(stage: Stage, sequence: int) -> None:
+    """A proxy has written its claim, and dies before it has read the log."""
+    stage.send(Client(), sequence)
+    stage.run(7.5)
+    claim, generation = stage.entry().intent, stage.context.life.generation
+    assert claim is not None
+    assert (claim.owner, claim.batches) == (NEXT_INCARNATION, ())
+    stage.die()
+    stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+
+
 def begin_to_take_over(stage: Stage) -> None:
     """A proxy takes over what the dead owner had. A new era begins for it before it has read the log."""
     stage.send(Client(), 5)
@@ -395,6 +443,49 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
     assert len(stage.stored_values()) == 5
 
 
+def beside(first: Stage, incarnation: bytes) -> Stage:
+    """Another proxy on the same store and log."""
+    stage = Stage(has_fast_path=True, answers_later=True, owns=True)
+    stage.values, stage.log = first.values, first.log
+    stage.now = stage.context.time.now = first.now
+    stage.context.life.incarnation = incarnation
+    return stage
+
+
+@pytest.mark.parametrize("is_acknowledged", [False, True])
+def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
+    """A has taken the producer over once, when all had markers. B owned it since, and the topic's settings were changed
+    meanwhile. C has taken it over, with no client there. What A knew is of a time before that."""
+    a = beside(owner(5).stage, b"proxy..A")
+    first = a.send(Client(), 5)
+    a.run(LEASE_OUT_SECONDS)
+    assert first.code == 0
+    b = Busy(beside(a, b"proxy..B"))
+    b.sequence = 6
+    b.send(3)
+    assert b.owns()
+    b.stage.log.keeps_wrapper_keys = False
+    if is_acknowledged:
+        b.send(2)
+    else:
+        b.stage.outcomes.append(dies_after(b.stage, b.stage.take))
+        b.send_one()
+        b.stage.run(0.005)
+    last = b.sequence - 1
+    c, client = beside(b.stage, b"proxy..C"), Client()
+    c.alive.add(b"proxy..B")
+    c.send(client, last)
+    c.run(1)
+    client.is_closed = True
+    c.alive.clear()
+    c.run(LEASE_OUT_SECONDS)
+    a.now = a.context.time.now = c.now
+    late = a.send(Client(), last)
+    a.run(LEASE_OUT_SECONDS)
+    assert late.code == 87
+    assert a.stored_values().count(b"value %d" % last) == 1
+
+
 def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership() -> None:
     """The entry is rebuilt, twice if whoever does it is interrupted."""
     busy = Busy()
@@ -404,13 +495,7 @@ def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership() -> No
     busy.send(3)
     stage.die()
     stage.begin_era()
-    stage.send(Client(), 5)
-    stage.run(7.5)
-    claim, generation = stage.entry().intent, stage.context.life.generation
-    assert claim is not None
-    assert (claim.owner, claim.batches) == (NEXT_INCARNATION, ())
-    stage.die()
-    stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+    dies_in_the_rebuild(stage, 5)
     late = stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87

@@ -1,12 +1,16 @@
 """A rebuild that begins while the client of what was in doubt is away: the claim says what to look for."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
-from mutants.scenes import SleepingBroker, a_stage_with_one_batch
+from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from testkit.stage.sequencer import Client, Stage
+from idemproxy.state.entry import GIVEN_UP, NOBODY, Intent, IntentBatch
+from testkit.stage.sequencer import INCARNATION, Client, Stage
 
 UNDECIDABLE = 87
 
@@ -56,6 +60,29 @@ def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_
     stage.run(60)
     assert stage.stored_values() == [b"value 0", b"value 1"]
     assert retry.code == UNDECIDABLE
+
+
+def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_given_up() -> None:
+    """A proxy reads the log for what comes next, and lives. What is behind that waits for it."""
+    stage = Stage()
+    for sequence in range(3):
+        stage.send(Client(), sequence)
+        stage.run(1)
+    known = stage.entry()
+    left = Intent(NOBODY, 0, (IntentBatch(3, 1, 12345),), known.end_offset, known.anchor, b"content!", 1, GIVEN_UP)
+    stage.put(replace(known, version=known.version + 1, intent=left, is_rebuilt=True))
+    foreign(stage, *(Random(number).randbytes(900_000) for number in range(3)))
+    stage.die()
+    stage.context.life.incarnation = INCARNATION
+    stage.log_seconds = 2.6
+    stage.send(Client(), 3, b"other content")
+    stage.run(3)
+    version = stage.entry().version
+    stage.die()
+    stage.alive.add(INCARNATION)
+    request = stage.send(Client(), 4)
+    stage.run(3)
+    assert (stage.entry().version, request.code) == (version, None)
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
