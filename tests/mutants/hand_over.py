@@ -180,4 +180,14 @@ HAND_OVER = (
         _FLOW + "test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known",
         ("state.commit", "SEQUENCE_MODULUS // 4 <= ahead", "0 < ahead"),
     ),
+    mutant(
+        "handed_over_and_taken_for_lost",
+        "R21: an entry that is handed over lacks nothing, whatever the store has lost before",
+        _FLOW + "test_what_others_have_handed_over_since_the_store_lost_a_write_of_ours_stays_so",
+        (
+            "proxy.producer.entry_cache",
+            "        if lost is None or (stored is not None and stored.is_handed_over):",
+            "        if lost is None:",
+        ),
+    ),
 )

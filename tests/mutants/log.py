@@ -170,6 +170,16 @@ LOG = (
         ("proxy.partition_log.log_reader", "        elif life != self._life:", "        elif False:"),
     ),
     mutant(
+        "end_that_moves",
+        "R6: a search ends where the log ended when it began to read",
+        _LONG_LOOKS + "test_a_doubt_ends_though_others_append_as_fast_as_the_log_is_read",
+        (
+            "proxy.producer.resolution",
+            "    search.keeps_end = not stream.is_conditional",
+            "    search.keeps_end = False",
+        ),
+    ),
+    mutant(
         "start_that_moves",
         "R6: a search that retention has overtaken begins anew",
         _SCENES + "test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now",
@@ -535,7 +545,7 @@ LOG = (
         "each_try_begins_at_the_epoch",
         "R9: a search that one try was too short for goes on with the next one",
         _LONG_LOOKS + "test_a_search_below_the_window_goes_on_with_the_next_try",
-        ("proxy.producer.duplicates", "    if left is not None and left.name == name and", "    if False and"),
+        ("proxy.producer.duplicates", "    left = stream.unfinished.pop(name, None)\n", "    left = None\n"),
     ),
     mutant(
         "old_search_goes_on",
@@ -543,9 +553,15 @@ LOG = (
         _LONG_LOOKS + "test_nor_does_it_go_on_long_after_the_last_one",
         (
             "proxy.producer.duplicates",
-            "left.name == name and await Now() - left.left_at <= limits.SCAN_SECONDS_MAX:",
-            "left.name == name:",
+            "    if left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS:\n",
+            "    if left is not None:\n",
         ),
+    ),
+    mutant(
+        "one_search_at_a_time",
+        "R9: also where several old batches are looked for in turn",
+        _LONG_LOOKS + "test_searches_for_several_old_batches_all_go_on",
+        ("proxy.producer.stream", "dict([*kept.items(), (name, search)][-WINDOW_BATCHES_MAX:])", "{name: search}"),
     ),
     mutant(
         "same_numbers_same_answer",

@@ -100,7 +100,7 @@ NAMES = (
         "asked_again_is_outdated",
         "R22: who asks for a higher epoch again is told the same again",
         _STATE + "test_who_asks_for_a_higher_epoch_again_is_told_the_same",
-        ("state.names", "        if (record.producer_id, record.raised_from) == given:\n", "        if False:\n"),
+        ("state.names", "        if record.raised_from != NO_EPOCH and", "        if False and"),
     ),
     mutant(
         "open_is_told",

@@ -194,4 +194,29 @@ OWNED = (
         _TESTS + "test_what_is_handed_over_to_brokers_is_marked_so_whether_or_not_it_was_owned",
         ("state.commit", "        entry.is_rebuilt,\n        entry.is_handed_over,\n", "        entry.is_rebuilt,\n"),
     ),
+    mutant(
+        "deleted_records_of_a_dead_owner_in_a_new_life",
+        "R10: what retention has deleted of an ownership is in doubt, whatever has become of the store since",
+        _TESTS + "test_nor_are_they_in_a_new_life_of_the_store",
+        (
+            "proxy.producer.takeover",
+            "        elif isinstance(result, Searched) and result.is_cut and self._was_owned:\n",
+            "        elif False:\n",
+        ),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "blurred_until_a_new_life",
+        "R10: and a blurred entry stays one",
+        _TESTS + "test_what_is_blurred_stays_so_in_a_new_life_of_the_store",
+        ("proxy.producer.takeover", "        self._was_owned = entry.is_blurred or (", "        self._was_owned = ("),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "looked_for_in_an_earlier_state",
+        "R10: what a rebuild has looked for counts as long as the entry is as that has left it",
+        _TESTS + "test_nor_for_who_read_the_log_before_another_owner_died",
+        ("proxy.producer.rebuild", " and self.state == state_read(entry)\n", "\n"),
+        deaths=("I1", "45"),
+    ),
 )

@@ -317,6 +317,13 @@ PARTS = (
         ),
     ),
     mutant(
+        "rebuild_with_given_up_overwritten",
+        "R10: also by what is not due",
+        "unit/producer/test_rebuild_claims.py::"
+        "test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_given_up",
+        ("proxy.producer.sequencer", "        if is_claimed(entry.intent):\n", "        if False:\n"),
+    ),
+    mutant(
         "given_up_lost_with_the_store",
         "R17: what was given up is remembered by its proxy if the store loses it",
         _GIVEN_UP + "test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it",
