@@ -336,9 +336,9 @@ LISTENERS_PER_STEP: Final = 2000
 tens of thousands of batches in doubt."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
-SEARCH_LEFT_SECONDS: Final = 180.0
-"""For so long a later try goes on with a search for an old batch: six times what one try may take, as five others may
-be looked for in between."""
+SEARCH_LEFT_SECONDS: Final = 600.0
+"""For so long a later try goes on with a search for an old batch: each try may take a minute and a half, and five
+others may be looked for in between."""
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
 """Of one try to find a batch in the log: the waiting requests are answered then, and the next try goes on where this

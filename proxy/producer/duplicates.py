@@ -89,10 +89,13 @@ async def _tell_stored(stream: Stream, batch: Batch, answer: Answer, verdict: st
         stream.observers.report(DuplicateAnswered(one.waiters[0].connection.name, stream.topic))
 
 
-async def _tell_out_of_order(stream: Stream, batch: Batch, answer: Answer, verdict: str) -> None:
-    """Rule R11: not before a swap, which left after the last of these tries came, has confirmed the entry."""
+async def _tell_out_of_order(
+    stream: Stream, batch: Batch, answer: Answer, verdict: str, *, is_confirmed: bool = False
+) -> None:
+    """Rule R11: not before a swap, which left after the last of these tries came, has confirmed the entry.
+    ``is_confirmed``: one has that left after the batch came."""
     tries = await tries_of(stream, batch)
-    if await stream.confirm():
+    if (is_confirmed and len(tries) == 1) or await stream.confirm():
         for one in tries:
             if one in stream.queue:
                 stream.dismiss(one, answer, verdict)
@@ -146,6 +149,8 @@ def why_hidden(stream: Stream, batch: Batch) -> str | None:
         return "an earlier try of it was given up"  # a client that has not received that answer gets it again
     if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
+    if entry.is_handed_over and batch.identity.producer_epoch > entry.producer_epoch:
+        return None  # R21: nothing of a newer epoch went in the old way
     return "the log does not tell all of this producer"
 
 
@@ -246,7 +251,7 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
         reason = "other records have its sequences, which may have come round since"
         await _tell(stream, batch, answers.undecidable(reason), "undecidable")
     else:
-        await _tell_out_of_order(stream, batch, answers.not_in_log(), verdict)
+        await _tell_out_of_order(stream, batch, answers.not_in_log(), verdict, is_confirmed=True)
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:

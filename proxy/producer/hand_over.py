@@ -135,11 +135,12 @@ async def _send(stream: Stream, batch: Batch, leader: int) -> None:
         stream.known_by = leader
         answer = answers.appended(outcome.base_offset, outcome.log_append_time_ms)
         stream.answer(batch, answer, "appended")
+        stream.out = []  # a retry that comes while it is written joins nothing that has its answer
         await _forget_the_old_way(stream, batch)
     else:
         stream.known_by = None
         await _fail(stream, batch, outcome)
-    stream.out = []
+        stream.out = []
 
 
 async def _forget_the_old_way(stream: Stream, batch: Batch) -> None:

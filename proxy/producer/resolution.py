@@ -90,7 +90,8 @@ async def _search(
             search.begin_anew()
         stream.drop_unwanted()  # this may take long
         # An undecidable doubt ends by itself, and that is remembered; so does a search that comes further.
-        is_endless = isinstance(result, Later) and (search.reached <= reached or stream.life.is_draining)
+        comes_further = search.keeps_end and search.reached > reached and not stream.life.is_draining
+        is_endless = isinstance(result, Later) and not comes_further
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
             return LeftOpen(result.reason)
         await Wait(limits.SETTLE_SECONDS)

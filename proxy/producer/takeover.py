@@ -30,7 +30,7 @@ from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
-from ..partition_log.log_offsets import Later, Position, current_end
+from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced
@@ -224,6 +224,12 @@ class Takeover:
         # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
         is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
+        earlier = -1 if entry.intent is None else entry.intent.leader
+        if leader is None:
+            leader = earlier
+        elif earlier not in (-1, leader) and await settle(stream.topic, stream.partition, {earlier}) is not None:
+            await stream.park()  # R6: a claim names one broker, and the other one has to be seen awake before
+            return
         claim = Intent(
             self._life.incarnation,
             entry.producer_epoch,
@@ -231,7 +237,7 @@ class Takeover:
             bound.offset,
             bound.anchor,
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
-            self._leader_of_claim(entry, leader),
+            leader,
             TAKEN_OVER if self._was_owned else 0,
         )
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
@@ -257,14 +263,6 @@ class Takeover:
             await self._end_undecided(entry_now)
         else:  # the next proxy to which the client comes tries again (rule R17)
             await stream.write(self._renewed(entry_now, NOBODY))
-
-    @staticmethod
-    def _leader_of_claim(entry: Entry, leader: int | None) -> int:
-        """The broker to which what was open was sent: whoever goes on with this claim has to see it awake, too (R6)."""
-        intent = entry.intent
-        if intent is not None and intent.leader >= 0 and (not intent.is_given_up or is_claimed(intent)):
-            return intent.leader
-        return -1 if leader is None else leader
 
     async def _look_for(self, count: int | None) -> bool:
         """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by

@@ -74,8 +74,8 @@ class Names:
         self._report = report
         self._patterns = matching(())
         self._at_work = 0
-        self._written: LRUCache[str, int] = LRUCache(limits.NAMES_REMEMBERED_MAX)
-        """Name -> the version of its record that this process wrote last."""
+        self._written: LRUCache[str, NameRecord] = LRUCache(limits.NAMES_REMEMBERED_MAX)
+        """Name -> its record as this process wrote it last."""
 
     def set_patterns(self, patterns: Iterable[str]) -> None:
         """These client ids are names from now on."""
@@ -163,7 +163,7 @@ class Names:
             if era != self._life.era or isinstance(result, StoreAway):
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             if isinstance(result, Swapped):
-                self._written[name.name] = following.version
+                self._written[name.name] = following
                 self._report(InstanceBegan(name.name, *following.newest, None if record is None else record.newest))
                 if following.last_id != NO_ID:
                     self._let_expire(following.last_id, ids)
@@ -180,8 +180,8 @@ class Names:
         except StoredFormatError as error:
             self._report(OperatorMessage("error", f"producer name {name!r}: {error}"))
             return StoreAway(str(error))
-        is_older = record.version < self._written.get(name, NO_VERSION)
-        return replace(record, generation=NO_GENERATION) if is_older else record
+        written = self._written.get(name)
+        return replace(record, generation=NO_GENERATION) if written is not None and _lacks(record, written) else record
 
     async def _claim(self, name: str, principal: bytes, generation: bytes, now_ms: int) -> int | None:
         """Return a producer id that nobody ever had; None: the store is away."""
@@ -200,6 +200,15 @@ class Names:
         the next instance of the name, should this process end meanwhile."""
         index = store.index_key(self._life.cluster, producer_id)
         ids.expire_all(index, self._life.expiry_ms, self._life.wall_clock_ms(), lambda _result: None)
+
+
+def _lacks(record: NameRecord, written: NameRecord) -> bool:
+    """Has it lost what this process wrote? Versions rise by random steps, so of what another process has written since
+    the epoch tells, too."""
+    if record.version < written.version:
+        return True
+    is_other = record.version != written.version
+    return is_other and record.producer_id == written.producer_id and record.producer_epoch <= written.producer_epoch
 
 
 def _refuse(done: Done, error: ErrorCode) -> None:

@@ -190,4 +190,20 @@ HAND_OVER = (
             "        if lost is None:",
         ),
     ),
+    mutant(
+        "answered_and_still_out",
+        "R21: a retry joins nothing that has its answer",
+        _FLOW + "test_a_retry_that_comes_while_old_batches_are_forgotten_joins_nothing_that_is_answered",
+        (_HAND_OVER, "        stream.out = []  # a retry that comes", "        pass  # a retry that comes"),
+    ),
+    mutant(
+        "blurred_and_handed_over",
+        "R21: what the log does not tell of an older epoch is no matter in a newer one that is handed over",
+        _FLOW + "test_what_was_blurred_is_no_matter_in_the_next_epoch_of_what_is_handed_over",
+        (
+            "proxy.producer.duplicates",
+            "    if entry.is_handed_over and batch.identity",
+            "    if False and batch.identity",
+        ),
+    ),
 )

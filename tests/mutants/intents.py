@@ -271,8 +271,8 @@ INTENTS = (
         "unit/producer/test_long_looks.py::test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second",
         (
             "proxy.producer.resolution",
-            " and (search.reached <= reached or stream.life.is_draining)\n",
-            "\n",
+            "        comes_further = search.keeps_end and",
+            "        comes_further = False and",
         ),
     ),
     mutant(

@@ -120,7 +120,11 @@ LOG = (
         "R6: also by who goes on with the rebuild of another",
         "unit/producer/test_rebuild_claims.py::"
         "test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent_to",
-        ("proxy.producer.takeover", "            return intent.leader\n", "            pass\n"),
+        (
+            "proxy.producer.takeover",
+            "        elif earlier not in (-1, leader) and await settle(",
+            "        elif False and await settle(",
+        ),
         deaths=("I1",),
     ),
     mutant(
@@ -520,7 +524,7 @@ LOG = (
         _OTHER_CONTENT + "test_before_it_is_out_of_order_the_entry_is_confirmed",
         (
             "proxy.producer.duplicates",
-            "    if await stream.confirm():\n",
+            "    if (is_confirmed and len(tries) == 1) or await stream.confirm():\n",
             "    if True:\n",
         ),
     ),
@@ -562,6 +566,12 @@ LOG = (
         "R9: also where several old batches are looked for in turn",
         _LONG_LOOKS + "test_searches_for_several_old_batches_all_go_on",
         ("proxy.producer.stream", "dict([*kept.items(), (name, search)][-WINDOW_BATCHES_MAX:])", "{name: search}"),
+    ),
+    mutant(
+        "confirmed_again_and_again",
+        "R9: what was confirmed is told, if nobody came later",
+        _LONG_LOOKS + "test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time",
+        ("proxy.producer.duplicates", "    if (is_confirmed and len(tries) == 1) or await", "    if await"),
     ),
     mutant(
         "same_numbers_same_answer",

@@ -156,4 +156,14 @@ NAMES = (
         _SCENES + "test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a_new_id",
         ("state.names", "record.producer_id if record.producer_epoch else record.last_id", "record.producer_id"),
     ),
+    mutant(
+        "version_alone_tells_a_loss",
+        "R22: what a process knows to be issued is not issued again, whatever version others wrote since",
+        _SCENES + "test_an_epoch_is_not_issued_again_by_who_knows_that_redis_has_lost_it",
+        (
+            "proxy.session.names",
+            "    return is_other and record.producer_id ==",
+            "    return False and record.producer_id ==",
+        ),
+    ),
 )

@@ -11,6 +11,7 @@ from idemproxy.proxy.events import OperatorMessage
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
 from idemproxy.state.commit import fresh, handed_over
+from idemproxy.state.entry import GIVEN_UP, NO_CONTENT, NOBODY, Intent
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 from testkit.stage.sequencer import GENERATION, KEY, PRODUCER_ID, Client, Stage, batch_of
 
@@ -375,6 +376,45 @@ def test_what_others_have_handed_over_since_the_store_lost_a_write_of_ours_stays
     stage.run(60)
     assert stage.entry().is_handed_over
     assert len(stage.sent) == sent
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_retry_that_comes_while_old_batches_are_forgotten_joins_nothing_that_is_answered(is_away: bool) -> None:
+    stage, client = a_producer_that_has_sent(2)
+    leader = ModernLeader(stage)
+    stage.send(client, 2)
+    stage.run(1)
+    far = 2 + SEQUENCE_MODULUS // 4 + 5
+    leader.taken.append(far - 1)
+    retries = []
+
+    def comes_again(_swap: object) -> None:
+        del stage.before[Swap]
+        retries.append(stage.send(Client(), far))
+        stage.store_away = is_away
+        stage.later(20.0, lambda: setattr(stage, "store_away", False))
+
+    stage.before[Swap] = comes_again
+    assert stage.send(client, far).code == 0
+    stage.run(30)
+    assert retries[0].code == (TIMED_OUT if is_away else 0)
+    again = stage.send(Client(), far)
+    stage.run(5)
+    assert (again.code, leader.taken.count(far)) == (0, 1)
+
+
+def test_what_was_blurred_is_no_matter_in_the_next_epoch_of_what_is_handed_over() -> None:
+    stage, client = a_producer_that_has_sent(1)
+    blurred = Intent(NOBODY, 0, (), 0, bytes(8), NO_CONTENT, 1, GIVEN_UP)
+    stage.put(replace(stage.entry(), version=stage.entry().version + 1, intent=blurred))
+    stage.sequencer = stage.new_sequencer()
+    ModernLeader(stage)
+    codes = []
+    for epoch, sequence in ((0, 1), (1, 0), (1, 1), (1, 2)):
+        request = stage.send(client, sequence, epoch=epoch)
+        stage.run(1)
+        codes.append(request.code)
+    assert codes == [87, 0, 0, 0]
 
 
 def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None:

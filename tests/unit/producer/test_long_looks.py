@@ -2,6 +2,7 @@
 anew for each try: the next look goes on where the last one ended, and what a look has found is told to all tries that
 wait (rules R9, R10, R11)."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -66,6 +67,22 @@ def test_who_comes_again_on_a_conditional_topic_learns_where_it_lies(is_made_ane
 def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_made_anew: bool) -> None:
     stage = with_batches(3, producer_id=CONDITIONAL_ID)
     assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
+
+
+def test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time() -> None:
+    """The entry was confirmed by a swap after the batch came, and the log was read; nothing more is asked for."""
+    stage = with_batches(8)
+
+    def raises() -> None:
+        entry = stage.entry()
+        if entry.intent is None:
+            stage.put(replace(entry, version=entry.version + 2))
+        stage.later(1.0, raises)
+
+    stage.later(1.0, raises)
+    request = stage.send(Client(), 2, b"another")
+    stage.run(60, until=lambda: request.is_done)
+    assert request.code == OUT_OF_ORDER
 
 
 def test_who_came_after_the_entry_was_confirmed_is_told_45_after_another_swap() -> None:

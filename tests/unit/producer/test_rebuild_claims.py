@@ -9,7 +9,7 @@ from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign
 from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import GIVEN_UP, NOBODY, Intent, IntentBatch
+from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, unpack
 from testkit.stage.sequencer import INCARNATION, Client, Stage
 
 UNDECIDABLE = 87
@@ -83,6 +83,38 @@ def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_
     request = stage.send(Client(), 4)
     stage.run(3)
     assert (stage.entry().version, request.code) == (version, None)
+
+
+def test_who_goes_on_with_a_rebuild_waits_for_who_led_when_it_began() -> None:
+    """Redis has lost the newer intent: of what was sent to that broker it knows nothing (rules R6, R10)."""
+    stage, client = a_stage_with_one_batch()
+    written: list[Entry] = []
+    stage.before[Swap] = lambda swap: written.append(unpack(swap.value))
+    stage.send(client, 1)
+    stage.run(1)
+    del stage.before[Swap]
+    older = next(one for one in written if one.intent is not None and one.intent.batches)
+    stage.leader = 2
+    broker = SleepingBroker(stage, is_heard_of=False)
+    stage.reply = lambda broker_id, _question: Unanswered("it sleeps") if broker_id == 2 else None
+    stage.send(client, 2)
+    stage.run(0.3)
+    client.is_closed = True
+    stage.die()
+    stage.begin_era()
+    stage.put(older)
+    stage.send(Client(), 2)
+    stage.run(9)
+    generation = stage.context.life.generation
+    stage.die()
+    stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+    stage.leader = 3
+    stage.send(Client(), 2)
+    stage.run(8)
+    broker.wake()
+    stage.leader, stage.reply = 2, lambda _broker_id, _question: None
+    stage.run(60)
+    assert stage.stored_values().count(b"value 2") == 1
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])

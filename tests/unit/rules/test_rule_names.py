@@ -220,6 +220,24 @@ def test_instances_that_begin_in_the_same_moment_have_different_epochs(proxies: 
     assert len(set(answers)) == len(proxies)
 
 
+def test_an_epoch_is_not_issued_again_by_who_knows_that_redis_has_lost_it() -> None:
+    """Two writes are lost within one life. Another proxy cannot know that and issues one of them again; what it writes
+    has any version."""
+    for instances in range(24):
+        scene = NamedScene()
+        issued = ask(scene, 0)
+        for _ in range(instances):
+            issued += ask(scene, instances % 2) + ask(scene, 0)
+        issued += ask(scene, 0)
+        key = name_key(CLUSTER_NAME, NAME)
+        before = scene.world.redis.get(key)
+        issued += ask(scene, 0) + ask(scene, 0)
+        assert before is not None
+        scene.world.redis.put(key, before)
+        ask(scene, 1)
+        assert ask(scene, 0)[0] not in issued
+
+
 def test_of_instances_that_began_in_the_same_moment_one_is_fenced() -> None:
     scene = NamedScene()
     scene.send(scene.instance())
