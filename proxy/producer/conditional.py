@@ -27,7 +27,7 @@ from ..partition_log.log_search import Searched, Undecidable
 from . import answers
 from .batch import Answer, Batch
 from .duplicates import WindowSearch, contents_of, run_to_end, tries_of
-from .stream import Stream
+from .stream import Confirmed, Stream
 
 
 # ---------------------------------------------------------------------- where the log ends
@@ -54,7 +54,7 @@ async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Se
 
 
 # ---------------------------------------------------------------------- what is not appended
-async def turn_down(stream: Stream, batch: Batch, verdict: Refusal) -> None:
+async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: Confirmed) -> None:
     """Answer a batch that is not due. The entry was confirmed by a swap since it came (rule R11)."""
     entry = stream.held.entry
     assert entry is not None
@@ -72,16 +72,17 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal) -> None:
             return
     if isinstance(verdict, FencedShard):
         answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
-        await _tell_confirmed(stream, batch, answer, "shard_fenced")
+        await _tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
     elif await _ends_there(stream, batch, entry):
         answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
-        await _tell_confirmed(stream, batch, answer, "conflict")
+        await _tell_confirmed(stream, batch, answer, "conflict", confirmed)
 
 
-async def _tell_confirmed(stream: Stream, batch: Batch, answer: Answer, verdict: str) -> None:
-    """Tell all tries of it that wait. For those that came later than the batch the entry is confirmed once more."""
+async def _tell_confirmed(stream: Stream, batch: Batch, answer: Answer, verdict: str, confirmed: Confirmed) -> None:
+    """Tell all tries of it that wait. For those that came later the entry is confirmed once more."""
     tries = await tries_of(stream, batch)
-    if len(tries) == 1 or await stream.confirm():
+    is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
+    if is_confirmed or await stream.confirm():
         for one in tries:
             if one in stream.queue:
                 stream.dismiss(one, answer, verdict)

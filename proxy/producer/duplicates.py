@@ -28,7 +28,7 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
-from .stream import FoundTo, Stream, UnfinishedSearch
+from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
 
 
 class _Found(Enum):
@@ -187,7 +187,7 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
     )
 
 
-async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> None:
+async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:
     """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
     R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
     and has other records under these numbers, unless these may have come round since, or nothing of a batch from before
@@ -215,15 +215,15 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int) -> N
     elif not is_covered(result.pieces, wanted):
         has_others = has_others or _begins_before_its_epoch(entry, identity)
         if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
-            await _tell_others(stream, batch, start_at, "out_of_order")
+            await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
         elif result.pieces:  # a new epoch would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
         elif known or record_count < identity.record_count:
             await _tell(stream, batch, answers.all_vanished(record_count), "vanished")
         else:  # below the window, whole: whoever begins its sequences anew has to learn of it
-            await _tell_others(stream, batch, start_at, "out_of_order")
+            await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
     elif stored_contents != contents:  # or a client that restarts its sequences would lose records
-        await _tell_others(stream, batch, start_at, "restarted_sequence")
+        await _tell_others(stream, batch, start_at, "restarted_sequence", confirmed)
     elif record_count < identity.record_count:
         for one in await tries_of(stream, batch):
             one.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
@@ -242,7 +242,7 @@ def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
     return entry.first_base_offset != NO_OFFSET and not has_come_round and identity.base_sequence > entry.next_sequence
 
 
-async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str) -> None:
+async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str, confirmed: Confirmed | None) -> None:
     """Other records lie under its numbers, the first ones that have them from ``start_at`` on: 45. Not where a whole
     round of sequences may lie behind these: then the batch may be there, too."""
     entry = stream.held.entry
@@ -251,7 +251,9 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
         reason = "other records have its sequences, which may have come round since"
         await _tell(stream, batch, answers.undecidable(reason), "undecidable")
     else:
-        await _tell_out_of_order(stream, batch, answers.not_in_log(), verdict, is_confirmed=True)
+        await _tell_out_of_order(
+            stream, batch, answers.not_in_log(), verdict, is_confirmed=confirmed == (batch.arrived_at, stream.life.era)
+        )
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:

@@ -43,7 +43,7 @@ from .forward import Forward
 from .grouping import gather, planning
 from .hand_over import HANDED_OVER, pass_on
 from .rebuild import Looked, LookedFor, is_claimed, name_of
-from .stream import Stream
+from .stream import Confirmed, Stream
 from .takeover import Takeover
 
 if TYPE_CHECKING:
@@ -319,8 +319,10 @@ class Sequencer:
             await answer_duplicate(stream, batch, verdict)
         elif held.entry is not None and held.entry.is_handed_over:
             stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
-        elif await stream.confirm() and batch in stream.queue:
-            await self._turn_down(batch, verdict, hidden)
+        else:
+            confirmed = batch.arrived_at, stream.life.era
+            if await stream.confirm() and batch in stream.queue:
+                await self._turn_down(batch, verdict, hidden, confirmed)
 
     async def _work_on_conditional(self, batch: Batch) -> None:
         """Rule R23: it is appended where the log ends, or not at all."""
@@ -331,8 +333,9 @@ class Sequencer:
         if isinstance(verdict, Append):
             await self._append(gather(batch, stream.queue))
             return
+        confirmed = batch.arrived_at, stream.life.era
         if await stream.confirm() and batch in stream.queue:
-            await turn_down(stream, batch, verdict)
+            await turn_down(stream, batch, verdict, confirmed)
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
         """Does a batch that was seen to be stored up to its middle go on there?"""
@@ -341,13 +344,13 @@ class Sequencer:
         batch.note_stored(0, NO_OFFSET)  # the entry has less of it, or more
         return isinstance(verdict, Append)
 
-    async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None) -> None:
+    async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None, confirmed: Confirmed) -> None:
         """The entry does not admit the batch. Perhaps the log knows more. ``hidden``: why even the log may not tell."""
         stream = self.stream
         if hidden is not None:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
         elif isinstance(verdict, Overlap):
-            await look_for_overlap(stream, batch, verdict.record_count)
+            await look_for_overlap(stream, batch, verdict.record_count, confirmed)
         elif isinstance(verdict, OutOfOrder) and self._may_hide_a_gap():
             stream.dismiss(
                 batch, answers.undecidable("what comes before it may be stored without a marker"), "undecidable"

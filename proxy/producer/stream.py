@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from ..flow.runner import Flow, FlowRunner
 
 
+Confirmed = tuple[float, int]
+"""For which arrival of a batch, in reactor seconds, and in which era a swap that left later has confirmed the entry: a
+retry that joins the batch arrives anew (rule R11)."""
 NO_INTENT = -math.inf
 CARRIED = "carried by the next reserve"
 """How a commit was written, for its span."""

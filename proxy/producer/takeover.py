@@ -225,11 +225,6 @@ class Takeover:
         is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
         earlier = -1 if entry.intent is None else entry.intent.leader
-        if leader is None:
-            leader = earlier
-        elif earlier not in (-1, leader) and await settle(stream.topic, stream.partition, {earlier}) is not None:
-            await stream.park()  # R6: a claim names one broker, and the other one has to be seen awake before
-            return
         claim = Intent(
             self._life.incarnation,
             entry.producer_epoch,
@@ -237,11 +232,20 @@ class Takeover:
             bound.offset,
             bound.anchor,
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
-            leader,
+            earlier if earlier >= 0 or leader is None else leader,
             TAKEN_OVER if self._was_owned else 0,
         )
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
             return
+        if leader is not None and leader != claim.leader:
+            # R6: a claim names one broker. The earlier one has to be seen awake before it names the other.
+            self._settle_on.add(leader)
+            if await settle(stream.topic, stream.partition, {claim.leader}) is None:
+                held = stream.held.entry
+                if held is None or held.intent is None:
+                    return
+                if not await stream.write(self._renewed(held, self._life.incarnation, leader)):
+                    return
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
         await self._look_for(1)

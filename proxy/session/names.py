@@ -207,6 +207,8 @@ def _lacks(record: NameRecord, written: NameRecord) -> bool:
     the epoch tells, too."""
     if record.version < written.version:
         return True
+    if record.producer_id == written.last_id != NO_ID:
+        return True  # an id is never used again
     is_other = record.version != written.version
     return is_other and record.producer_id == written.producer_id and record.producer_epoch <= written.producer_epoch
 

@@ -122,8 +122,8 @@ LOG = (
         "test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent_to",
         (
             "proxy.producer.takeover",
-            "        elif earlier not in (-1, leader) and await settle(",
-            "        elif False and await settle(",
+            "            earlier if earlier >= 0 or leader is None else leader,\n",
+            "            -1 if leader is None else leader,\n",
         ),
         deaths=("I1",),
     ),
@@ -572,6 +572,16 @@ LOG = (
         "R9: what was confirmed is told, if nobody came later",
         _LONG_LOOKS + "test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time",
         ("proxy.producer.duplicates", "    if (is_confirmed and len(tries) == 1) or await", "    if await"),
+    ),
+    mutant(
+        "confirmed_for_all_time",
+        "R11: what was confirmed before a retry joined, or in another era, is confirmed once more",
+        _LONG_LOOKS + "test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap",
+        (
+            "proxy.producer.duplicates",
+            "is_confirmed=confirmed == (batch.arrived_at, stream.life.era)",
+            "is_confirmed=confirmed is not None",
+        ),
     ),
     mutant(
         "same_numbers_same_answer",

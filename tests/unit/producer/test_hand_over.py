@@ -417,6 +417,25 @@ def test_what_was_blurred_is_no_matter_in_the_next_epoch_of_what_is_handed_over(
     assert codes == [87, 0, 0, 0]
 
 
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_other_records_under_old_numbers_are_told_45_only_by_a_swap(is_deposed: bool) -> None:
+    """What was read may come from a server that is no master any more (rule R11)."""
+    stage, client = a_producer_that_has_sent(8)
+    ModernLeader(stage)
+    if is_deposed:
+        stage.replica = dict(stage.values)
+        entry = stage.entry()
+        stage.put(replace(entry, version=entry.version + 3, producer_epoch=1, next_sequence=0, window=()))
+    stage.swapped.clear()
+    request = stage.send(client, 2, b"another")
+    stage.run(20, until=lambda: request.is_done)
+    if is_deposed:
+        assert request.code != OUT_OF_ORDER
+    else:
+        assert request.code == OUT_OF_ORDER
+        assert stage.swapped
+
+
 def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None:
     """The leader has taken a little less than what lets the entry forget it."""
     stage, client = a_producer_that_has_sent(3)

@@ -85,6 +85,33 @@ def test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_
     assert request.code == OUT_OF_ORDER
 
 
+def test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap() -> None:
+    stage = with_batches(8)
+    stage.send(Client(), 2, b"another")
+    stage.run(1)
+    late = stage.send(Client(), 2, b"another")
+    stage.run(0.1)
+    swaps = len(stage.swapped)
+    stage.run(60, until=lambda: late.is_done)
+    assert late.code == OUT_OF_ORDER
+    assert len(stage.swapped) > swaps
+
+
+def test_what_was_confirmed_in_an_earlier_era_is_not_told_in_a_new_one() -> None:
+    """The state of before may be lost: the entry is rebuilt first (rule R10)."""
+    stage = with_batches(8)
+    stage.log_seconds = 5
+    stage.send(Client(), 2, b"another")
+    stage.run(1)
+    stage.begin_era()
+    late = stage.send(Client(), 2, b"another")
+    swaps, began = len(stage.swapped), stage.now
+    stage.run(60, until=lambda: late.is_done)
+    assert late.code == OUT_OF_ORDER
+    assert len(stage.swapped) > swaps
+    assert stage.now >= began + 7.0
+
+
 def test_who_came_after_the_entry_was_confirmed_is_told_45_after_another_swap() -> None:
     """Another proxy may have appended it meanwhile, and has written that (rule R11)."""
     stage = with_batches(8)

@@ -85,6 +85,31 @@ def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_
     assert (stage.entry().version, request.code) == (version, None)
 
 
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_rebuild_is_claimed_at_once_also_where_others_raise_the_version_all_the_time(leader: int) -> None:
+    """What was given up was meant for broker 1, which has to be seen awake."""
+    stage = Stage()
+    for sequence in range(3):
+        stage.send(Client(), sequence)
+        stage.run(1)
+    known = stage.entry()
+    left = Intent(NOBODY, 0, (IntentBatch(3, 1, 12345),), known.end_offset, known.anchor, b"content!", 1, GIVEN_UP)
+    stage.put(replace(known, version=known.version + 1, intent=left, is_rebuilt=True))
+    stage.sequencer = stage.new_sequencer()
+    stage.leader = leader
+
+    def raises() -> None:
+        entry = stage.entry()
+        if entry.intent is None or entry.intent.owner == NOBODY:
+            stage.put(replace(entry, version=entry.version + 2))
+        stage.later(1.0, raises)
+
+    stage.later(1.0, raises)
+    request = stage.send(Client(), 3, b"other content")
+    stage.run(60, until=lambda: request.is_done)
+    assert request.code == 0
+
+
 def test_who_goes_on_with_a_rebuild_waits_for_who_led_when_it_began() -> None:
     """Redis has lost the newer intent: of what was sent to that broker it knows nothing (rules R6, R10)."""
     stage, client = a_stage_with_one_batch()

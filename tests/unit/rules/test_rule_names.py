@@ -10,7 +10,7 @@ import pytest
 
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
 from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
-from idemproxy.state.names import is_named
+from idemproxy.state.names import is_named, pack_name, with_higher_epoch
 from idemproxy.state.store import entry_key, index_key, name_key
 from testkit.virtual.named_scene import NAME, NamedScene
 from testkit.virtual.producer import Identity
@@ -233,6 +233,27 @@ def test_an_epoch_is_not_issued_again_by_who_knows_that_redis_has_lost_it() -> N
         before = scene.world.redis.get(key)
         issued += ask(scene, 0) + ask(scene, 0)
         assert before is not None
+        scene.world.redis.put(key, before)
+        ask(scene, 1)
+        assert ask(scene, 0)[0] not in issued
+
+
+def test_an_epoch_of_the_id_before_is_not_issued_again_either() -> None:
+    """Its client had raised it by itself, so the name has another id since. Redis loses all of that."""
+    for instances in range(16):
+        scene = NamedScene()
+        issued = ask(scene, 0)
+        for _ in range(instances):
+            issued += ask(scene, 0) + ask(scene, 1)
+        issued += ask(scene, 0)
+        key = name_key(CLUSTER_NAME, NAME)
+        before = scene.world.redis.get(key)
+        assert before is not None
+        issued += ask(scene, 0)
+        record = with_higher_epoch(scene.record(), scene.record().producer_epoch + 1)
+        scene.world.redis.put(key, pack_name(record))
+        issued.append((0, *record.newest))
+        issued += ask(scene, 0)
         scene.world.redis.put(key, before)
         ask(scene, 1)
         assert ask(scene, 0)[0] not in issued
