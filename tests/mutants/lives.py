@@ -286,7 +286,11 @@ LIVES = (
         "refused_from_memory",
         "R11: before 45 or 47 the entry is confirmed by a swap",
         _SCENES + "test_what_is_known_is_confirmed_before_a_refusal",
-        ("proxy.producer.sequencer", "        elif await stream.confirm() and", "        elif"),
+        (
+            "proxy.producer.sequencer",
+            "            if await stream.confirm() and batch in stream.queue:\n                await self._turn_down",
+            "            if batch in stream.queue:\n                await self._turn_down",
+        ),
         deaths=("45",),
     ),
     mutant(

@@ -415,7 +415,7 @@ LOG = (
         _DUPLICATES + "test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
         (
             "proxy.producer.sequencer",
-            "            await look_for_overlap(stream, batch, verdict.record_count)\n",
+            "            await look_for_overlap(stream, batch, verdict.record_count, confirmed)\n",
             "            stream.dismiss(batch, answers.duplicate_below_window(), 'duplicate')\n",
         ),
         deaths=("I3",),
@@ -426,7 +426,7 @@ LOG = (
         _DUPLICATES + "test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
         (
             "proxy.producer.sequencer",
-            "            await look_for_overlap(stream, batch, verdict.record_count)\n",
+            "            await look_for_overlap(stream, batch, verdict.record_count, confirmed)\n",
             "            stream.dismiss(batch, answers.not_in_log(), 'out_of_order')\n",
         ),
         deaths=("45",),
