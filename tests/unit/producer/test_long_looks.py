@@ -131,15 +131,20 @@ def behind_a_long_log(stage: Stage, messages: int) -> None:
         foreign(stage, Random(number).randbytes(900_000))
 
 
-def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
+def with_old_batches(count: int) -> Stage:
+    """So many lie before a long log, and seven behind it. Each reading of a part of it takes four seconds."""
     stage, client = Stage(), Client()
-    stage.send(client, 0)
-    stage.run(1)
-    behind_a_long_log(stage, 12)
-    for sequence in range(1, 8):
+    for sequence in range(count + 7):
+        if sequence == count:
+            behind_a_long_log(stage, 12)
         stage.send(client, sequence)
         stage.run(1)
     stage.log_seconds = 4
+    return stage
+
+
+def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
+    stage = with_old_batches(1)
     codes = []
     for _ in range(4):
         request = stage.send(Client(), 1)
@@ -154,16 +159,7 @@ def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
 @pytest.mark.parametrize("together", [1, 2, 5])
 def test_searches_for_several_old_batches_all_go_on(together: int) -> None:
     """A client resends what it has in flight; each search is given up for a while for the next one's (rule R18)."""
-    stage, client = Stage(), Client()
-    for sequence in range(together):
-        stage.send(client, sequence)
-        stage.run(1)
-    behind_a_long_log(stage, 12)
-    for sequence in range(together, together + 7):
-        stage.send(client, sequence)
-        stage.run(1)
-    stage.log_seconds = 4
-    client = Client()
+    stage, client = with_old_batches(together), Client()
     waiting = {sequence: (stage.send(client, sequence), stage.now) for sequence in range(together, 2 * together)}
     end = stage.now + 600
     while waiting and stage.now < end:
@@ -196,14 +192,7 @@ def test_a_doubt_ends_though_others_append_as_fast_as_the_log_is_read() -> None:
 
 def test_nor_does_it_go_on_long_after_the_last_one() -> None:
     """What was read then may not be there any more."""
-    stage, client = Stage(), Client()
-    stage.send(client, 0)
-    stage.run(1)
-    behind_a_long_log(stage, 12)
-    for sequence in range(1, 8):
-        stage.send(client, sequence)
-        stage.run(1)
-    stage.log_seconds = 4
+    stage = with_old_batches(1)
     for _ in range(2):
         request = stage.send(Client(), 1)
         stage.run(60, until=lambda request=request: request.is_done)  # type: ignore[misc]
