@@ -25,8 +25,8 @@ from ..flow.effects import Now
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
 from ..partition_log.log_search import Searched, Undecidable
 from . import answers
-from .batch import Answer, Batch
-from .duplicates import WindowSearch, contents_of, run_to_end, tries_of
+from .batch import Batch
+from .duplicates import WindowSearch, contents_of, run_to_end, tell_confirmed, tries_of
 from .stream import Confirmed, Stream
 
 
@@ -72,20 +72,10 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
             return
     if isinstance(verdict, FencedShard):
         answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
-        await _tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
+        await tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
     elif await _ends_there(stream, batch, entry):
         answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
-        await _tell_confirmed(stream, batch, answer, "conflict", confirmed)
-
-
-async def _tell_confirmed(stream: Stream, batch: Batch, answer: Answer, verdict: str, confirmed: Confirmed) -> None:
-    """Tell all tries of it that wait. For those that came later the entry is confirmed once more."""
-    tries = await tries_of(stream, batch)
-    is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
-    if is_confirmed or await stream.confirm():
-        for one in tries:
-            if one in stream.queue:
-                stream.dismiss(one, answer, verdict)
+        await tell_confirmed(stream, batch, answer, "conflict", confirmed)
 
 
 def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:

@@ -64,7 +64,7 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
     elif found is _Found.SOME_OF_IT:
         await _tell(stream, batch, answers.partly_vanished(), "vanished")
     elif not is_suspect:
-        await _tell_out_of_order(stream, batch, answers.other_content(verdict.base_offset), "other_content")
+        await tell_confirmed(stream, batch, answers.other_content(verdict.base_offset), "other_content")
 
 
 async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
@@ -89,13 +89,14 @@ async def _tell_stored(stream: Stream, batch: Batch, answer: Answer, verdict: st
         stream.observers.report(DuplicateAnswered(one.waiters[0].connection.name, stream.topic))
 
 
-async def _tell_out_of_order(
-    stream: Stream, batch: Batch, answer: Answer, verdict: str, *, is_confirmed: bool = False
+async def tell_confirmed(
+    stream: Stream, batch: Batch, answer: Answer, verdict: str, confirmed: Confirmed | None = None
 ) -> None:
     """Rule R11: not before a swap, which left after the last of these tries came, has confirmed the entry.
-    ``is_confirmed``: one has that left after the batch came."""
+    ``confirmed``: what one has that left before."""
     tries = await tries_of(stream, batch)
-    if (is_confirmed and len(tries) == 1) or await stream.confirm():
+    is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
+    if is_confirmed or await stream.confirm(tries):
         for one in tries:
             if one in stream.queue:
                 stream.dismiss(one, answer, verdict)
@@ -251,9 +252,7 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
         reason = "other records have its sequences, which may have come round since"
         await _tell(stream, batch, answers.undecidable(reason), "undecidable")
     else:
-        await _tell_out_of_order(
-            stream, batch, answers.not_in_log(), verdict, is_confirmed=confirmed == (batch.arrived_at, stream.life.era)
-        )
+        await tell_confirmed(stream, batch, answers.not_in_log(), verdict, confirmed)
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:

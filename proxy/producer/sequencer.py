@@ -321,7 +321,7 @@ class Sequencer:
             stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
         else:
             confirmed = batch.arrived_at, stream.life.era
-            if await stream.confirm() and batch in stream.queue:
+            if await stream.confirm((batch,)) and batch in stream.queue:
                 await self._turn_down(batch, verdict, hidden, confirmed)
 
     async def _work_on_conditional(self, batch: Batch) -> None:
@@ -334,7 +334,7 @@ class Sequencer:
             await self._append(gather(batch, stream.queue))
             return
         confirmed = batch.arrived_at, stream.life.era
-        if await stream.confirm() and batch in stream.queue:
+        if await stream.confirm((batch,)) and batch in stream.queue:
             await turn_down(stream, batch, verdict, confirmed)
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:

@@ -7,7 +7,7 @@ The loop (``sequencer.py``) decides what is done next. It and what works on a st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -263,12 +263,15 @@ class Stream:
             self._asked_version = asked.version
             self.parks = 0
 
-    async def confirm(self) -> bool:
-        """Swap the entry in as it is. False: another one wrote. What was read may be older than the batch, or from a
-        server that is the master no longer; a swap that is sent after the batch came shows what is due now."""
-        return await self.write(
+    async def confirm(self, batches: Sequence[Batch]) -> bool:
+        """Swap the entry in as it is. False: another one wrote, or a retry of one of these came meanwhile. What was
+        read may be older than the batch, or from a server that is the master no longer; a swap that is sent after the
+        batch came shows what is due now."""
+        arrived_at = [batch.arrived_at for batch in batches]
+        is_written = await self.write(
             self.held.entry if self.held.is_unwritten and self.held.entry is not None else self.held.touched()
         )
+        return is_written and arrived_at == [batch.arrived_at for batch in batches]
 
     async def read_again(self) -> None:
         """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""

@@ -203,19 +203,31 @@ class Takeover:
         """Rule R10: the entry may lack its last writes. Everything that the log has of the producer is taken, from the
         stored bound, or from a checkpoint where that is sufficient. The claim in the store has the stored bound: a
         proxy that goes on with it has checkpoints of its own."""
-        stream = self._stream
         if entry is None:
-            entry = fresh(NO_GENERATION, stream.held.owner, 0, 0)
+            entry = fresh(NO_GENERATION, self._stream.held.owner, 0, 0)
+        bound = await self._bound_of_rebuild(entry)
+        if bound is None:
+            await self._stream.park()
+            return
+        claim = await self._claim(entry, bound)
+        if claim is not None:
+            await self._end_rebuild(await self._search_all(claim, bound))
+
+    async def _bound_of_rebuild(self, entry: Entry) -> Position | None:
+        """Return from where on the entry may lack something; None: it cannot be told now."""
+        if self._stream.is_conditional:
+            found = await bound_of_shard(self._stream, entry)
+            return None if isinstance(found, Later) else found
         # What the log does not confirm is no bound here: the topic may have been made anew.
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
-        if stream.is_conditional:
-            found = await bound_of_shard(stream, entry)
-            if isinstance(found, Later):
-                await stream.park()
-                return
-            bound = found
+        return bound
+
+    async def _claim(self, entry: Entry, bound: Position) -> Intent | None:
+        """Write that this proxy rebuilds the entry, with all that whoever goes on with it has to know. None: another
+        one has written meanwhile."""
+        stream = self._stream
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
         if (left := stream.held.given_up) is not None and not stream.is_conditional:
@@ -236,37 +248,46 @@ class Takeover:
             TAKEN_OVER if self._was_owned else 0,
         )
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
-            return
+            return None
         if leader is not None and leader != claim.leader:
             # R6: a claim names one broker. The earlier one has to be seen awake before it names the other.
             self._settle_on.add(leader)
             if await settle(stream.topic, stream.partition, {claim.leader}) is None:
                 held = stream.held.entry
                 if held is None or held.intent is None:
-                    return
+                    return None
                 if not await stream.write(self._renewed(held, self._life.incarnation, leader)):
-                    return
+                    return None
+        return claim
+
+    async def _search_all(self, claim: Intent, bound: Position) -> Resolution:
+        """Search for all that the log has of the producer, and for what waits, by its content."""
+        stream = self._stream
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
         await self._look_for(1)
-        if not stream.is_conditional:
-            self._checkpoint = await self._checkpoint_above(bound)
+        if stream.is_conditional:
+            return await self._search(claim, self._whose)
+        self._checkpoint = await self._checkpoint_above(bound)
         result = await self._search(claim, self._whose)
-        while (
-            not stream.is_conditional and isinstance(result, Searched) and result.is_cut and await self._look_for(None)
-        ):
+        while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
             result = await self._search(claim, self._whose)
-        entry_now = stream.held.entry
-        if self._era != self._life.era or entry_now is None:
+        return result
+
+    async def _end_rebuild(self, result: Resolution) -> None:
+        """Write what was found."""
+        stream = self._stream
+        entry = stream.held.entry
+        if self._era != self._life.era or entry is None:
             stream.held.forget()
         elif isinstance(result, Searched) and result.is_cut and self._was_owned:
-            await stream.write(blurred(entry_now, self._life.generation))
+            await stream.write(blurred(entry, self._life.generation))
         elif isinstance(result, Searched):
-            await self._finish_rebuild(entry_now, result)
+            await self._finish_rebuild(entry, result)
         elif isinstance(result, Undecidable):
-            await self._end_undecided(entry_now)
+            await self._end_undecided(entry)
         else:  # the next proxy to which the client comes tries again (rule R17)
-            await stream.write(self._renewed(entry_now, NOBODY))
+            await stream.write(self._renewed(entry, NOBODY))
 
     async def _look_for(self, count: int | None) -> bool:
         """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by

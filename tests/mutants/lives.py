@@ -288,8 +288,8 @@ LIVES = (
         _SCENES + "test_what_is_known_is_confirmed_before_a_refusal",
         (
             "proxy.producer.sequencer",
-            "            if await stream.confirm() and batch in stream.queue:\n                await self._turn_down",
-            "            if batch in stream.queue:\n                await self._turn_down",
+            "            if await stream.confirm((batch,)) and batch in stream.queue:\n                await self",
+            "            if batch in stream.queue:\n                await self",
         ),
         deaths=("45",),
     ),

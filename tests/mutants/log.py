@@ -524,7 +524,7 @@ LOG = (
         _OTHER_CONTENT + "test_before_it_is_out_of_order_the_entry_is_confirmed",
         (
             "proxy.producer.duplicates",
-            "    if (is_confirmed and len(tries) == 1) or await stream.confirm():\n",
+            "    if is_confirmed or await stream.confirm(tries):\n",
             "    if True:\n",
         ),
     ),
@@ -571,7 +571,7 @@ LOG = (
         "confirmed_again_and_again",
         "R9: what was confirmed is told, if nobody came later",
         _LONG_LOOKS + "test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time",
-        ("proxy.producer.duplicates", "    if (is_confirmed and len(tries) == 1) or await", "    if await"),
+        ("proxy.producer.duplicates", "    if is_confirmed or await", "    if await"),
     ),
     mutant(
         "confirmed_for_all_time",
@@ -579,8 +579,18 @@ LOG = (
         _LONG_LOOKS + "test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap",
         (
             "proxy.producer.duplicates",
-            "is_confirmed=confirmed == (batch.arrived_at, stream.life.era)",
-            "is_confirmed=confirmed is not None",
+            "confirmed == (batch.arrived_at, stream.life.era)",
+            "confirmed is not None",
+        ),
+    ),
+    mutant(
+        "confirmed_before_it_joined",
+        "R11: also a retry that joins while the swap is under way",
+        _LONG_LOOKS + "test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_another_swap",
+        (
+            "proxy.producer.stream",
+            "return is_written and arrived_at == [batch.arrived_at for batch in batches]",
+            "return is_written",
         ),
     ),
     mutant(

@@ -325,6 +325,8 @@ class Stage:
         """What a broker answers instead of the truth; None: the truth."""
         self.log_seconds = 0.0
         """How long one reading of the log takes."""
+        self.swap_seconds = 0.0
+        """How long the answer to a swap takes, which is carried out at once."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.context = self.new_context()
@@ -458,7 +460,9 @@ class Stage:
                 result = perform(effect)
                 if result is NEVER:
                     return
-                if self._answers_later and isinstance(effect, Swap | Append):
+                if self.swap_seconds and isinstance(effect, Swap):
+                    self.later(self.swap_seconds, lambda: resume(result))
+                elif self._answers_later and isinstance(effect, Swap | Append):
                     self.later(0, lambda: resume(result))
                 elif self.log_seconds and isinstance(getattr(effect, "question", None), ReadLog | FetchRecords):
                     self.later(self.log_seconds, lambda: resume(result))

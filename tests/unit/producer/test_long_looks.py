@@ -97,6 +97,26 @@ def test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap() -
     assert len(stage.swapped) > swaps
 
 
+@pytest.mark.parametrize("producer_id", [None, CONDITIONAL_ID])
+@pytest.mark.parametrize("sequence", [2, 5, 9])
+def test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_another_swap(
+    sequence: int, producer_id: int | None
+) -> None:
+    """Another proxy may have appended it since that swap was carried out."""
+    stage = with_batches(8, producer_id=producer_id)
+    stage.log_seconds, stage.swap_seconds = 0.0, 1.0
+    before = len(stage.swapped)
+    stage.send(Client(), sequence, b"another")
+    stage.run(0.5)
+    joined_at, swaps = stage.now, len(stage.swapped)
+    assert swaps > before, "it is out"
+    late = stage.send(Client(), sequence, b"another")
+    stage.run(60, until=lambda: late.is_done)
+    assert late.code == OUT_OF_ORDER
+    assert len(stage.swapped) > swaps
+    assert stage.now >= joined_at + 1.0
+
+
 def test_what_was_confirmed_in_an_earlier_era_is_not_told_in_a_new_one() -> None:
     """The state of before may be lost: the entry is rebuilt first (rule R10)."""
     stage = with_batches(8)
