@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -66,6 +66,11 @@ class _Contents:
             bucket = self._buckets[digest[0]] = (bytearray(), array("q"))
         bucket[0].extend(digest)
         bucket[1].append(offset)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for digests, _ in self._buckets.values():
+            for start in range(0, len(digests), DIGEST_BYTES):
+                yield bytes(digests[start : start + DIGEST_BYTES])
 
     def offsets_of(self, digest: bytes) -> Iterator[int]:
         """Digests in the order in which they were added."""
@@ -186,6 +191,13 @@ class LogChunk:
         """Yield the same from the message on that contains this offset, or comes after it."""
         pieces = self.pieces_of(producer_id)
         return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
+
+    def among(self, contents: Collection[bytes]) -> Iterable[bytes]:
+        """Return those of these contents that may be there: all of them, or what the chunk has of them if it has
+        fewer."""
+        if len(contents) <= self._contents.count:
+            return contents
+        return {digest for digest in self._contents if digest in contents}
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a marker that have this content."""

@@ -88,7 +88,7 @@ class LogSearch:
         self._partition = partition
         self._producer_id = producer_id
         self.bound = bound
-        self._contents = frozenset(contents)
+        self._contents = contents
         self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
         """The batch of each content. A batch that is found by its marker is in no doubt, whatever else has the same
         content."""
@@ -314,8 +314,10 @@ class LogSearch:
             self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
 
     def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
-        """Look for messages without a marker that have the wanted content."""
-        for content in self._contents - self._unmarked.keys():
+        """Look for messages without a marker that have the wanted content. Goes over what there are fewer of."""
+        for content in chunk.among(self._contents):
+            if content in self._unmarked:
+                continue
             for offset in chunk.offsets_of(content):
                 if not start <= offset < log_end:
                     continue

@@ -19,7 +19,7 @@ from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
 from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
-from ...state.sequence import SEQUENCE_MODULUS, distance, is_ahead
+from ...state.sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
@@ -96,10 +96,8 @@ async def tell_confirmed(
     ``confirmed``: what one has that left before."""
     tries = await tries_of(stream, batch)
     is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
-    if is_confirmed or await stream.confirm(tries):
-        for one in tries:
-            if one in stream.queue:
-                stream.dismiss(one, answer, verdict)
+    for one in tries if is_confirmed else await stream.confirm(tries):
+        stream.dismiss(one, answer, verdict)
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
@@ -215,7 +213,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
         await _tell(stream, batch, answers.undecidable(result.reason), "undecidable")
     elif not is_covered(result.pieces, wanted):
         has_others = has_others or _begins_before_its_epoch(entry, identity)
-        if has_others or begins_with_others(result.pieces, stored_contents, wanted, contents):
+        if has_others:
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
         elif result.pieces:  # a new epoch would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
@@ -307,7 +305,8 @@ async def _search_records(
         found = sum(piece.record_count for piece in covered(result.pieces, wanted))
         missing = set(contents[found : found + 1]) - looked_for
         if not missing:
-            return result, search.stored_contents, search.has_others
+            has_others = search.has_others or begins_with_others(result.pieces, search.first_contents, wanted, contents)
+            return result, search.stored_contents, has_others
         looked_for |= missing
         search = None
 
@@ -326,8 +325,8 @@ class WindowSearch(LogSearch):
     """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
     is nothing to settle (rule R9).
 
-    ``stored_contents``: the digests of the records that are stored under its identity, in order. ``has_others``: does
-    what is stored under its first numbers begin before it?
+    ``stored_contents``: the digests of the records of what covers it, in order. ``first_contents``: those of the first
+    piece that has some of its numbers. ``has_others``: does what is stored under its first numbers begin before it?
     """
 
     def __init__(
@@ -351,11 +350,14 @@ class WindowSearch(LogSearch):
         self._stop_at = stop_at
         self._batch = batch
         self.stored_contents: list[bytes] = []
+        self.first_contents: list[bytes] = []
         self.has_others = False
+        self._due = batch.base_sequence
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """What was read of another leader's log counts no longer."""
-        self.stored_contents, self.has_others = [], False
+        self.stored_contents, self.first_contents, self.has_others = [], [], False
+        self._due = self._batch.base_sequence
         return await super()._begin(leader, log_end)
 
     def _keep(self, piece: Stored) -> None:
@@ -371,7 +373,14 @@ class WindowSearch(LogSearch):
         start = self.reached
         await super()._take(chunk, log_end)
         for message, own in parts_in(chunk, self._producer_id, start, self._batch):
-            self.stored_contents += await in_steps(partial(contents_in, message, own), self._topic)
+            contents = await in_steps(partial(contents_in, message, own), self._topic)
+            for piece in own:
+                its, contents = contents[: piece.record_count], contents[piece.record_count :]
+                if not self.first_contents:
+                    self.first_contents = its
+                if piece.base_sequence == self._due:  # as ``covered`` has it: the log may have a second copy of it
+                    self.stored_contents += its
+                    self._due = advance(self._due, piece.record_count)
 
 
 def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
@@ -381,14 +390,14 @@ def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
 
 
 def begins_with_others(
-    pieces: Sequence[Stored], stored_contents: list[bytes], batch: BatchIdentity, contents: list[bytes]
+    pieces: Sequence[Stored], first_contents: list[bytes], batch: BatchIdentity, contents: Sequence[bytes]
 ) -> bool:
-    """Does what lies under a batch's numbers, these pieces with these digests, begin with other records than the batch,
-    of digests ``contents``, has there?"""
+    """Does what lies under a batch's numbers, the first of these pieces with these digests, begin with other records
+    than the batch, of digests ``contents``, has there?"""
     if not pieces:
         return False
     place, count = distance(batch.base_sequence, pieces[0].base_sequence), pieces[0].record_count
-    return stored_contents[:count] != contents[place : place + count]
+    return first_contents != list(contents[place : place + count])
 
 
 def parts_in(

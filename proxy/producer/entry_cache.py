@@ -18,6 +18,7 @@ from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFor
 from ...state.names import is_named
 from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
+from ...state.sequence import is_ahead
 from ...state.store import NO_VERSION, Conflict, NameMoved, StoreAway, Swapped
 from .. import limits
 from ..events import OperatorMessage
@@ -74,6 +75,14 @@ class CachedEntry:
     @entry.setter
     def entry(self, entry: Entry | None) -> None:
         self._entry, self._packed = entry, None
+
+    @property
+    def seen(self) -> Entry | None:
+        """The same for other threads, which keep nothing here: the loop may have gone on before they do."""
+        entry, packed = self._entry, self._packed
+        if packed is not None and (entry is None or entry.version != packed.version):
+            return packed.entry()
+        return entry
 
     async def learn(self) -> bool:
         """Get the entry, from memory or from Redis. False: Redis is away, or has what this version cannot read."""
@@ -320,6 +329,8 @@ class CachedEntry:
         version = stored.version if stored else NO_VERSION
         if version < self.stored_version and not self._may_have_expired:
             self._notice_loss(version)
+        if stored is not None and self._lost is not None and self._goes_further(stored, self._lost):
+            self._lost = None
         lost = self._lost
         if lost is None or (stored is not None and stored.is_handed_over):  # R21: it was complete then
             self.entry = stored
@@ -348,6 +359,15 @@ class CachedEntry:
         self._lost = self.entry
         what = f"version {version} is stored where version {self.stored_version} was written"
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
+
+    def _goes_further(self, stored: Entry, lost: Entry) -> bool:
+        """Was it rebuilt in this life of the data and appended to since, behind all that we knew? What we knew is
+        older then, though its version is higher: versions begin anew where all is lost."""
+        if stored.generation != self._life.generation:
+            return False
+        if stored.producer_epoch != lost.producer_epoch:
+            return stored.producer_epoch > lost.producer_epoch
+        return is_ahead(lost.next_sequence, stored.next_sequence)
 
     async def _block(self) -> Block | StoreAway | None:
         """Return what is known of the producer id's block; None if nothing."""

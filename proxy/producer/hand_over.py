@@ -10,9 +10,9 @@ from functools import cmp_to_key
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.marker import Identity
-from ...state.commit import handed_over, moved_on
+from ...state.commit import handed_over, moved_on, released
 from ...state.decide import Append as Due
-from ...state.decide import Duplicate, Fenced, Overlap, decide
+from ...state.decide import Duplicate, Fenced, Overlap, decide, numbered_as
 from ...state.sequence import advance
 from .. import limits
 from ..bridge.known_producers import AskKnownProducer
@@ -43,6 +43,9 @@ async def pass_on(stream: Stream) -> None:
         await Wait(limits.LEADER_AWAY_SECONDS)
         return
     is_due = stream.known_by == leader or await _is_expected(stream, batch, leader)
+    name = stream.held.name
+    if is_due and name is not None and not await stream.heeds_name(name):
+        return  # R22: nothing is reserved here that compares the name, so this is the last look before it leaves
     if is_due and batch in stream.queue:  # else it was answered while Redis was away
         await _send(stream, batch, leader)
 
@@ -62,6 +65,9 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
     if held.is_blank:
         return False
     verdict = decide(held.entry, batch.identity)
+    is_stored, entry = isinstance(verdict, Duplicate | Overlap), held.entry
+    if is_stored and entry is not None and entry.is_handed_over and not await stream.confirm([batch]):
+        return True  # another proxy may have moved on: it is judged by what is stored now
     if isinstance(verdict, Duplicate):
         await answer_duplicate(stream, batch, verdict)
     elif isinstance(verdict, Fenced):
@@ -148,6 +154,9 @@ async def _forget_the_old_way(stream: Stream, batch: Batch) -> None:
     if entry is None or identity.producer_epoch != entry.producer_epoch:
         return
     done = moved_on(entry, advance(identity.base_sequence, identity.record_count))
+    intent = entry.intent
+    if done is None and intent is not None and intent.is_given_up and numbered_as(intent, identity) is not None:
+        done = released(entry)  # R17: others have taken the place of what was given up
     if done is not None:
         await stream.write(done)
 

@@ -53,7 +53,8 @@ class NameGuard:
         known may be older than that: the reserve compares it again. That it is not is said only by what was read after
         the batch came. StoreAway: nobody can tell."""
         era = self._life.era
-        is_new = self._era != era
+        # R21: where producers are handed over nothing is reserved, so no swap would compare it.
+        is_new = self._era != era or self._life.hands_over
         while True:
             if is_new and (away := await self._read()) is not None:
                 return away

@@ -3,6 +3,7 @@ Pure: reads nothing, writes nothing."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,7 +30,13 @@ class Looked(NamedTuple):
 
     identity: BatchIdentity
     first: int
-    contents: tuple[bytes, ...]
+    contents: bytes
+    """One digest of all of them: a batch may have a hundred thousand records, and this outlives it."""
+
+
+def looked_at(identity: BatchIdentity, first: int, contents: Sequence[bytes]) -> Looked:
+    """Return what stands for these records of a batch, of which these are the digests."""
+    return Looked(identity, first, hashlib.blake2b(b"".join(contents), digest_size=16).digest())
 
 
 def name_of(batch: Batch, entry: Entry | None) -> Name:
@@ -62,8 +69,10 @@ class LookedFor:
         return self.is_of(era, entry) and (self.is_all or name_of(batch, entry) in self.names)
 
     def with_name(self, name: Name) -> LookedFor:
-        """Return the same with a batch whose records were looked for under another name."""
-        return replace(self, names=self.names | {name})
+        """Return the same with a batch whose records were looked for under another name, in the place of that one: a
+        client that makes its batch anew has another one with each try."""
+        others = (one for one in self.names if (one.identity, one.first) != (name.identity, name.first))
+        return replace(self, names=frozenset((*others, name)))
 
     @property
     def hides_a_gap(self) -> bool:

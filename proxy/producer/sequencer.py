@@ -42,7 +42,7 @@ from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
 from .hand_over import HANDED_OVER, pass_on
-from .rebuild import Looked, LookedFor, is_claimed, name_of
+from .rebuild import LookedFor, is_claimed, looked_at, name_of
 from .stream import Confirmed, Stream
 from .takeover import Takeover
 
@@ -104,10 +104,11 @@ class Sequencer:
         self._runner.start(flow, self._ended, self._broke)
 
     def statistics(self) -> ProducerStatistics:
-        """Return its state at this moment."""
-        stream = self.stream
+        """Return its state at this moment. Other threads may ask: nothing is kept of it."""
+        stream, entry = self.stream, self.stream.held.seen
         counts = len(stream.queue), len(stream.out)
-        return ProducerStatistics(*stream.key, *counts, self.is_idle, stream.held.entry, stream.state, stream.client)
+        state = stream.state_with(entry)
+        return ProducerStatistics(*stream.key, *counts, self.is_idle, entry, state, stream.client)
 
     @property
     def is_idle(self) -> bool:
@@ -321,7 +322,7 @@ class Sequencer:
             stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
         else:
             confirmed = batch.arrived_at, stream.life.era
-            if await stream.confirm((batch,)) and batch in stream.queue:
+            if await stream.confirm([batch]):
                 await self._turn_down(batch, verdict, hidden, confirmed)
 
     async def _work_on_conditional(self, batch: Batch) -> None:
@@ -334,7 +335,7 @@ class Sequencer:
             await self._append(gather(batch, stream.queue))
             return
         confirmed = batch.arrived_at, stream.life.era
-        if await stream.confirm((batch,)) and batch in stream.queue:
+        if await stream.confirm([batch]):
             await turn_down(stream, batch, verdict, confirmed)
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
@@ -467,7 +468,7 @@ class Sequencer:
         if entry is None or not looked_for.is_of(self.stream.life.era, entry) or not looked_for.looked:
             return False
         contents = await contents_of(batch, looked_for.count, first)
-        return Looked(batch.identity, first, tuple(contents)) in looked_for.looked
+        return looked_at(batch.identity, first, contents) in looked_for.looked
 
     # ------------------------------------------------------------------ answers
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:

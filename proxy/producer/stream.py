@@ -7,7 +7,7 @@ The loop (``sequencer.py``) decides what is done next. It and what works on a st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -126,8 +126,12 @@ class Stream:
     @property
     def state(self) -> EntryState:
         """Of the entry, as far as it is known here."""
+        return self.state_with(self.held.entry)
+
+    def state_with(self, entry: Entry | None) -> EntryState:
+        """The same, with this entry."""
         is_outcome_due, owned = bool(self.out) and not self._is_in_doubt, self.held.ownership
-        state = state_of(self.held.entry, self.life.generation, is_outcome_due=is_outcome_due)
+        state = state_of(entry, self.life.generation, is_outcome_due=is_outcome_due)
         is_owned = state is EntryState.QUIET and owned is not None and owned.is_confirmed
         return EntryState.OWNED if is_owned else state
 
@@ -263,15 +267,16 @@ class Stream:
             self._asked_version = asked.version
             self.parks = 0
 
-    async def confirm(self, batches: Sequence[Batch]) -> bool:
-        """Swap the entry in as it is. False: another one wrote, or a retry of one of these came meanwhile. What was
-        read may be older than the batch, or from a server that is the master no longer; a swap that is sent after the
-        batch came shows what is due now."""
-        arrived_at = [batch.arrived_at for batch in batches]
+    async def confirm(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Swap the entry in as it is, and return those of these batches that wait still and that no retry has joined
+        meanwhile; none if another one wrote. What was read may be older than a batch, or from a server that is the
+        master no longer; a swap that is sent after it came shows what is due now."""
+        arrived = [(batch, batch.arrived_at) for batch in batches]
         is_written = await self.write(
             self.held.entry if self.held.is_unwritten and self.held.entry is not None else self.held.touched()
         )
-        return is_written and arrived_at == [batch.arrived_at for batch in batches]
+        queue = self.queue if is_written else ()
+        return [batch for batch, arrived_at in arrived if batch in queue and batch.arrived_at == arrived_at]
 
     async def read_again(self) -> None:
         """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""

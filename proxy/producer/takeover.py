@@ -7,9 +7,11 @@ nothing: what it finds is committed, also a part of a batch, and the rest is dro
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
+from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
 from ...state.conditional import unsure
 from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent, rest_of
@@ -29,7 +31,7 @@ from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
-from ..flow.effects import Leader, MemberAlive, Now
+from ..flow.effects import Leader, MemberAlive, Now, in_steps
 from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
@@ -42,6 +44,7 @@ from .rebuild import (
     Name,
     is_claimed,
     is_enough,
+    looked_at,
     lowest_missing,
     lowest_of,
     name_of,
@@ -307,15 +310,25 @@ class Takeover:
         is_any = False
         for name, batch in new:
             contents = await contents_of(batch, count, name.first)
-            looked = Looked(batch.identity, name.first, tuple(contents)), count
+            looked = looked_at(batch.identity, name.first, contents), count
             self._looked_for.add((name, count))
             if looked in self._looked:
                 continue  # its client has made it anew, as it does each time that it has waited for too long
             self._looked.add(looked)
-            for content in contents:
-                self._whose.setdefault(content, []).append(rest_of(batch.identity, name.first))
+            rest = rest_of(batch.identity, name.first)
+            await in_steps(partial(self._noting, contents, rest), batch.sender)
             is_any = True
         return is_any
+
+    def _noting(self, contents: Sequence[bytes], batch: BatchIdentity) -> Steps[None]:
+        """Note whose these contents are. May be begun once more."""
+        alone = [batch]  # one list for all of them: a batch may have a hundred thousand records
+        for number, content in enumerate(contents):
+            whose = self._whose.setdefault(content, alone)
+            if batch not in whose:
+                self._whose[content] = [*whose, batch]
+            if number % STEP_RECORDS == STEP_RECORDS - 1:
+                yield
 
     async def _checkpoint_above(self, bound: Position) -> Position | None:
         """Return the checkpoint above which everything lies that the waiting requests may have tried before; None if

@@ -32,6 +32,9 @@ _NOT_NOW = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """The one code for which Kafka's admin clients ask again (DescribeProducersHandler); the sentence says what it is."""
 
 
+_HANDED_OVER = "its producers are handed over to the brokers, which tell it from then on"
+
+
 class DescribeProducers:
     """Of one proxy process."""
 
@@ -105,6 +108,8 @@ class DescribeProducers:
             return _refused(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         if await Now() >= until:
             return _refused(place, _NOT_NOW, "the partitions before it took too long: ask for it alone")
+        if self._life.hands_over:  # R21: nothing that begins here is listed any more
+            return _refused(place, _NOT_NOW, _HANDED_OVER)
         index = store.partition_index_key(self._life.cluster, *place)
         named = await NamedEntries(index, room + 1)
         if isinstance(named, StoreAway):
@@ -186,7 +191,7 @@ class _Look:
         if entry is None or entry.principal != principal:
             return None
         if entry.is_handed_over:
-            return _NotTold(_NOT_NOW, "its producers are handed over to the brokers, which tell it from then on")
+            return _NotTold(_NOT_NOW, _HANDED_OVER)
         if not await self._is_told(entry):
             return _Open()
         return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)

@@ -288,8 +288,8 @@ LIVES = (
         _SCENES + "test_what_is_known_is_confirmed_before_a_refusal",
         (
             "proxy.producer.sequencer",
-            "            if await stream.confirm((batch,)) and batch in stream.queue:\n                await self",
-            "            if batch in stream.queue:\n                await self",
+            "            if await stream.confirm([batch]):\n                await self",
+            "            if True:\n                await self",
         ),
         deaths=("45",),
     ),
@@ -393,9 +393,25 @@ LIVES = (
         "unit/rules/test_rule_log.py::test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the_end",
         (
             "proxy.producer.sequencer",
-            "        return Looked(batch.identity, first, tuple(contents)) in looked_for.looked\n",
+            "        return looked_at(batch.identity, first, contents) in looked_for.looked\n",
             "        return False\n",
         ),
         deaths=("liveness",),
+    ),
+    mutant(
+        "known_from_before_for_ever",
+        "R10: what was known when Redis lost it is older than what others have stored behind it since",
+        "unit/producer/test_known_from_before.py::test_what_retention_has_deleted_is_no_gap",
+        (
+            "proxy.producer.entry_cache",
+            "self._lost is not None and self._goes_further(",
+            "False and self._goes_further(",
+        ),
+    ),
+    mutant(
+        "looks_change_what_is_held",
+        "R7: who looks from another thread keeps nothing",
+        "unit/producer/test_looked_at_meanwhile.py::test_what_redis_has_is_not_made_older",
+        ("proxy.producer.sequencer", "self.stream, self.stream.held.seen", "self.stream, self.stream.held.entry"),
     ),
 )

@@ -252,7 +252,7 @@ LOG = (
         _SCENES + "test_a_record_of_the_same_content_without_a_marker_proves_nothing",
         (
             "proxy.partition_log.log_search",
-            "        self._contents = frozenset(contents)\n",
+            "        self._contents = contents\n",
             "        self._contents = frozenset()\n",
         ),
         deaths=("I1",),
@@ -329,7 +329,7 @@ LOG = (
         (
             "proxy.producer.takeover",
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
-            "        newest = self._bounds.known.get((stream.topic, stream.partition))\n"
+            "        newest = self._bounds.known.get((self._stream.topic, self._stream.partition))\n"
             "        if newest is not None and newest[1].offset > bound.offset:\n"
             "            bound = newest[1]\n"
             "        if entry.intent is not None and entry.intent.lower_bound < bound.offset:\n",
@@ -524,8 +524,8 @@ LOG = (
         _OTHER_CONTENT + "test_before_it_is_out_of_order_the_entry_is_confirmed",
         (
             "proxy.producer.duplicates",
-            "    if is_confirmed or await stream.confirm(tries):\n",
-            "    if True:\n",
+            "    for one in tries if is_confirmed else await stream.confirm(tries):\n",
+            "    for one in tries:\n",
         ),
     ),
     mutant(
@@ -571,7 +571,7 @@ LOG = (
         "confirmed_again_and_again",
         "R9: what was confirmed is told, if nobody came later",
         _LONG_LOOKS + "test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time",
-        ("proxy.producer.duplicates", "    if is_confirmed or await", "    if await"),
+        ("proxy.producer.duplicates", "    for one in tries if is_confirmed else await", "    for one in await"),
     ),
     mutant(
         "confirmed_for_all_time",
@@ -589,8 +589,8 @@ LOG = (
         _LONG_LOOKS + "test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_another_swap",
         (
             "proxy.producer.stream",
-            "return is_written and arrived_at == [batch.arrived_at for batch in batches]",
-            "return is_written",
+            " if batch in queue and batch.arrived_at == arrived_at]",
+            " if batch in queue]",
         ),
     ),
     mutant(
@@ -634,7 +634,11 @@ LOG = (
         "others_from_before_it_unseen",
         "R9: what lies under the first numbers of a batch may begin before it",
         _BELOW_WINDOW + "test_where_a_batch_that_begins_before_it_lies_under_its_numbers_it_is_out_of_order",
-        ("proxy.producer.duplicates", "        if has_others or begins_with_others(", "        if begins_with_others("),
+        (
+            "proxy.producer.duplicates",
+            "has_others = search.has_others or begins_with_others(",
+            "has_others = begins_with_others(",
+        ),
     ),
     mutant(
         "before_its_epoch_unseen",
@@ -653,7 +657,7 @@ LOG = (
         + "test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brokers_have_lost_the_last",
         (
             "proxy.producer.duplicates",
-            "    return stored_contents[:count] != contents[place : place + count]\n",
+            "    return first_contents != list(contents[place : place + count])\n",
             "    return False\n",
         ),
     ),
@@ -688,5 +692,21 @@ LOG = (
         "R14: a write over which the deadline passed is looked for too",
         _DUPLICATES + "test_what_was_written_late_is_looked_for_too",
         ("proxy.producer.forward", "        if outcome.is_late:", "        if False:"),
+    ),
+    mutant(
+        "second_copy_is_other_content",
+        "R9: a batch of which a copy lies in the log too is the same batch",
+        "unit/producer/test_second_copies.py::test_a_retry_from_before_the_window_is_a_duplicate",
+        (
+            "proxy.producer.duplicates",
+            "                if piece.base_sequence == self._due:",
+            "                if True:",
+        ),
+    ),
+    mutant(
+        "compared_one_by_one",
+        "R10: what a rebuild looks for takes no step longer than a piece of the log",
+        "unit/producer/test_cut_rebuild.py::test_they_are_compared_with_what_a_piece_of_the_log_has_and_not_one_by_one",
+        ("proxy.partition_log.log_chunk", "        if len(contents) <= self._contents.count:", "        if True:"),
     ),
 )

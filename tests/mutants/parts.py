@@ -267,7 +267,8 @@ PARTS = (
         _BELOW + "test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for",
         (
             "proxy.producer.duplicates",
-            "        self.stored_contents, self.has_others = [], False\n"
+            "        self.stored_contents, self.first_contents, self.has_others = [], [], False\n"
+            "        self._due = self._batch.base_sequence\n"
             "        return await super()._begin(leader, log_end)\n",
             "        return await super()._begin(leader, log_end)\n",
         ),

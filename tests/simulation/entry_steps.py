@@ -46,6 +46,11 @@ for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committ
 
 def _with_intent("""
 PATCHES = (
+    Patch(  # it is the loop that looks here, so that what it sees is what it goes on with
+        "proxy.producer.sequencer",
+        "self.stream, self.stream.held.seen\n",
+        "self.stream, self.stream.held.entry\n",
+    ),
     Patch("state.commit", "def _with_intent(", MADE),
     Patch(
         "state.rebuilding",

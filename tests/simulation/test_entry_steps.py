@@ -40,7 +40,9 @@ class Scene:
         self.stage.runner.on_effect = lambda _effect: self.look()
 
     def look(self) -> None:
-        self._steps.look(self.stage.sequencer, [self.stage.sequencer.statistics()])
+        sequencer = self.stage.sequencer
+        assert sequencer.stream.held.entry == sequencer.statistics().entry  # which is the same object then
+        self._steps.look(sequencer, [sequencer.statistics()])
 
     def send(self, *sequences: int, epoch: int = 0) -> None:
         """Batches of one record, one after the other."""

@@ -6,15 +6,20 @@ from dataclasses import replace
 import pytest
 from mutants.scenes import dies_after
 
+from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
 from idemproxy.proxy.events import OperatorMessage
-from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
+from idemproxy.proxy.flow.effects import Append, Ask, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
-from idemproxy.state.commit import fresh, handed_over
-from idemproxy.state.entry import GIVEN_UP, NO_CONTENT, NOBODY, Intent
+from idemproxy.state.commit import fresh, handed_over, moved_on
+from idemproxy.state.entry import GIVEN_UP, NO_CONTENT, NOBODY, Intent, IntentBatch
+from idemproxy.state.names import FIRST_NAMED_ID, NameRecord, pack_name
+from idemproxy.state.producer_ids import BLOCK_SIZE, pack_block
 from idemproxy.state.sequence import SEQUENCE_MODULUS
-from testkit.stage.sequencer import GENERATION, KEY, PRODUCER_ID, Client, Stage, batch_of
+from idemproxy.state.store import block_key, name_key
+from testkit.stage.sequencer import CLUSTER, GENERATION, KEY, PRODUCER_ID, Client, Stage, batch_of
 
+NAMED_ID = -(-FIRST_NAMED_ID // BLOCK_SIZE) * BLOCK_SIZE
 OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT = 45, 19, 7, 47, 43
 
 
@@ -22,7 +27,8 @@ class ModernLeader:
     """Checks sequences as brokers do since 2.5: of a producer that it does not know it takes any batch. ``taken``: what
     it has stored, by base sequence; each batch has one record."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, producer_id: int = PRODUCER_ID) -> None:
+        self._producer_id = producer_id
         self.taken: list[int] = []
         self.trouble: list[Outcome] = []
         """Ends the next appends."""
@@ -35,7 +41,7 @@ class ModernLeader:
     def _reply(self, _broker_id: int, question: object) -> object:
         if not isinstance(question, AskKnownProducer):
             return None
-        assert question.producer_id == PRODUCER_ID
+        assert question.producer_id == self._producer_id
         return KnownProducer(0, self.taken[-1] if self.taken else None)
 
     def _take(self, effect: Append) -> Outcome:
@@ -46,7 +52,8 @@ class ModernLeader:
             return self.trouble.pop()
         (identity,) = effect.identities
         sequence = identity.base_sequence
-        assert effect.message_set == batch_of([b"value %d" % sequence], sequence, identity.producer_epoch)
+        own = batch_of([b"value %d" % sequence], sequence, identity.producer_epoch, producer_id=self._producer_id)
+        assert effect.message_set == own
         if sequence not in self.taken:
             if self.taken and sequence != self.taken[-1] + 1:
                 return Refused(OUT_OF_ORDER)
@@ -448,3 +455,64 @@ def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None
     retry = stage.send(Client(), 2)
     stage.run(15)
     assert (retry.code, retry.offset) == (0, 2)
+
+
+@pytest.mark.parametrize("ahead", [SEQUENCE_MODULUS // 2 + 1000, SEQUENCE_MODULUS - 100, SEQUENCE_MODULUS - 2])
+def test_what_another_proxy_has_forgotten_is_forgotten_here(ahead: int) -> None:
+    """It has sent a quarter of a round and more since, and its client comes back here once that many more have come."""
+    stage, client = a_producer_that_has_sent(3)
+    leader = ModernLeader(stage)
+    stage.send(client, 3)
+    stage.run(1)
+    forgotten = moved_on(stage.entry(), 3 + SEQUENCE_MODULUS // 4 + 5)
+    assert forgotten is not None
+    stage.put(forgotten)
+    stage.earliest = 3
+    sequence = (3 + ahead) % SEQUENCE_MODULUS
+    leader.taken[:] = [(sequence - 1) % SEQUENCE_MODULUS]
+    request = stage.send(Client(), sequence)
+    stage.run(60)
+    assert (request.code, leader.taken[-1]) == (0, sequence)
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_what_takes_the_place_of_what_was_given_up_ends_that_in_the_new_way_as_in_the_old(hands_over: bool) -> None:
+    """R17: its client has used the number anew, so the batch behind is a new one, too."""
+    stage, client = a_producer_that_has_sent(1)
+    headers = [parse_single_batch(batch_of([b"old %d" % sequence], sequence)) for sequence in (1, 2)]
+    batches = tuple(IntentBatch(sequence, 1, header.crc) for sequence, header in enumerate(headers, 1))
+    intent = Intent(NOBODY, 0, batches, 0, bytes(8), b"another1", 1, GIVEN_UP)
+    stage.put(replace(stage.entry(), version=stage.entry().version + 1, intent=intent))
+    stage.sequencer = stage.new_sequencer()
+    if hands_over:
+        ModernLeader(stage)
+    codes = []
+    for sequence in (1, 2, 3):
+        request = stage.send(client, sequence)
+        stage.run(5)
+        codes.append(request.code)
+    assert codes == [0, 0, 0]
+
+
+@pytest.mark.parametrize("moves", ["before it comes", "while the leader is asked"])
+@pytest.mark.parametrize("has_new_id", [False, True])
+def test_the_newest_instance_of_a_name_is_looked_up_right_before_a_batch_leaves(has_new_id: bool, moves: str) -> None:
+    """R22: nothing is reserved here that compares it."""
+    stage, client = Stage(producer_id=NAMED_ID), Client()
+    key = name_key(CLUSTER, "orders-1")
+    stage.values[block_key(CLUSTER, NAMED_ID)] = pack_block(GENERATION, 0, client.principal, "orders-1")
+    stage.values[key] = pack_name(NameRecord(1, NAMED_ID, 5, GENERATION, client.principal))
+    leader = ModernLeader(stage, NAMED_ID)
+    first = stage.send(client, 0, epoch=5)
+    stage.run(1)
+    assert (first.code, leader.taken) == (0, [0])
+    newest = (NAMED_ID + 1000, 0) if has_new_id else (NAMED_ID, 6)
+    newer = pack_name(NameRecord(2, *newest, GENERATION, client.principal, last_id=NAMED_ID))
+    if moves == "before it comes":
+        stage.values[key] = newer
+    else:
+        stage.sequencer = stage.new_sequencer()
+        stage.before[Ask] = lambda _effect: stage.values.update({key: newer})
+    late = stage.send(client, 1, epoch=5)
+    stage.run(5)
+    assert (late.code, leader.taken) == (FENCED, [0])
