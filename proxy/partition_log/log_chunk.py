@@ -67,10 +67,10 @@ class _Contents:
         bucket[0].extend(digest)
         bucket[1].append(offset)
 
-    def __iter__(self) -> Iterator[bytes]:
-        for digests, _ in self._buckets.values():
-            for start in range(0, len(digests), DIGEST_BYTES):
-                yield bytes(digests[start : start + DIGEST_BYTES])
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        for digests, offsets in self._buckets.values():
+            for index, offset in enumerate(offsets):
+                yield bytes(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]), offset
 
     def offsets_of(self, digest: bytes) -> Iterator[int]:
         """Digests in the order in which they were added."""
@@ -192,12 +192,15 @@ class LogChunk:
         pieces = self.pieces_of(producer_id)
         return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
 
-    def among(self, contents: Collection[bytes]) -> Iterable[bytes]:
-        """Return those of these contents that may be there: all of them, or what the chunk has of them if it has
-        fewer."""
-        if len(contents) <= self._contents.count:
-            return contents
-        return {digest for digest in self._contents if digest in contents}
+    def noting(self, contents: Collection[bytes], start: int, end: int, offsets: dict[bytes, int]) -> Steps[None]:
+        """Note in ``offsets``, for each of these contents, the first record without a marker from ``start`` up to
+        ``end`` that has it, unless one is there. Goes over the chunk once: of many contents to look for each takes
+        longer. May be begun once more."""
+        for number, (digest, offset) in enumerate(self._contents, 1):
+            if digest in contents and start <= offset < end:
+                offsets.setdefault(digest, offset)
+            if number % STEP_RECORDS == 0:
+                yield
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a marker that have this content."""

@@ -9,6 +9,8 @@ less is reported as such, never guessed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from ...codecs import message_set
 from ...codecs.error_codes import ErrorCode, named
@@ -21,9 +23,12 @@ from ...state.sequence import advance
 from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords
-from ..flow.effects import Ask, Leader, Now, Unanswered
+from ..flow.effects import Ask, Leader, Now, Unanswered, in_steps
 from .log_chunk import LogChunk, ReadLog, ends_below, marked_of, pieces_of
 from .log_offsets import Later, Position, current_end, settle
+
+_COMPARED_ONE_BY_ONE_MAX: Final = 64
+"""So many contents are looked for in a chunk one by one; of more, a batch's records, it is gone over once."""
 
 
 @value(frozen=True, slots=True)
@@ -299,7 +304,11 @@ class LogSearch:
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < log_end:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
-        self._compare(chunk, start, log_end)
+        if len(self._contents) <= _COMPARED_ONE_BY_ONE_MAX:
+            self._compare(chunk, start, log_end)
+        else:
+            assert self.told is None, "what a broker has told of is looked for alone"
+            await in_steps(partial(chunk.noting, self._contents, start, log_end, self._unmarked), self._topic)
 
     def _keep(self, piece: Stored) -> None:
         if self.is_rebuild:
@@ -314,8 +323,8 @@ class LogSearch:
             self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
 
     def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
-        """Look for messages without a marker that have the wanted content. Goes over what there are fewer of."""
-        for content in chunk.among(self._contents):
+        """Look for messages without a marker that have the wanted content."""
+        for content in self._contents:
             if content in self._unmarked:
                 continue
             for offset in chunk.offsets_of(content):

@@ -97,7 +97,8 @@ async def tell_confirmed(
     tries = await tries_of(stream, batch)
     is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
     for one in tries if is_confirmed else await stream.confirm(tries):
-        stream.dismiss(one, answer, verdict)
+        if one in stream.queue:
+            stream.dismiss(one, answer, verdict)
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:

@@ -43,10 +43,12 @@ async def pass_on(stream: Stream) -> None:
         await Wait(limits.LEADER_AWAY_SECONDS)
         return
     is_due = stream.known_by == leader or await _is_expected(stream, batch, leader)
+    if not is_due or not await _takes_the_place(stream, batch):
+        return
     name = stream.held.name
-    if is_due and name is not None and not await stream.heeds_name(name):
+    if name is not None and not await stream.heeds_name(name):
         return  # R22: nothing is reserved here that compares the name, so this is the last look before it leaves
-    if is_due and batch in stream.queue:  # else it was answered while Redis was away
+    if batch in stream.queue:  # else it was answered while Redis was away
         await _send(stream, batch, leader)
 
 
@@ -65,9 +67,11 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
     if held.is_blank:
         return False
     verdict = decide(held.entry, batch.identity)
-    is_stored, entry = isinstance(verdict, Duplicate | Overlap), held.entry
-    if is_stored and entry is not None and entry.is_handed_over and not await stream.confirm([batch]):
-        return True  # another proxy may have moved on: it is judged by what is stored now
+    is_known = isinstance(verdict, Duplicate | Overlap | Fenced)
+    hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
+    is_told = hidden is not None or isinstance(verdict, Duplicate | Overlap)
+    if is_told and not await stream.confirm([batch]):
+        return True  # another proxy may have handed it over and moved on: it is judged by what is stored now
     if isinstance(verdict, Duplicate):
         await answer_duplicate(stream, batch, verdict)
     elif isinstance(verdict, Fenced):
@@ -76,7 +80,7 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
         stream.dismiss(batch, answers.partly_stored(verdict.record_count, _OTHER_FORMAT), "refused")
     elif isinstance(verdict, Overlap):
         await look_for_overlap(stream, batch, verdict.record_count)
-    elif (hidden := await why_hidden_or_made_anew(stream, batch)) is not None:
+    elif hidden is not None:
         stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
     else:
         return False
@@ -113,6 +117,16 @@ async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
     if is_handed_over:
         return True
     return await stream.write(handed_over(held.or_fresh(batch.identity, batch.principal)))
+
+
+async def _takes_the_place(stream: Stream, batch: Batch) -> bool:
+    """R17: others take the place of what was given up. That is written before they leave, as with a reserve: nobody
+    would do it later if this proxy dies, or another one writes. False: look again."""
+    entry = stream.held.entry
+    intent = None if entry is None else entry.intent
+    if entry is None or intent is None or not intent.is_given_up or numbered_as(intent, batch.identity) is None:
+        return True
+    return await stream.write(released(entry))
 
 
 async def _send(stream: Stream, batch: Batch, leader: int) -> None:
@@ -154,9 +168,6 @@ async def _forget_the_old_way(stream: Stream, batch: Batch) -> None:
     if entry is None or identity.producer_epoch != entry.producer_epoch:
         return
     done = moved_on(entry, advance(identity.base_sequence, identity.record_count))
-    intent = entry.intent
-    if done is None and intent is not None and intent.is_given_up and numbered_as(intent, identity) is not None:
-        done = released(entry)  # R17: others have taken the place of what was given up
     if done is not None:
         await stream.write(done)
 

@@ -210,12 +210,12 @@ HAND_OVER = (
         "forgotten_elsewhere_and_known_here",
         "R21: what another proxy has forgotten when sequences went on is told by nobody",
         _FLOW + "test_what_another_proxy_has_forgotten_is_forgotten_here",
-        (_HAND_OVER, " and entry.is_handed_over and not await stream.confirm([batch]):", " and False:"),
+        (_HAND_OVER, "    if is_told and not await stream.confirm([batch]):", "    if False:"),
     ),
     mutant(
         "given_up_for_ever",
         "R21: what takes the place of what was given up ends that",
         _FLOW + "test_what_takes_the_place_of_what_was_given_up_ends_that_in_the_new_way_as_in_the_old",
-        (_HAND_OVER, "        done = released(entry)", "        pass"),
+        (_HAND_OVER, "    return await stream.write(released(entry))", "    return True"),
     ),
 )

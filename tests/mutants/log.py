@@ -707,6 +707,10 @@ LOG = (
         "compared_one_by_one",
         "R10: what a rebuild looks for takes no step longer than a piece of the log",
         "unit/producer/test_cut_rebuild.py::test_they_are_compared_with_what_a_piece_of_the_log_has_and_not_one_by_one",
-        ("proxy.partition_log.log_chunk", "        if len(contents) <= self._contents.count:", "        if True:"),
+        (
+            "proxy.partition_log.log_search",
+            "        if len(self._contents) <= _COMPARED_ONE_BY_ONE_MAX:",
+            "        if True:",
+        ),
     ),
 )

@@ -4,7 +4,7 @@ and none that is stored in the old way, and none out of its turn."""
 from dataclasses import replace
 
 import pytest
-from mutants.scenes import dies_after
+from mutants.scenes import dies_after, foreign
 
 from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
@@ -20,7 +20,7 @@ from idemproxy.state.store import block_key, name_key
 from testkit.stage.sequencer import CLUSTER, GENERATION, KEY, PRODUCER_ID, Client, Stage, batch_of
 
 NAMED_ID = -(-FIRST_NAMED_ID // BLOCK_SIZE) * BLOCK_SIZE
-OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT = 45, 19, 7, 47, 43
+OUT_OF_ORDER, HELD_BACK, TIMED_OUT, FENCED, OTHER_FORMAT, INVALID_RECORD = 45, 19, 7, 47, 43, 87
 
 
 class ModernLeader:
@@ -458,13 +458,15 @@ def test_a_late_retry_of_what_was_stored_in_the_old_way_is_still_known() -> None
 
 
 @pytest.mark.parametrize("ahead", [SEQUENCE_MODULUS // 2 + 1000, SEQUENCE_MODULUS - 100, SEQUENCE_MODULUS - 2])
-def test_what_another_proxy_has_forgotten_is_forgotten_here(ahead: int) -> None:
+@pytest.mark.parametrize("handed_over_by", ["this proxy", "another one"])
+def test_what_another_proxy_has_forgotten_is_forgotten_here(handed_over_by: str, ahead: int) -> None:
     """It has sent a quarter of a round and more since, and its client comes back here once that many more have come."""
     stage, client = a_producer_that_has_sent(3)
     leader = ModernLeader(stage)
-    stage.send(client, 3)
-    stage.run(1)
-    forgotten = moved_on(stage.entry(), 3 + SEQUENCE_MODULUS // 4 + 5)
+    if handed_over_by == "this proxy":
+        stage.send(client, 3)
+        stage.run(1)
+    forgotten = moved_on(handed_over(stage.entry()), 3 + SEQUENCE_MODULUS // 4 + 5)
     assert forgotten is not None
     stage.put(forgotten)
     stage.earliest = 3
@@ -475,15 +477,21 @@ def test_what_another_proxy_has_forgotten_is_forgotten_here(ahead: int) -> None:
     assert (request.code, leader.taken[-1]) == (0, sequence)
 
 
-@pytest.mark.parametrize("hands_over", [False, True])
-def test_what_takes_the_place_of_what_was_given_up_ends_that_in_the_new_way_as_in_the_old(hands_over: bool) -> None:
-    """R17: its client has used the number anew, so the batch behind is a new one, too."""
+def with_two_given_up() -> tuple[Stage, Client]:
+    """One batch is stored; a group of two behind it was given up, and its client has used the first number anew."""
     stage, client = a_producer_that_has_sent(1)
     headers = [parse_single_batch(batch_of([b"old %d" % sequence], sequence)) for sequence in (1, 2)]
     batches = tuple(IntentBatch(sequence, 1, header.crc) for sequence, header in enumerate(headers, 1))
     intent = Intent(NOBODY, 0, batches, 0, bytes(8), b"another1", 1, GIVEN_UP)
     stage.put(replace(stage.entry(), version=stage.entry().version + 1, intent=intent))
     stage.sequencer = stage.new_sequencer()
+    return stage, client
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_what_takes_the_place_of_what_was_given_up_ends_that_in_the_new_way_as_in_the_old(hands_over: bool) -> None:
+    """R17: the batch behind is a new one, too."""
+    stage, client = with_two_given_up()
     if hands_over:
         ModernLeader(stage)
     codes = []
@@ -492,6 +500,60 @@ def test_what_takes_the_place_of_what_was_given_up_ends_that_in_the_new_way_as_i
         stage.run(5)
         codes.append(request.code)
     assert codes == [0, 0, 0]
+
+
+@pytest.mark.parametrize("what", ["another proxy raises the version", "Redis is away, and the proxy dies"])
+def test_that_is_written_before_it_leaves(what: str) -> None:
+    """Nobody would do it later."""
+    stage, client = with_two_given_up()
+    leader = ModernLeader(stage)
+
+    def meanwhile(_effect: Append) -> None:
+        stage.on_append = lambda _effect: None
+        if what.startswith("another"):
+            stage.put(replace(stage.entry(), version=stage.entry().version + 1))
+        else:
+            stage.store_away = True
+
+    stage.on_append = meanwhile
+    anew = stage.send(client, 1)
+    stage.run(5)
+    assert (anew.code, leader.taken) == (0, [1])
+    if stage.store_away:
+        stage.die()
+        stage.store_away, stage.leader = False, 1
+        ModernLeader(stage).taken += leader.taken
+        client = Client()
+    behind = stage.send(client, 2)
+    stage.run(5)
+    assert behind.code == 0, behind.message
+
+
+def test_what_another_proxy_has_released_since_is_not_told_from_memory() -> None:
+    """A group of two was given up here; its client went to another proxy, used the first number anew there, and comes
+    back with the next one."""
+    stage, client = a_producer_that_has_sent(1)
+
+    def lost_and_like_another(effect: Append) -> Outcome:
+        foreign(stage, b"old 2")
+        return InDoubt("lost", effect.broker_id)
+
+    stage.swap_seconds = 0.01  # so that two wait, and are one group
+    stage.outcomes += [stage.succeeds, lost_and_like_another]
+    stage.send(client, 1)
+    lost = [stage.send(client, sequence, b"old %d" % sequence) for sequence in (2, 3)]
+    stage.run(60)
+    assert [request.code for request in lost] == [INVALID_RECORD] * 2
+    assert stage.entry().intent is not None
+    leader = ModernLeader(stage)
+    here, stage.sequencer = stage.sequencer, stage.new_sequencer()
+    anew = stage.send(Client(), 2)
+    stage.run(5)
+    assert (anew.code, stage.entry().intent, leader.taken) == (0, None, [2])
+    stage.sequencer = here
+    back = stage.send(Client(), 3)
+    stage.run(5)
+    assert (back.code, leader.taken) == (0, [2, 3]), back.message
 
 
 @pytest.mark.parametrize("moves", ["before it comes", "while the leader is asked"])
