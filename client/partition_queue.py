@@ -88,6 +88,8 @@ class PartitionQueue:
         """Tries that came to nothing, for the back-off."""
         self.not_before = 0.0
         self._was_used = was_used
+        self._undecided: set[int] = set()
+        """Base sequences of batches that were told as undecided since ``start_at``: sent again, they are in doubt."""
         self._is_known = False
         """Whether the server has stored a batch since nothing was out, so that it knows which sequence is due."""
         self._batches: deque[QueuedBatch] = deque()
@@ -106,16 +108,20 @@ class PartitionQueue:
 
     def start_at(self, sequence: int) -> None:
         """Go on with this sequence, also after a failure. Only where every batch has an outcome."""
+        self._begin_at(sequence)
+        self._was_used = True
+        self._undecided.clear()
+
+    def expect(self, offset: int) -> None:
+        """Go on with this offset, as nobody's own: what a batch is told says whether it is there."""
+        self._begin_at(offset % SEQUENCE_MODULUS)
+        self._was_used = False
+
+    def _begin_at(self, sequence: int) -> None:
         assert self.is_idle
         self.next_sequence = sequence
         self.failure = None
         self.failures_in_row = 0
-        self._was_used = True
-
-    def expect(self, offset: int) -> None:
-        """Go on with this offset, as nobody's own: what a batch is told says whether it is there."""
-        self.start_at(offset % SEQUENCE_MODULUS)
-        self._was_used = False
 
     def add(
         self, batch: NumberedBatch, deadline: float, token: object, expected_offset: int | None = None
@@ -124,7 +130,8 @@ class PartitionQueue:
         assert self.failure is None
         assert batch.header.base_sequence == self.next_sequence
         self._is_known = self._is_known and not self.is_idle
-        queued = QueuedBatch(self.place, batch, deadline, token, self._was_used, expected_offset=expected_offset)
+        in_doubt = self._was_used or self.next_sequence in self._undecided
+        queued = QueuedBatch(self.place, batch, deadline, token, in_doubt, expected_offset=expected_offset)
         self._batches.append(queued)
         self.next_sequence = batch.next_sequence
         return queued
@@ -309,6 +316,11 @@ class PartitionQueue:
     def _tell(self, batch: QueuedBatch, result: Receipt | ProduceError) -> Outcome:
         assert not batch.is_told
         batch.is_told = True
+        base_sequence = batch.batch.header.base_sequence
+        if isinstance(result, Undecided):
+            self._undecided.add(base_sequence)
+        else:
+            self._undecided.discard(base_sequence)
         return Outcome(batch, result)
 
     def _forget_told(self) -> None:

@@ -67,6 +67,8 @@ _LZ4_STORED: Final = 1 << 31
 _LZ4_RATIO_MAX: Final = 256  # one byte more of a match's length stands for 255 bytes
 
 ZSTD_LEVEL: Final = 3  # Kafka's default
+_ZSTD_INPUT_BYTES_MAX: Final = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX // 64
+"""Frames and blocks may be empty, without end. What cannot be compressed grows by less than this."""
 _ZSTD_FIRST_GUESS: Final = 8  # times the input: what records usually inflate to; doubled until it fits
 
 
@@ -156,13 +158,19 @@ def _too_large(codec: Codec, output_bytes_max: int) -> LimitExceeded:
 def _joining(chunks: Iterator[Buffer]) -> Steps[bytes | bytearray]:
     """Return the chunks as one, with a turn for others after ``STEP_BYTES`` of them, or after many small ones."""
     first = next(chunks, b"")
+    if len(first) >= STEP_BYTES:
+        yield  # it was a step of its own, with a codec that knows no smaller ones
     second = next(chunks, None)
     if second is None:
         return first if isinstance(first, bytes) else bytes(first)
     output = bytearray(first)
     output += second
+    is_large = len(second) >= STEP_BYTES
     del first, second
     bytes_at, left = 0, _STEP_CHUNKS
+    if is_large:
+        bytes_at = len(output)
+        yield
     for chunk in chunks:
         output += chunk
         left -= 1
@@ -364,6 +372,8 @@ def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:
 
 
 def _unzstd(data: Buffer, output_bytes_max: int) -> bytes:
+    if len(data) > _ZSTD_INPUT_BYTES_MAX:
+        raise LimitExceeded(f"zstd: {len(data)} bytes, the limit is {_ZSTD_INPUT_BYTES_MAX}")
     size = min(output_bytes_max, max(_ZSTD_FIRST_GUESS * len(data), 1024))
     while True:
         output = bytearray(size + 1)  # one byte more than allowed: so it shows whether there is more

@@ -77,6 +77,15 @@ class HeaderRefused(Exception):
         self.header = header
 
 
+def expression_of(pattern: str) -> str:
+    """Return a regular expression for ``fullmatch``, where * stands for any text. It takes time in proportion to the
+    name that it is asked for: what lies between two stars is taken where it is first, and nowhere else."""
+    first, *others = map(re.escape, pattern.split("*"))
+    if not others:
+        return first
+    return first + "".join(f"(?>.*?{part})" for part in others[:-1] if part) + f".*{others[-1]}"
+
+
 class HeaderPolicy:
     """Which record headers are dropped; any other one makes the conversion refuse with HeaderRefused.
 
@@ -88,7 +97,7 @@ class HeaderPolicy:
     def __init__(self, drop: Iterable[str] = TRACING_HEADERS) -> None:
         self._names = drop = tuple(drop)
         self._also: tuple[str, HeaderPolicy] | None = None
-        patterns = [".*".join(map(re.escape, name.split("*"))) for name in drop]
+        patterns = list(map(expression_of, drop))
         self._dropped = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE | re.DOTALL)
 
     def dropping_also(self, name: str) -> HeaderPolicy:
@@ -222,7 +231,7 @@ def digesting_batch(
     reader, step_records = yield from _opening(batch, header, payload)
     contents: list[bytes] = []
     end = header.record_count if count is None else first + count
-    taken_bytes = 0
+    taken_bytes, pause_at = 0, step_records
     try:
         for offset, record in enumerate(reader):
             if offset >= end:
@@ -233,8 +242,9 @@ def digesting_batch(
             if offset >= first:
                 contents.append((yield from digesting_content(key, value)))
             taken_bytes += len(key or b"") + len(value or b"")
-            if taken_bytes >= STEP_BYTES or not (offset + 1) % step_records:
-                taken_bytes = 0
+            pause_at -= len(record.headers)
+            if taken_bytes >= STEP_BYTES or offset + 1 >= pause_at:
+                taken_bytes, pause_at = 0, offset + 1 + step_records
                 yield
     except _READER_ERRORS as exc:
         raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None

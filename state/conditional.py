@@ -124,8 +124,9 @@ def shift_of(sequence: int, offset: int) -> int:
 
 # R23 lives here: a batch is appended only where the log ends.
 def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = None) -> Verdict:
-    """Return what becomes of ``batch``. The entry was begun, and nothing in it is open. ``offset``: the expected one in
-    full, where it is known; its sequence alone is the same for offsets that are 2^31 apart."""
+    """Return what becomes of ``batch``. The entry was begun; nothing in it is open, or only that something is past
+    counts. ``offset``: the expected one in full, where it is known; its sequence alone is the same for offsets that are
+    2^31 apart."""
     if is_fenced(entry):
         end = expected_end(entry)
         offset = end - shift_of(batch.base_sequence, end)

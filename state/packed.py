@@ -178,8 +178,9 @@ class PackedEntry:
 
     def entry(self) -> Entry:
         """Return it as the object that it stands for."""
-        if self.reserved is not None:
-            return unpack(self.reserved)
+        reserved = self.reserved  # once: another thread may ask
+        if reserved is not None:
+            return unpack(reserved)
         is_timed = self._batch is WINDOW_BATCH
         quiet = _layout(self._window_batches, is_timed, -1).pack(
             FORMAT,

@@ -12,6 +12,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
+from .conditional import is_conditional
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
 from .inspection import (
     BlockPlace,
@@ -290,6 +291,8 @@ class RedisInspection:
             pipe.multi()
             if has_name and left_ms < 0:  # R22: it expires when its name has another id
                 pipe.set(key, pack_named(entry))
+            elif is_conditional(row.place.producer_id):  # R23: no proxy expects it to expire
+                pipe.set(key, pack(entry))
             else:
                 value = pack_named(entry) if has_name else pack(entry)
                 pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)

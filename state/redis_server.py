@@ -92,6 +92,9 @@ class EmbeddedRedis:
                     self.is_started = True
                 except OSError as error:  # a full disk, say
                     raise self._unusable(error) from None
+                except subprocess.TimeoutExpired:
+                    what = f"the private Redis did not start within {self._wait_seconds_max:g} s"
+                    raise EmbeddedRedisError(what) from None
                 finally:
                     os.close(lock)  # the server has the lock now, if there is one
             if is_late:

@@ -7,6 +7,7 @@ Source: OffsetCommitRequest (v1: a time stamp per partition, v2: one retention t
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import LimitExceeded
 from ...reactor import Buffer
 from .base import Refused
 from .fields import INT16, INT32, INT64, Reader
@@ -21,6 +22,8 @@ _OF_THE_WHOLE_GROUP = frozenset(
     }
 )
 """What a v1 broker says of every partition and a v2 broker once, of the group; a v2 client looks for it only there."""
+OFFSETS_BYTES_MAX = 256 * 1024
+"""A request for 65,000 partitions: to look at their answers takes 40 ms."""
 _COMMIT_TOPIC_BYTES_MIN = 6
 _COMMIT_PARTITION_BYTES_MIN = 14
 _FETCH_TOPIC_BYTES_MIN = 6
@@ -65,7 +68,9 @@ class OffsetFetchOfNamedPartitions:
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """The same, unless the list is null."""
+        """The same, unless the list is null. LimitExceeded for more than is looked at in the answer in one step."""
+        if len(request) > OFFSETS_BYTES_MAX:
+            raise LimitExceeded(f"OffsetFetch: {len(request)} bytes, the limit is {OFFSETS_BYTES_MAX} bytes")
         reader = Reader(request)
         reader.string("group_id")
         if reader.int32("topics") == -1:

@@ -469,9 +469,13 @@ class Engine:
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:
-        busy = self._sequencers.any_busy
-        waiting = any(session.has_produce_in_flight for session in self.sessions)
-        if busy or waiting:
+        if any(session.has_produce_in_flight for session in self.sessions):  # else nothing begins any more
+            self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
+        else:
+            in_turns(self.reactor, self._sequencers.looking_for_busy(), lambda busy: self._drain_ends(busy, drained))
+
+    def _drain_ends(self, is_any_busy: bool, drained: Callable[[], None]) -> None:
+        if is_any_busy:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
             return
         for session in list(self.sessions):

@@ -267,7 +267,8 @@ class TrioReactor:
     async def _look_up(self, host: str, port: int, endpoint: Endpoint, tls: _Tls | None) -> None:
         try:
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # the second: not a valid name at all, such as a..b
+        # UnicodeError: not a valid name at all, such as a..b; RuntimeError: no thread to look it up
+        except (OSError, UnicodeError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             reason = f"{host} has no address: {why}"
             self.guarded("look-up", lambda: endpoint.lost(reason))

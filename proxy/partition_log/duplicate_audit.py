@@ -10,7 +10,7 @@ from .. import limits
 from ..events import DuplicateFound, Report
 from ..flow.effects import Effect, Wait
 from .log_chunk import LogChunk, pieces_in
-from .log_offsets import Position
+from .log_offsets import Later, Position
 from .log_search import LogSearch
 
 Name = tuple[int, int, int]
@@ -73,14 +73,23 @@ class DuplicateAudit:
             await Wait(seconds)
             if self.waiting.get(place) is search:
                 del self.waiting[place]
-            while self.is_looking:
+            search.keeps_end = False
+            while await self._comes_further(search):  # in pieces: others have their turns
+                search.keeps_end = True  # where the log ended: others may append as fast as it is read
                 await Wait(limits.SETTLE_SECONDS)
-            self.is_looking = True
-            try:
-                await search.run()
-            finally:
-                self.is_looking = False
             for name, offsets in search.offsets.items():
                 if len(offsets) > 1 and name not in told:
                     told.add(name)
                     self._report(DuplicateFound(*name, *place, tuple(sorted(offsets))))
+
+    async def _comes_further(self, search: DuplicateSearch) -> bool:
+        """Look into the next piece of the log; is there more of it to be looked into?"""
+        while self.is_looking:
+            await Wait(limits.SETTLE_SECONDS)
+        self.is_looking = True
+        reached = search.reached
+        try:
+            result = await search.run()
+        finally:
+            self.is_looking = False
+        return isinstance(result, Later) and search.reached > reached

@@ -128,6 +128,8 @@ class LogSearch:
         self.is_rebuild = False
         """For a rebuild: everything of a producer is wanted, which may have been idle for longer than the log goes back
         (rule R10)."""
+        self.is_at_bound = False
+        """It is looked for at the bound alone: of a log that ends before it nothing has to be read."""
         self.wider: Position | None = None
         """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
         self.moved_to = NO_OFFSET
@@ -182,6 +184,9 @@ class LogSearch:
         self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
         self._end_offset, self._anchor, self._unmarked_to = NO_OFFSET, NO_ANCHOR, NO_OFFSET
         bound = self.bound
+        if self.is_at_bound and bound.offset > log_end:
+            self._next = log_end
+            return None
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
         if isinstance(earliest, Unanswered) or earliest.error_code:
             return Later("the start of the log is not known")

@@ -79,11 +79,12 @@ def _name_in_token(token: bytes) -> str:
     try:
         claims = json.loads(urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
         name = claims["sub"]
+        encoded = name.encode() if isinstance(name, str) else None  # of surrogates there is no UTF-8
     except (ValueError, KeyError, TypeError, RecursionError):
         raise SaslError("the client's token names nobody (no claim sub)") from None
-    if not isinstance(name, str) or acting_for not in (b"", name.encode()):
+    if encoded is None or acting_for not in (b"", encoded):
         raise SaslError("the client's token names somebody else than it does")
-    return name
+    return str(name)
 
 
 def _gs2(token: bytes) -> tuple[bytes, bytes, bytes]:

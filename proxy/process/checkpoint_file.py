@@ -66,13 +66,11 @@ class CheckpointFile:
         checkpoints, now, wall_ms = self._checkpoints.copied(), self._now(), self._wall_clock_ms()
         try:
             await trio.to_thread.run_sync(lambda: self._directory.remember_checkpoints(checkpoints.pack(now, wall_ms)))
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread for it
             if self._are_kept:
-                self._report(
-                    OperatorMessage(
-                        "warning", f"the checkpoints cannot be written to the data directory: {error.strerror}"
-                    )
-                )
+                why = error.strerror if isinstance(error, OSError) else str(error)
+                what = f"the checkpoints cannot be written to the data directory: {why}"
+                self._report(OperatorMessage("warning", what))
             self._are_kept = False
         else:
             self._are_kept = True

@@ -64,6 +64,9 @@ class JournalUpkeep:
         work = file.to_disk()
         try:
             await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._thread)
+        except RuntimeError as error:  # no thread for it
+            file.synced(OSError(str(error)))
+            self.journal.not_synced(str(error))
         except OSError as error:
             file.synced(error)
             self.journal.not_synced(error.strerror or str(error))

@@ -501,7 +501,7 @@ class Server:
                     if self._telemetry is not None:
                         self._telemetry.metrics.redis_restarts += 1
                     self._say_which_redis()
-                except EmbeddedRedisError as problem:
+                except (EmbeddedRedisError, RuntimeError) as problem:  # RuntimeError: no thread for it
                     self._report(OperatorMessage("error", str(problem)))
 
     # ------------------------------------------------------------------ listeners
@@ -639,6 +639,8 @@ class Server:
             faults = list(problem.problems)
         except OSError as error:
             faults = [f"journal: {error.strerror}"]
+        except RuntimeError as error:  # no thread to read it
+            faults = [str(error)]
         if not faults:
             faults = self._certificates.reload(tls_by_place(new))
         if faults:

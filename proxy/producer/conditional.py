@@ -13,6 +13,7 @@ from ...state.conditional import (
     Past,
     Refusal,
     begun,
+    decide_conditional,
     ended_at,
     expected_end,
     fenced_by,
@@ -58,24 +59,46 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
     """Answer a batch that is not due. The entry was confirmed by a swap since it came (rule R11)."""
     entry = stream.held.entry
     assert entry is not None
-    for offset in () if isinstance(verdict, NotYet) else verdict.offsets:
-        lies_there = await _lies_at(stream, batch, offset)
-        if isinstance(lies_there, Later):
-            stream.dismiss(batch, answers.in_doubt(lies_there.reason), "duplicate_unverified")
-            return
-        if isinstance(lies_there, Undecidable):
-            stream.dismiss(batch, answers.undecidable(lies_there.reason), "undecidable")
-            return
-        if lies_there:
-            for one in await tries_of(stream, batch):
-                _tell_where(stream, one, offset)
-            return
+    if await _is_found(stream, batch, () if isinstance(verdict, NotYet) else verdict.offsets):
+        return
     if isinstance(verdict, FencedShard):
         answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
         await tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
     elif await _ends_there(stream, batch, entry):
         answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
         await tell_confirmed(stream, batch, answer, "conflict", confirmed)
+
+
+async def turn_down_past(stream: Stream) -> None:
+    """Another proxy is appending, perhaps without a pause, so that the entry is never seen at rest. What the log has
+    come past is told so meanwhile: that stays true, whatever becomes of the append, which notices foreign records
+    itself. No swap confirms it: it would make the other one's next swap fail."""
+    entry = stream.held.entry
+    assert entry is not None
+    for batch in list(stream.queue):
+        verdict = decide_conditional(entry, batch.identity, batch.expected_offset)
+        if not isinstance(verdict, Past) or batch not in stream.queue:
+            continue
+        if not await _is_found(stream, batch, verdict.offsets):
+            for one in await tries_of(stream, batch):
+                stream.dismiss(one, answers.conflict(entry.end_offset, is_past=True), "conflict")
+
+
+async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:
+    """Is it answered, as it lies at one of these offsets, or nobody can tell whether it does?"""
+    for offset in offsets:
+        lies_there = await _lies_at(stream, batch, offset)
+        if isinstance(lies_there, Later):
+            stream.dismiss(batch, answers.in_doubt(lies_there.reason), "duplicate_unverified")
+            return True
+        if isinstance(lies_there, Undecidable):
+            stream.dismiss(batch, answers.undecidable(lies_there.reason), "undecidable")
+            return True
+        if lies_there:
+            for one in await tries_of(stream, batch):
+                _tell_where(stream, one, offset)
+            return True
+    return False
 
 
 def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
@@ -112,6 +135,7 @@ async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | 
     contents = await contents_of(batch)
     search = WindowSearch(stream, identity, offset, offset + identity.record_count, set(contents[:1]))
     search.whose = {content: [identity] for content in contents[:1]}
+    search.is_at_bound = True
     started = await Now()
     result = await run_to_end(search)
     stream.step("resolve", (batch,), started, "expected offset")

@@ -11,11 +11,13 @@ from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from itertools import groupby
+from typing import Final
 
 from ...codecs.convert import digesting_batch
 from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
+from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
 from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
@@ -29,6 +31,8 @@ from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered
 from . import answers
 from .batch import Answer, Batch
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
+
+_HASHED_AT_ONCE: Final = 10 * STEP_RECORDS
 
 
 class _Found(Enum):
@@ -73,8 +77,8 @@ async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
     them: looks of their own would never be in time."""
     name = batch.identity, batch.expected_offset
     tries = [other for other in stream.queue if other is not batch and (other.identity, other.expected_offset) == name]
-    contents = await contents_of(batch) if tries else []
-    same = [other for other in tries if contents and await contents_of(other) == contents]
+    content = await _content_of(batch) if tries else b""
+    same = [other for other in tries if content and await _content_of(other) == content]
     return [batch, *[other for other in same if other in stream.queue]]
 
 
@@ -200,7 +204,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
     if start_at == NO_OFFSET:
         stream.dismiss(batch, answers.in_doubt("where this epoch begins in the log is not known"), "overlap_unread")
         return
-    contents = (await contents_of(batch))[:record_count]
+    contents = await contents_of(batch, record_count)
     wanted = replace(identity, record_count=record_count)
     started = await Now()
     result: Searched | Later | Undecidable | None = await _look_behind_last(stream, wanted, contents)
@@ -237,9 +241,12 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
 
 
 def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
-    """Does the batch begin with a sequence that its epoch, which began with 0 and has not come round, never had?"""
-    has_come_round = entry.end_offset - entry.first_base_offset > SEQUENCE_MODULUS
-    return entry.first_base_offset != NO_OFFSET and not has_come_round and identity.base_sequence > entry.next_sequence
+    """Does the batch begin with a sequence that its epoch, which began with 0 and has not come round, never had? What
+    is known of an epoch may begin in its middle: where its producer had expired, or the log has lost its beginning."""
+    first = entry.first_base_offset
+    begins_with_0 = any(one.base_sequence == 0 and one.base_offset == first for one in entry.window)
+    has_come_round = entry.end_offset - first > SEQUENCE_MODULUS
+    return begins_with_0 and not has_come_round and identity.base_sequence > entry.next_sequence
 
 
 async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str, confirmed: Confirmed | None) -> None:
@@ -288,7 +295,7 @@ async def _search_records(
     numbers. What one try is too short for goes on with the next one."""
     entry = stream.held.entry
     assert entry is not None
-    name = stream.life.era, wanted, start_at, hashlib.blake2b(b"".join(contents)).digest()
+    name = stream.life.era, wanted, start_at, await in_steps(partial(_hashing, contents), stream.topic)
     looked_for, search = set(contents[:1]), None
     left = stream.unfinished.pop(name, None)
     if left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS:
@@ -420,3 +427,30 @@ async def contents_of(batch: Batch, count: int | None = None, first: int = 0) ->
         return await in_steps(steps, batch.sender)
     except WireError:
         return []
+
+
+async def _content_of(batch: Batch) -> bytes:
+    """What stands for the content of all its records: while others are looked at nothing else is kept of it. Empty: it
+    cannot be read."""
+
+    def digesting() -> Steps[bytes]:
+        contents = yield from digesting_batch(batch.records, batch.header, limits.DECOMPRESSED_BYTES_MAX)
+        made = yield from _hashing(contents)
+        while len(contents) > _HASHED_AT_ONCE:  # many small objects: to free them takes long
+            del contents[-_HASHED_AT_ONCE:]
+            yield
+        return made
+
+    try:
+        return await in_steps(digesting, batch.sender)
+    except WireError:
+        return b""
+
+
+def _hashing(contents: Sequence[bytes]) -> Steps[bytes]:
+    made = hashlib.blake2b()
+    for start in range(0, len(contents), _HASHED_AT_ONCE):
+        if start:
+            yield
+        made.update(b"".join(contents[start : start + _HASHED_AT_ONCE]))
+    return made.digest()

@@ -12,9 +12,19 @@ from functools import partial
 
 from ...state import store
 from ...state.commit import fresh, released
-from ...state.conditional import is_conditional
+from ...state.conditional import is_conditional, is_fenced
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, StoredFormatError, pack, pack_named, unpack
+from ...state.entry import (
+    NO_GENERATION,
+    NO_PRINCIPAL,
+    NOBODY,
+    Entry,
+    Intent,
+    StoredFormatError,
+    pack,
+    pack_named,
+    unpack,
+)
 from ...state.names import is_named
 from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
@@ -312,7 +322,10 @@ class CachedEntry:
         block = await self._block()
         if isinstance(block, StoreAway) or (block is None and self.entry is None):
             return None
-        return block is not None and self._life.wall_clock_ms() - block.claimed_at_ms > self._life.expiry_ms
+        if block is None:
+            return False
+        expiry_ms = min(self._life.expiry_ms, self._life.shortest_expiry_ms)
+        return self._life.wall_clock_ms() - block.claimed_at_ms > expiry_ms
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -335,7 +348,9 @@ class CachedEntry:
         if lost is None or (stored is not None and stored.is_handed_over):  # R21: it was complete then
             self.entry = stored
         else:
-            intent = stored.intent if stored else None
+            intent = stored.intent if stored is not None else None
+            if intent is None and lost.intent is not None:
+                intent = replace(lost.intent, owner=NOBODY)  # nobody is waited for, and what it says is still true
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
         self.stored_version = version
         self._known_era = self._life.era
@@ -365,6 +380,8 @@ class CachedEntry:
         older then, though its version is higher: versions begin anew where all is lost."""
         if stored.generation != self._life.generation:
             return False
+        if self._is_conditional and is_fenced(stored) != is_fenced(lost):
+            return is_fenced(stored)  # R23: a fence stays, whoever knows of it
         if stored.producer_epoch != lost.producer_epoch:
             return stored.producer_epoch > lost.producer_epoch
         return is_ahead(lost.next_sequence, stored.next_sequence)

@@ -31,8 +31,19 @@ class Life:
     """The process is about to end: what it cannot finish is left to others (rule R15)."""
     hands_over: bool = False
     """The brokers give idempotence: batches go to them as they came (rule R21)."""
-    expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
-    """The state of a producer that is idle for so long is forgotten, by the store's clock."""
+    _expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
+    shortest_expiry_ms: float = float("inf")
+    """The shortest that was set since the process began: what was written then expires as it was written."""
+
+    @property
+    def expiry_ms(self) -> int:
+        """The state of a producer that is idle for so long is forgotten, by the store's clock."""
+        return self._expiry_ms
+
+    @expiry_ms.setter
+    def expiry_ms(self, expiry_ms: int) -> None:
+        self._expiry_ms = expiry_ms
+        self.shortest_expiry_ms = min(self.shortest_expiry_ms, expiry_ms)
 
     def begin_era(self, incarnation: bytes) -> None:
         """From now on it is another incarnation."""

@@ -6,11 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from itertools import islice
 
+from ...codecs.steps import Steps
 from ..events import EntryEvicted, EntryLoaded, Report
 from .sequencer import ProducerStatistics, Sequencer
 
 _LOOKED_AT_MAX = 16
 """Sequencers that are checked for an idle one when the limit is reached."""
+_LOOKED_AT_PER_STEP = 10_000
+"""Some 5 ms."""
 
 
 class Sequencers:
@@ -74,7 +77,11 @@ class Sequencers:
                 found.setdefault(key[0], []).append(one.statistics())
         return found
 
-    @property
-    def any_busy(self) -> bool:
-        """Is one of them working?"""
-        return any(not sequencer.is_idle for sequencer in self._known.values())
+    def looking_for_busy(self) -> Steps[bool]:
+        """Is one of them working? In steps: in between none may begin to."""
+        for number, sequencer in enumerate(list(self._known.values()), 1):
+            if not sequencer.is_idle:
+                return True
+            if number % _LOOKED_AT_PER_STEP == 0:
+                yield
+        return False

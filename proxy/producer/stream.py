@@ -18,7 +18,7 @@ from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
-from ...state.sequence import SEQUENCE_MODULUS, advance
+from ...state.sequence import SEQUENCE_MODULUS, advance, is_ahead
 from ...state.store import NO_VERSION, StoreAway
 from ...values import value
 from .. import limits
@@ -183,7 +183,10 @@ class Stream:
 
     def next_batch(self) -> Batch:
         """The batch that continues the sequence, from its first record on or from one in its middle, wherever it
-        stands; else the first."""
+        stands; else the first. Of several writers (rule R23) who came first and is late already comes first: another
+        one may always have a batch that is due."""
+        if self.is_conditional and self._is_first_late:
+            return self.queue[0]
         entry = self.held.entry
         if entry is not None:
             for batch in self.queue:
@@ -192,6 +195,11 @@ class Stream:
                 if ahead < identity.record_count and identity.producer_epoch == entry.producer_epoch:
                     return batch
         return self.queue[0]
+
+    @property
+    def _is_first_late(self) -> bool:
+        entry, first = self.held.entry, self.queue[0].identity
+        return entry is not None and is_ahead(first.base_sequence, entry.next_sequence)
 
     def take_out(self, group: list[Batch]) -> None:
         """Take a group out of the queue: it is reserved, then sent."""

@@ -35,7 +35,7 @@ from ..flow.effects import Leader, MemberAlive, Now, in_steps
 from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
-from .conditional import begin_shard, bound_of_shard, say_fenced
+from .conditional import begin_shard, bound_of_shard, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, contents_of
 from .grouping import offset_of
 from .rebuild import (
@@ -96,6 +96,8 @@ class Takeover:
         if intent is not None and intent.owner != self._life.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
+                if stream.is_conditional and not self._is_suspect:
+                    await turn_down_past(stream)
                 if stream.queue and intent.is_ownership and not self._is_suspect:
                     await stream.ask_for_ownership()
                 if stream.queue:  # R6: if its owner has died, it is resolved without a client, too

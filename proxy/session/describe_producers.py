@@ -194,6 +194,9 @@ class _Look:
             return _NotTold(_NOT_NOW, _HANDED_OVER)
         if not await self._is_told(entry):
             return _Open()
+        if entry.intent is not None and entry.intent.is_given_up:  # R17: the log may have more of it
+            what = f"what became of the last batch of producer {self.producer_id} cannot be determined"
+            return _NotTold(ErrorCode.INVALID_RECORD, f"{what}: look into the log, then `idemproxy forget producer`")
         return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)
 
     async def _is_told(self, entry: Entry) -> bool:

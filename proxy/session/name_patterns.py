@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ...codecs.convert import expression_of
+
 
 def matching(patterns: Iterable[str]) -> re.Pattern[str]:
     """Return what ``fullmatch`` finds any of these with; with none of them, nothing."""
-    found = [".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns]
-    return re.compile("|".join(found or [r"(?!)"]), re.DOTALL)
+    return re.compile("|".join(list(map(expression_of, patterns)) or [r"(?!)"]), re.DOTALL)

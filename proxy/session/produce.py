@@ -264,6 +264,8 @@ class ProduceCall:
             elif (header := self._start_part(item, part, timeout_ms, now, plain, missing)) is not None:
                 is_one_step = False
                 yield from self._start_expected(item, part, header, timeout_ms, now, missing)
+                if index < len(parts):
+                    yield  # its records were read, each may have taken nearly a step
             if is_large and not index % _STEP_PARTITIONS:
                 yield
         for topic, routed in missing.items():

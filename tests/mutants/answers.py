@@ -11,13 +11,18 @@ ANSWERS = (
         "ends_with_requests_in_flight",
         "R15: SIGTERM: what is in flight is finished",
         _SCENES + "test_a_proxy_that_is_ended_finishes_what_is_in_flight",
-        ("proxy.engine.engine", "        if busy or waiting:\n", "        if False:\n"),
+        (
+            "proxy.engine.engine",
+            "        if any(session.has_produce_in_flight for session in self.sessions):",
+            "        if False:",
+        ),
+        ("proxy.engine.engine", "        if is_any_busy:\n", "        if False:\n"),
     ),
     mutant(
         "ends_with_commits_unwritten",
         "R15: SIGTERM: commits are written and intents are released",
         _SCENES + "test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
-        ("proxy.engine.engine", "        busy = self._sequencers.any_busy\n", "        busy = False\n"),
+        ("proxy.engine.engine", "        if is_any_busy:\n", "        if False:\n"),
     ),
     mutant(
         "ends_with_its_lease",

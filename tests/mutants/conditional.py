@@ -173,4 +173,33 @@ CONDITIONAL = (
         _STATE + "test_the_whole_offset_is_compared_where_it_is_known",
         ("state.conditional", "    if offset is None:\n        offset = entry", "    if True:\n        offset = entry"),
     ),
+    mutant(
+        "busy_owner_waited_for",
+        "R23: what the log has come past is told also while another proxy is always at work",
+        "unit/producer/test_busy_shards.py::test_who_comes_to_another_proxy_is_told_while_a_writer_is_always_at_work",
+        ("proxy.producer.takeover", "                    await turn_down_past(stream)\n", "                    pass\n"),
+    ),
+    mutant(
+        "late_writer_waits_for_ever",
+        "R23: who is late is told though another writer always has a batch that is due",
+        _SCENES + "test_who_is_late_is_told_while_another_writer_always_has_a_batch_that_is_due",
+        ("proxy.producer.stream", "        if self.is_conditional and self._is_first_late:", "        if False:"),
+    ),
+    mutant(
+        "whole_log_read_for_what_is_lost",
+        "R23: where the log ends before the offset of a batch it is not there",
+        _SCENES + "test_a_batch_that_a_shorter_log_has_lost_is_told_so_however_long_the_log_is",
+        ("proxy.producer.conditional", "    search.is_at_bound = True\n", ""),
+    ),
+    mutant(
+        "fence_older_than_what_was_known",
+        "R23: a fence stays, also behind a loss in Redis, whoever knows of it",
+        "unit/producer/test_fences_of_two_lives.py::"
+        "test_a_fence_that_another_proxy_has_written_since_a_loss_is_not_lifted",
+        (
+            "proxy.producer.entry_cache",
+            "        if self._is_conditional and is_fenced(stored) != is_fenced(lost):",
+            "        if False:",
+        ),
+    ),
 )

@@ -316,8 +316,8 @@ LIVES = (
         _SCENES + "test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence",
         (
             "proxy.producer.entry_cache",
-            "        return block is not None and self._life.wall_clock_ms() - ",
-            "        return isinstance(block, Block)  # ",
+            "        return self._life.wall_clock_ms() - block.claimed_at_ms > expiry_ms\n",
+            "        return True\n",
         ),
         deaths=("I2",),
     ),
@@ -413,5 +413,25 @@ LIVES = (
         "R7: who looks from another thread keeps nothing",
         "unit/producer/test_looked_at_meanwhile.py::test_what_redis_has_is_not_made_older",
         ("proxy.producer.sequencer", "self.stream, self.stream.held.seen", "self.stream, self.stream.held.entry"),
+    ),
+    mutant(
+        "lost_intent_forgotten",
+        "R10: what was known of the intent counts though Redis has lost it",
+        "unit/producer/test_blurred_and_lost.py::test_what_is_blurred_stays_so_though_redis_has_lost_it",
+        (
+            "proxy.producer.entry_cache",
+            "            if intent is None and lost.intent is not None:",
+            "            if False:",
+        ),
+    ),
+    mutant(
+        "expiry_counts_as_it_is_now",
+        "R11: what was written under a shorter time to live expires after that",
+        "unit/producer/test_expiry_raised.py::test_a_producer_that_expired_under_the_shorter_setting_is_no_gap",
+        (
+            "proxy.producer.entry_cache",
+            "min(self._life.expiry_ms, self._life.shortest_expiry_ms)",
+            "self._life.expiry_ms",
+        ),
     ),
 )

@@ -532,7 +532,7 @@ LOG = (
         "each_try_has_its_own_look",
         "R9: what one look has found is told to all tries that wait",
         _LONG_LOOKS + "test_who_comes_again_learns_that_it_is_stored",
-        ("proxy.producer.duplicates", "contents and await contents_of(other) == contents]", "False]"),
+        ("proxy.producer.duplicates", "content and await _content_of(other) == content]", "False]"),
     ),
     mutant(
         "stored_part_of_one_try",
@@ -597,7 +597,7 @@ LOG = (
         "same_numbers_same_answer",
         "R9: to those of the same content",
         _OTHER_CONTENT + "test_another_batch_with_the_same_numbers_does_not_get_its_answer",
-        ("proxy.producer.duplicates", " if contents and await contents_of(other) == contents]", "]"),
+        ("proxy.producer.duplicates", " if content and await _content_of(other) == content]", "]"),
     ),
     mutant(
         "first_part_stands_for_all",
@@ -711,6 +711,16 @@ LOG = (
             "proxy.partition_log.log_search",
             "        if len(self._contents) <= _COMPARED_ONE_BY_ONE_MAX:",
             "        if True:",
+        ),
+    ),
+    mutant(
+        "every_epoch_begins_with_0",
+        "R9: what is known of an epoch may begin in its middle",
+        _BELOW_WINDOW + "test_stored_parts_that_brokers_have_lost_are_no_gap_where_sequences_come_round",
+        (
+            "proxy.producer.duplicates",
+            "    return begins_with_0 and not has_come_round",
+            "    return not has_come_round",
         ),
     ),
 )

@@ -396,4 +396,14 @@ PARTS = (
         ("proxy.producer.stream", "        if self.held.is_unreadable:\n", "        if False:\n"),
         deaths=("liveness",),
     ),
+    mutant(
+        "copies_looked_for_in_one_piece",
+        "R14: a second copy is looked for up to where the log ended, however much others have written",
+        _COPIES + "test_a_second_copy_behind_much_that_others_have_written_is_told",
+        (
+            "proxy.partition_log.duplicate_audit",
+            "        return isinstance(result, Later) and search.reached > reached",
+            "        return False",
+        ),
+    ),
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from idemproxy.state.entry import Entry, Intent, IntentBatch, pack
+from idemproxy.state.commit import fresh
+from idemproxy.state.conditional import begun, ended_at, is_fenced
+from idemproxy.state.entry import NO_PRINCIPAL, Entry, Intent, IntentBatch, pack
+from idemproxy.state.producer_ids import CONDITIONAL_ID
 from idemproxy.state.store import entry_key
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import wait_until
@@ -113,3 +116,15 @@ def test_with_force_what_a_living_proxy_has_open_is_forgotten_too(
 def _with_intent_of(entry: Entry, owner: bytes) -> Entry:
     intent = Intent(owner, 0, (IntentBatch(6, 2, 1),), entry.end_offset, entry.anchor, bytes(8), 0)
     return replace(entry, version=entry.version + 1, intent=intent)
+
+
+def test_a_fence_that_is_lifted_does_not_come_back(redis: ExternalRedis, url: str) -> None:
+    """The entry of a shard does not expire, before or after: a proxy that knew the fence would take that for a loss."""
+    place = ("wal", 0)
+    entry = begun(fresh(bytes(16), NO_PRINCIPAL, 0, 0), bytes(16), 3)
+    key = entry_key("default", CONDITIONAL_ID, *place)
+    assert redis.call("SET", key, pack(ended_at(entry, 4))) == b"OK"
+    arguments = ("forget", "producer", CONDITIONAL_ID, "--topic", "wal", "--partition", 0, "--yes", "--redis", url)
+    assert idemproxy(*arguments).returncode == 0
+    assert not is_fenced(stored(redis, CONDITIONAL_ID, place))
+    assert redis.call("PTTL", key) == -1

@@ -96,6 +96,12 @@ def test_a_fetch_of_more_partitions_than_are_rewritten_in_a_step_is_refused() ->
         ask(bridge_for(1, 5, "0.10.2"), 1, 5, replica_id=-1, topics=[{"topic": "t", "partitions": partitions}])
 
 
+def test_a_fetch_whose_answer_could_not_be_rewritten_in_a_step_is_refused() -> None:
+    partitions = [{"partition": number} for number in range(100_000)]
+    with pytest.raises(LimitExceeded, match="Fetch"):
+        ask(bridge_for(1, 4, "0.10.2"), 1, 4, replica_id=-1, topics=[{"topic": "t", "partitions": partitions}])
+
+
 def test_a_broker_that_stops_at_fetch_4_is_asked_in_the_version_that_is_translated_to() -> None:
     bridge = plan(1, 5, {1: (0, 4)})
     assert not isinstance(bridge, Refused)
@@ -123,6 +129,12 @@ def test_all_offsets_of_a_group_are_refused_where_the_broker_can_not_list_them(v
     assert refused.answer is not None
     told = messages.decode_response(9, version, refused.answer)
     assert (told.error_code, told.topics) == (35, [])
+
+
+def test_offsets_of_more_partitions_than_are_looked_at_in_a_step_are_refused() -> None:
+    topics = [{"name": "t", "partition_indexes": list(range(200_000))}]
+    with pytest.raises(LimitExceeded, match="OffsetFetch"):
+        ask(bridge_for(9, 2, "0.10.1"), 9, 2, group_id="g", topics=topics)
 
 
 @pytest.mark.parametrize(("code", "of_the_group"), [(14, 14), (15, 15), (16, 16), (30, 30), (3, 0), (0, 0)])

@@ -94,3 +94,20 @@ def test_an_expected_offset_needs_the_producer_id_of_all(writer: Writer) -> None
     core = ProducerCore(ProducerId(7), {}, Timing(100.0, 30.0))
     with pytest.raises(ValueError, match="CONDITIONAL"):
         core.submit(PLACE, BATCH, 0.0, None, 5)
+
+
+def test_a_doubt_outlives_the_outcome_that_tells_it(writer: Writer) -> None:
+    """The same batch is sent again after its time was over, as the page says: the earlier try may still be at another
+    proxy, which appends it once the log has come so far."""
+    writer.submit(OFFSET)
+    assert writer.answered(7) is None
+    (given_up,) = writer.core.expire(writer.now + 1000.0)
+    assert isinstance(given_up.result, Undecided)
+    writer.now += 1000.0
+    writer.submit(OFFSET)
+    outcome = writer.answered(45, next_offset=OFFSET - 1)
+    assert isinstance(outcome, Undecided), outcome
+    writer.submit(OFFSET)
+    assert isinstance(writer.answered(45, next_offset=OFFSET + 1), Conflict), "the log has come past it"
+    writer.submit(OFFSET)
+    assert isinstance(writer.answered(45, next_offset=OFFSET - 1), Conflict), "that settled it"

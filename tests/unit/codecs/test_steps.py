@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from idemproxy.codecs import convert
+from idemproxy.codecs import compression, convert
 from idemproxy.codecs.compression import BLOCK_BYTES_MAX, Codec, compress, compressing, decompressing
 from idemproxy.codecs.convert import (
     HeaderPolicy,
@@ -160,6 +160,38 @@ def test_headers_of_records_count_as_records_do(largest_step: Callable[[Steps[An
 
     steps = converting([batch], [parse_single_batch(batch)], policy=DROPS_ALL, output_bytes_max=NO_LIMIT)
     assert largest_step(steps) <= STEP_RECORDS // 100 + 2
+
+
+def test_headers_count_where_records_are_only_compared(largest_step: Callable[[Steps[Any]], int]) -> None:
+    """A batch with the numbers of a stored one is compared with it before anybody has looked at its headers."""
+    headers = (("b3", None),) * 60_000
+    batch = batch_of([Record(index, 1, None, None, headers) for index in range(40)], Codec.GZIP)
+    assert len(batch) < 64 * 1024
+    assert largest_step(digesting_batch(batch, parse_single_batch(batch), NO_LIMIT)) <= 2
+
+
+def test_large_blocks_of_snappy_are_steps_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = bytes(cramjam.snappy.compress_raw(bytes(BLOCK_BYTES_MAX)))
+    framed = compress(Codec.SNAPPY, b"x")[:16] + (len(block).to_bytes(4, "big") + block) * 4
+    done, largest, plain = 0, 0, vars(compression)["_unsnappy_block"]
+
+    def counted(*given: Any) -> bytes:
+        nonlocal done
+        done += 1
+        made: bytes = plain(*given)
+        return made
+
+    monkeypatch.setattr(compression, "_unsnappy_block", counted)
+    for _ in decompressing(Codec.SNAPPY, framed, NO_LIMIT):
+        largest, done = max(largest, done), 0
+    assert max(largest, done) <= 1
+
+
+def test_what_is_decompressed_in_one_piece_is_limited_on_both_sides() -> None:
+    """Frames with nothing in them: no limit of what comes out ends that."""
+    nothing = compress(Codec.ZSTD, b"", magic=2)
+    with pytest.raises(LimitExceeded):
+        at_once(decompressing(Codec.ZSTD, nothing * (4 * BLOCK_BYTES_MAX // len(nothing)), NO_LIMIT))
 
 
 def test_bytes_of_records_count_too(largest_step: Callable[[Steps[Any]], int]) -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import AppendAfterDeadline, DuplicateFound
 from idemproxy.proxy.flow.effects import Append
@@ -221,3 +222,18 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
     stage.take(late[0])
     stage.run(ALL_LOOKS_SECONDS)
     assert copies(stage) == [(1, 2)]
+
+
+def test_a_second_copy_behind_much_that_others_have_written_is_told() -> None:
+    """A partition that gets a megabyte a second; the broker wakes up after more than half a minute."""
+    stage = Stage()
+    broker = Sleeper(stage)
+    stage.send(Client(), 0)
+    stage.run(10)
+    for number in range(100):
+        others = encode_set([(None, random.Random(number).randbytes(800_000), 0)], magic=1)
+        stage.log.append(others, stage.now)
+    broker.wake()
+    stage.run(ALL_LOOKS_SECONDS)
+    assert stage.failures() == []
+    assert copies(stage) == [(0, 101)]

@@ -218,3 +218,8 @@ def test_an_exchange_is_over_when_the_broker_has_said_yes_and_not_before() -> No
     token = Conversation(OAUTHBEARER)
     assert not token.broker_says(b'{"status":"invalid_token"}')
     assert len(MECHANISMS) == 4
+
+
+def test_a_name_that_cannot_be_encoded_is_none() -> None:
+    with pytest.raises(SaslError):
+        Conversation(OAUTHBEARER).client_says(bearer({"sub": "\ud800"}))

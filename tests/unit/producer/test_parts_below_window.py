@@ -8,9 +8,10 @@ from mutants.scenes import foreign, takes_no_more_than
 
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Append, Unanswered
-from idemproxy.proxy.flow.outcome import InDoubt, Outcome
+from idemproxy.proxy.flow.outcome import InDoubt, Outcome, Refused
+from idemproxy.state.entry import NO_ANCHOR, Entry, WindowBatch
 from idemproxy.state.sequence import SEQUENCE_MODULUS
-from testkit.stage.sequencer import Client, Stage
+from testkit.stage.sequencer import GENERATION, Client, Stage
 from testkit.virtual.log import PartitionLog
 
 TOO_LARGE, OUT_OF_ORDER, DUPLICATE, INVALID_RECORD = 10, 45, 46, 87
@@ -188,3 +189,31 @@ def test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_fo
     stage.reply = moves_between_two_reads
     assert all_sent(stage, {0: values}) == [DUPLICATE]
     assert fetches > 3
+
+
+@pytest.mark.parametrize("base", [1_000, SEQUENCE_MODULUS - 2])
+def test_stored_parts_that_brokers_have_lost_are_no_gap_where_sequences_come_round(base: int) -> None:
+    """The producer's state had expired, and it went on in the middle of its epoch: what is known of that begins there,
+    and has fewer records than a round."""
+    stage, client = takes_one_record_at_a_time(), Client()
+    window = (WindowBatch(base - 1, 1, 0, crc=7),)
+    stage.put(Entry(1, GENERATION, client.principal, 0, base, window, 0, 1, NO_ANCHOR))
+    foreign(stage, b"before")
+    values, taken = records(4), 0
+
+    def takes_three(effect: Append) -> Outcome:
+        nonlocal taken
+        if len(effect.message_set) > PART_BYTES_MAX:
+            return Refused(TOO_LARGE)
+        taken += 1
+        return stage.succeeds(effect) if taken <= 3 else Refused(19)
+
+    stage.outcomes.extend([takes_three] * 20)
+    first = stage.send(client, base, *values)
+    stage.run(60)
+    assert first.code == 19
+    assert stage.entry().next_sequence == (base + 3) % SEQUENCE_MODULUS
+    stage.log.truncate(1, unclean=True)
+    again = stage.send(client, base, *values)
+    stage.run(60)
+    assert again.code == INVALID_RECORD

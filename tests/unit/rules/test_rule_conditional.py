@@ -221,3 +221,37 @@ def test_refusals_are_told_while_an_earlier_batch_is_to_be_sent_again(shard: Sha
     assert shard.outcome(0) == (0, 0)
     shard.client.retry_notes.note((CONDITIONAL_ID, "topic", 0), BatchIdentity(0, 1, 1), True, True, 1)
     assert shard.outcome(5) == (CONFLICT, 1)
+
+
+def test_a_batch_that_a_shorter_log_has_lost_is_told_so_however_long_the_log_is(shard: Shard) -> None:
+    """Its first try was committed and its answer did not arrive. The log ends before it: nothing has to be read."""
+    for at in range(6):
+        assert shard.outcome(at, Random(at).randbytes(600_000)) == (0, at)
+    shard.run(1)
+    shard.log.truncate(4, unclean=True)
+    shard.log_seconds = 20.0
+    tries = []
+    for _ in range(4):
+        tries.append(shard.send(Client(), 5, Random(5).randbytes(600_000)))
+        shard.run(200.0, until=lambda: tries[-1].code is not None)
+    assert [one.code for one in tries] == [SHARD_FENCED] * 4
+
+
+def test_who_is_late_is_told_while_another_writer_always_has_a_batch_that_is_due(shard: Shard) -> None:
+    """That one sends its next batch while one is out, as clients do that have several under way."""
+    shard.swap_seconds = 0.01
+    busy = Client()
+    due = [1]
+
+    def sends_the_next(_effect: Append) -> None:
+        shard.send(busy, due[0])
+        due[0] += 1
+
+    assert shard.outcome(0) == (0, 0)
+    shard.on_append = sends_the_next
+    shard.send(busy, due[0])
+    due[0] += 1
+    shard.run(1)
+    late = shard.send(Client(), 0, b"another")
+    shard.run(20.0, until=lambda: late.code is not None)
+    assert late.code == CONFLICT, due

@@ -216,3 +216,13 @@ def test_patterns() -> None:
     assert [topics.has(name) for name in ("wal-", "wal-1", "one.exactly")] == [True] * 3
     assert [topics.has(name) for name in ("a-wal-1", "oneXexactly", "one.exactly.2", "")] == [False] * 4
     assert not ConditionalTopics().has("wal-1")
+
+
+def test_shards_of_one_request_are_read_in_steps(door: Door) -> None:
+    count, shards = 900, 100
+    data = memoryview(batch(count, *(b"%d" % at for at in range(count))))
+    items = [PartitionRecords(SHARD, partition, data) for partition in range(shards)]
+    call = ProduceCall(door, DoorClient(door), ProduceRequest(None, -1, 30_000, items), 3, lambda _: None)
+    steps = sum(1 for _ in call.starting())
+    assert len(door.taken) == shards
+    assert steps >= shards - 1, "each is read in steps of its own"

@@ -302,3 +302,28 @@ def test_the_last_sequence_wraps() -> None:
     assert entry.last_sequence == -1
     wrapped = replace(entry, window=(WindowBatch(2**31 - 1, 1, 0),))
     assert wrapped.last_sequence == 2**31 - 1
+
+
+def test_where_a_batch_was_given_up_it_is_not_told_that_the_producer_stopped_before_it(scene: NamedScene) -> None:
+    """The topic keeps no markers, so nobody can tell what became of the batch that a dead proxy left open. Whoever goes
+    on behind what is told would store its record a second time."""
+    scene.world.cluster.log(TOPIC, 0).compression = 0
+    client = scene.instance()
+    scene.send(client)
+    batch = client.send(TOPIC, 0)
+    assert scene.network.run(5.0, lambda: len(scene.stored()) == 2), "it is in the log"
+    client.close()
+    scene.world.proxies[0].crash(down_seconds=None)
+    assert not batch.is_done
+    producer_id = client.producer.producer_id
+    newer = scene.instance(1)
+    scene.send(newer, 1)
+    for _ in range(10):
+        (one,) = described(scene, 1)
+        if one.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            break
+    entry = unpack(scene.world.redis.get(entry_key(CLUSTER_NAME, producer_id, *PLACE)) or b"")
+    assert entry.intent is not None
+    assert entry.intent.is_given_up
+    assert one.producers == ()
+    assert one.error_code != ErrorCode.NONE

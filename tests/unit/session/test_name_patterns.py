@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
+
 import pytest
 
+from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused
 from idemproxy.proxy.session.name_patterns import matching
 
 
@@ -24,3 +28,21 @@ def test_a_star_stands_for_any_text_and_all_else_for_itself(
 ) -> None:
     pattern = matching(patterns)
     assert [name for name in (*fitting, *others) if pattern.fullmatch(name)] == list(fitting)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "*", "a", "a*", "*a", "a*b", "*a*", "*a*b*", "**", "a**b", "ab*ab", "*ab*ab*b"]
+)
+def test_short_names_fit_as_file_names_would(pattern: str) -> None:
+    for size in range(7):
+        for letters in itertools.product("ab", repeat=size):
+            name = "".join(letters)
+            assert (matching([pattern]).fullmatch(name) is not None) == fnmatch.fnmatchcase(name, pattern)
+
+
+@pytest.mark.timeout(20)
+def test_a_long_name_that_nearly_fits_is_no_work() -> None:
+    """Clients may choose it: half a minute, if each star tried each place."""
+    assert matching(["*-log-*-v1"]).fullmatch("-log-" * 60_000) is None
+    with pytest.raises(HeaderRefused):
+        HeaderPolicy(["*trace*id"]).check([("trace-" * 20_000, None)])

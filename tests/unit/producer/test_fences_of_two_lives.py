@@ -1,0 +1,82 @@
+"""A fenced shard stays fenced though Redis has lost writes, and two proxies know different things of it (rules R10,
+R23)."""
+
+from __future__ import annotations
+
+import pytest
+from mutants.scenes import foreign
+
+from idemproxy.state.conditional import is_fenced
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+
+CONFLICT, DISPLACED, SHARD_FENCED = 45, 87, 17
+
+
+def a_shard() -> Stage:
+    return Stage(producer_id=CONDITIONAL_ID)
+
+
+def beside(first: Stage) -> Stage:
+    second = a_shard()
+    second.values, second.log = first.values, first.log
+    second.context.life.incarnation = b"proxy..B"
+    at_the_time_of(first, second)
+    return second
+
+
+def at_the_time_of(before: Stage, now: Stage) -> None:
+    now.now = now.context.time.now = before.now
+
+
+def lost(values: dict[bytes, bytes], generation: bytes, *stages: Stage) -> None:
+    stages[0].values.clear()
+    stages[0].values.update(values)
+    for stage in stages:
+        incarnation = stage.context.life.incarnation
+        stage.begin_era(generation)
+        stage.context.life.incarnation = incarnation[:-1] + b"2"
+
+
+def publish(stage: Stage, expected: int) -> Request:
+    request = stage.send(Client(), expected, b"at %d" % expected)
+    stage.run(30, until=lambda: request.code is not None)
+    stage.run(1)
+    return request
+
+
+@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
+def test_a_fence_that_another_proxy_has_written_since_a_loss_is_not_lifted(generation: bytes) -> None:
+    first = a_shard()
+    for offset in range(10):
+        assert publish(first, offset).code == 0
+    replica = {} if generation == GENERATION else dict(first.values)
+    for offset in range(10, 20):
+        assert publish(first, offset).code == 0
+    second = beside(first)
+    lost(replica, generation, first, second)
+    assert publish(second, 0).code == 0, "the shard begins anew, nothing is appended"
+    foreign(second, b"foreign")
+    assert publish(second, 21).code == SHARD_FENCED
+    assert is_fenced(second.entry())
+    at_the_time_of(second, first)
+    stored = len(first.stored_values())
+    answer = publish(first, 21)
+    assert (answer.code, len(first.stored_values())) == (SHARD_FENCED, stored)
+    assert is_fenced(first.entry())
+
+
+def test_a_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted() -> None:
+    first = a_shard()
+    for offset in range(10):
+        assert publish(first, offset).code == 0
+    replica = dict(first.values)
+    for offset in range(10, 15):
+        assert publish(first, offset).code == 0
+    foreign(first, b"foreign")
+    assert publish(first, 16).code == SHARD_FENCED
+    second = beside(first)
+    lost(replica, NEXT_GENERATION, first, second)
+    assert publish(second, 16).code in (0, SHARD_FENCED)
+    at_the_time_of(second, first)
+    assert publish(first, 17).code == SHARD_FENCED
