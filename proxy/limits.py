@@ -285,6 +285,9 @@ EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
 EARLIER_INCARNATIONS_MAX: Final = 100
 """Of this process; an open intent of one that is forgotten is waited for like another proxy's, a few seconds longer."""
+LATE_WAITS_SECONDS: Final = 0.5
+"""A conditional batch that is past waits so long for another proxy's intent to end: where the log ends is certain then.
+Of a writer that never rests it does not, and the batch is told without that."""
 PARK_SECONDS_MIN: Final = 0.1
 PARK_SECONDS_MAX: Final = 1.0
 PARKS_COUNTED_MAX: Final = 10

@@ -21,6 +21,7 @@ from ...state.conditional import (
     shift_of,
 )
 from ...state.entry import NO_OFFSET, NO_TIME, Entry, WindowBatch
+from .. import limits
 from ..events import DuplicateAnswered, ShardBegan, ShardFenced
 from ..flow.effects import Now
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
@@ -70,12 +71,12 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
 
 
 async def turn_down_past(stream: Stream) -> None:
-    """Another proxy is appending, perhaps without a pause, so that the entry is never seen at rest. What the log has
-    come past is told so meanwhile: that stays true, whatever becomes of the append, which notices foreign records
-    itself. No swap confirms it: it would make the other one's next swap fail."""
-    entry = stream.held.entry
+    """Another proxy is appending, without a pause as it seems: the entry is not seen at rest. What the log has come
+    past is told so meanwhile: that stays true, whatever becomes of the append, which notices foreign records itself. No
+    swap confirms it: it would make the other one's next swap fail."""
+    entry, now = stream.held.entry, await Now()
     assert entry is not None
-    for batch in list(stream.queue):
+    for batch in [one for one in stream.queue if now - one.arrived_at >= limits.LATE_WAITS_SECONDS]:
         verdict = decide_conditional(entry, batch.identity, batch.expected_offset)
         if not isinstance(verdict, Past) or batch not in stream.queue:
             continue
