@@ -368,7 +368,10 @@ FETCH_BYTES_MAX: Final = 64 * MIB
 FORWARDS_MAX: Final = 3
 """The first time, and twice more after the log was searched (rule R6)."""
 AUDIT_BYTES_MAX: Final = 32 * MIB
-"""Read by one duplicate audit: it only reports, and must not delay anything."""
+"""Read by one piece of a duplicate audit: it only reports, and must not delay anything."""
+DUPLICATE_AUDIT_PIECES_MAX: Final = 32
+"""With turns for other audits in between; together what 1.7 MB/s are in ten minutes. Where the bound was moved to the
+start of the log, not all of that is read."""
 DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4

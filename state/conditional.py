@@ -17,6 +17,8 @@ from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, Entry, WindowBatch
 from .producer_ids import CONDITIONAL_ID
 from .sequence import SEQUENCE_MODULUS, distance
 
+_A_TIME_US = 10**15
+"""Of 2001. No version that is only counted comes so far."""
 CONDITIONAL_EPOCH = 0
 """Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O7)."""
 
@@ -109,6 +111,12 @@ def is_fenced(entry: Entry) -> bool:
     """Does the log end elsewhere than what was published conditionally? Nothing else has to be stored to know that for
     good."""
     return entry.end_offset != NO_OFFSET and sequence_of(entry.end_offset) != entry.next_sequence
+
+
+def is_lifted_since(stored: Entry, fenced: Entry) -> bool:
+    """Has a person said, after what is known as ``fenced`` was written, that the log is right as it is? The version is
+    then a time, as microseconds since 1970, and what was written since (``inspection.forgotten``)."""
+    return stored.version >= _A_TIME_US and stored.version > fenced.version
 
 
 def expected_end(entry: Entry) -> int:

@@ -174,7 +174,7 @@ def owner_of(entry: Entry | Damaged) -> bytes | None:
     return None if entry.intent.owner == NOBODY else entry.intent.owner
 
 
-def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL) -> Entry:
+def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL, *, is_shard: bool = False) -> Entry:
     """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
 
     It is not deleted but suspect: the proxy to which the producer comes back reads the log first (rule R10), and the
@@ -184,6 +184,8 @@ def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL) -> En
     entry = read_entry(stored)
     if isinstance(entry, Entry):
         version, principal = entry.version + 1, entry.principal
+        if is_shard:  # R23: a proxy that remembers a fence from a loss sees that a person has lifted it since
+            version = max(version, now_us)
     else:
         version, principal = now_us, issued_to
     return replace(fresh(NO_GENERATION, principal, 0, 0), version=version)

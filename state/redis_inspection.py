@@ -286,12 +286,13 @@ class RedisInspection:
             seconds, microseconds = pipe.time()
             block = read_block(pipe.get(block_key(self.cluster, block_of(row.place.producer_id))) or b"")
             issued_to = block.principal if isinstance(block, Block) else NO_PRINCIPAL
-            entry = forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to)
+            is_shard = is_conditional(row.place.producer_id)
+            entry = forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to, is_shard=is_shard)
             has_name = is_named(row.place.producer_id)
             pipe.multi()
             if has_name and left_ms < 0:  # R22: it expires when its name has another id
                 pipe.set(key, pack_named(entry))
-            elif is_conditional(row.place.producer_id):  # R23: no proxy expects it to expire
+            elif is_shard:  # R23: no proxy expects it to expire
                 pipe.set(key, pack(entry))
             else:
                 value = pack_named(entry) if has_name else pack(entry)

@@ -74,7 +74,9 @@ class DuplicateAudit:
             if self.waiting.get(place) is search:
                 del self.waiting[place]
             search.keeps_end = False
-            while await self._comes_further(search):  # in pieces: others have their turns
+            for _ in range(limits.DUPLICATE_AUDIT_PIECES_MAX):
+                if not await self._comes_further(search):
+                    break
                 search.keeps_end = True  # where the log ended: others may append as fast as it is read
                 await Wait(limits.SETTLE_SECONDS)
             for name, offsets in search.offsets.items():

@@ -12,7 +12,7 @@ from functools import partial
 
 from ...state import store
 from ...state.commit import fresh, released
-from ...state.conditional import is_conditional, is_fenced
+from ...state.conditional import is_conditional, is_fenced, is_lifted_since
 from ...state.decide import BatchIdentity
 from ...state.entry import (
     NO_GENERATION,
@@ -378,6 +378,8 @@ class CachedEntry:
     def _goes_further(self, stored: Entry, lost: Entry) -> bool:
         """Was it rebuilt in this life of the data and appended to since, behind all that we knew? What we knew is
         older then, though its version is higher: versions begin anew where all is lost."""
+        if self._is_conditional and is_fenced(lost) and is_lifted_since(stored, lost):
+            return True
         if stored.generation != self._life.generation:
             return False
         if self._is_conditional and is_fenced(stored) != is_fenced(lost):

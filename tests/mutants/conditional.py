@@ -202,4 +202,14 @@ CONDITIONAL = (
             "        if False:",
         ),
     ),
+    mutant(
+        "lifted_fence_comes_back",
+        "R23: what a person has lifted is not remembered, whatever was lost before",
+        "unit/producer/test_fence_lifted.py::test_a_fence_that_was_lifted_does_not_come_back",
+        (
+            "proxy.producer.entry_cache",
+            "        if self._is_conditional and is_fenced(lost) and is_lifted_since(stored, lost):",
+            "        if False:",
+        ),
+    ),
 )

@@ -36,7 +36,7 @@ def test_a_producer_that_expired_under_the_shorter_setting_is_no_gap(raised: boo
     first.run(1.5 * HOUR)
     del first.values[KEY]  # an hour after it was written, as it was written with that time to live
     second.now = second.context.time.now = first.now
-    client = Client()  # the producer has moved to the other proxy meanwhile, or this one was started again
+    client = Client()  # the producer has moved to the other proxy meanwhile
     codes = []
     for _ in range(2):
         answer = second.send(client, 3)

@@ -1,0 +1,90 @@
+"""A fence that a person has lifted stays lifted, though a proxy still remembers it from a loss in Redis that nobody has
+mended there (rules R10, R23)."""
+
+from __future__ import annotations
+
+import pytest
+from mutants.scenes import foreign
+
+from idemproxy.state.conditional import is_fenced
+from idemproxy.state.inspection import forgotten
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+
+SHARD_FENCED = 17
+
+
+def beside(first: Stage) -> Stage:
+    second = Stage(producer_id=CONDITIONAL_ID)
+    second.values, second.log = first.values, first.log
+    second.context.life.incarnation = b"proxy..B"
+    at_the_time_of(first, second)
+    return second
+
+
+def at_the_time_of(before: Stage, now: Stage) -> None:
+    now.now = now.context.time.now = before.now
+
+
+def lost(generation: bytes, *stages: Stage) -> None:
+    stages[0].values.clear()
+    for stage in stages:
+        incarnation = stage.context.life.incarnation
+        stage.begin_era(generation)
+        stage.context.life.incarnation = incarnation[:-1] + b"2"
+
+
+def publish(stage: Stage, expected: int, client: Client | None = None, seconds: float = 30) -> Request:
+    request = stage.send(client or Client(), expected, b"at %d" % expected)
+    stage.run(seconds, until=lambda: request.code is not None)
+    stage.run(1)
+    return request
+
+
+def lifted(generation: bytes) -> tuple[Stage, Stage]:
+    """Both know of the fence; Redis loses it; a client comes to the second and leaves in the grace (or its request is
+    due); the first writes the fence again; a person lifts it."""
+    first = Stage(producer_id=CONDITIONAL_ID)
+    for offset in range(10):
+        assert publish(first, offset).code == 0
+    foreign(first, b"foreign")
+    assert publish(first, 11).code == SHARD_FENCED
+    second = beside(first)
+    assert publish(second, 11).code == SHARD_FENCED
+    at_the_time_of(second, first)
+    lost(generation, first, second)
+    leaves = Client()
+    second.send(leaves, 11, b"at 11")
+    second.run(2)
+    leaves.is_closed = True
+    second.run(20)
+    assert second.sequencer.is_idle
+    at_the_time_of(second, first)
+    assert publish(first, 11).code == SHARD_FENCED
+    first.put(forgotten(first.values[first.key], now_us=10**15, is_shard=True))
+    return first, second
+
+
+@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
+def test_a_fence_that_was_lifted_does_not_come_back(generation: bytes) -> None:
+    first, second = lifted(generation)
+    for offset in range(11, 31):
+        assert publish(first, offset).code == 0
+    at_the_time_of(first, second)
+    answer = publish(second, 31)
+    assert (answer.code, is_fenced(second.entry())) == (0, False), answer.message
+
+
+@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
+def test_what_was_appended_since_is_not_refused(generation: bytes) -> None:
+    first, second = lifted(generation)
+    for offset in range(11, 31):
+        assert publish(first, offset).code == 0
+    at_the_time_of(first, second)
+    answer = publish(second, 30)  # its client did not receive the answer
+    assert (answer.code, answer.offset) == (0, 30), answer.message
+
+
+def test_lifted_and_looked_at_by_who_remembers_it_first() -> None:
+    _, second = lifted(NEXT_GENERATION)
+    assert publish(second, 11).code == 0
