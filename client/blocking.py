@@ -256,11 +256,10 @@ class Producer:
                 self._changed.wait()
             self._raise_if_ended()
             place, now = Place(topic, partition), time.monotonic()
+            if self._keeper is None:  # before the batch is queued: what raises here has queued nothing
+                self._keeper = _started(_KeeperThread(self))
             self._core.submit(place, data, now, future, expected_offset)
             leader = self._leaders.get(self._core.cluster.leaders.get(place, -1))
-            if self._keeper is None:
-                self._keeper = _KeeperThread(self)
-                self._keeper.start()
             keeper_sleeps_on = not self._keeper.wakes_by(now + self._core.timing.delivery_seconds_max)
         if leader is not None:
             leader.wake()
@@ -380,6 +379,20 @@ class _Worker(threading.Thread, ABC):
         return connection is not None and connection.socket.fileno() in ready
 
 
+_AnyWorker = TypeVar("_AnyWorker", bound=_Worker)
+
+
+def _started(worker: _AnyWorker) -> _AnyWorker:
+    """Raises RuntimeError where there is no thread."""
+    try:
+        worker.start()
+    except RuntimeError:
+        worker._wake_receiver.close()
+        worker._wake_sender.close()
+        raise
+    return worker
+
+
 class _KeeperThread(_Worker):
     """Asks who leads, gives up what is too late, starts a thread for each leader."""
 
@@ -431,8 +444,7 @@ class _KeeperThread(_Worker):
             brokers = [] if producer._ended is not None else producer._core.brokers()
             for broker in brokers:
                 if broker not in producer._leaders:
-                    producer._leaders[broker] = _LeaderThread(producer, broker)
-                    producer._leaders[broker].start()
+                    producer._leaders[broker] = _started(_LeaderThread(producer, broker))
             leaders = [producer._leaders[broker] for broker in brokers]
         for leader in leaders:
             leader.wake()

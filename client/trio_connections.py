@@ -52,7 +52,10 @@ class Connector:
     async def connect(self, address: Address, deadline: float) -> Connection:
         """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
         with _as_connection_failed(), trio.fail_at(deadline):
-            stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
+            try:
+                stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
+            except RuntimeError as error:  # no thread to look it up
+                raise ConnectionFailed(str(error)) from error
         if self.settings.tls is not None:
             # As Kafka's brokers do, without the word of farewell of TLS.
             stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)

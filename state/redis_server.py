@@ -147,6 +147,8 @@ class EmbeddedRedis:
             return os.fsdecode((self.data_directory / "redis.socket").read_bytes())
         except FileNotFoundError:
             return ""
+        except OSError as error:
+            raise self._unusable(error) from None
 
     def _choose_path(self) -> str:
         """Return a socket path that fits: in the data directory, else in a short directory that only we can enter."""
@@ -222,17 +224,17 @@ class EmbeddedRedis:
 
     def _ask(self, command: str) -> str:
         """Return the answer, empty when there is none."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(ANSWER_SECONDS_MAX)
-            answer = b""
-            try:
+        answer = b""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(ANSWER_SECONDS_MAX)
                 connection.connect(self.socket_path)
                 connection.sendall(command.encode() + b"\r\n")
                 while not _is_whole(answer) and (more := connection.recv(4096)):
                     answer += more
-            except OSError:
-                return ""
-            return answer.decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+        return answer.decode("utf-8", "replace").strip()
 
 
 def _is_whole(answer: bytes) -> bool:

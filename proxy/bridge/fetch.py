@@ -21,10 +21,8 @@ PARTITION_BYTES_MIN = 1_000_012 + 12
 """Before v3 a message larger than the partition's limit comes cut off for ever, and a client that was promised v3 or
 later does not know that. A broker's default message.max.bytes (1,000,012) and offset and size in front of it fit."""
 
-LOG_STARTS_BYTES_MAX: Final = 1024 * 1024
-"""A request out of which the starts of logs are taken, in one step: 43,000 partitions, 35 ms."""
-ANSWERED_PARTITIONS_BYTES_MAX: Final = 640 * 1024
-"""The same without starts of logs: as many partitions. Each is rewritten in the answer, in one step, too."""
+ANSWERED_PARTITIONS_MAX: Final = 43_000
+"""Topics and partitions of a request: each is rewritten in the answer, in one step, too."""
 
 _REPLICA_ID = Struct(">i")
 _MAX_BYTES_AT = 12
@@ -63,11 +61,10 @@ class Fetch:
         if len(body) < topics_at:
             raise Truncated(f"topics at {topics_at}: {len(body)} bytes in the whole request")
         topics: Buffer = body[topics_at:]
-        if self._client_version == 4 and len(body) > ANSWERED_PARTITIONS_BYTES_MAX:
-            raise LimitExceeded(f"Fetch: {len(body)} bytes, the limit is {ANSWERED_PARTITIONS_BYTES_MAX} bytes")
+        if self._client_version >= 4:
+            layout = _REQUEST_PARTITION if self._client_version == 4 else _REQUEST_PARTITION_SINCE_5
+            _check_count(body, topics_at, layout.size)
         if self._client_version >= 5:
-            if len(body) > LOG_STARTS_BYTES_MAX:
-                raise LimitExceeded(f"Fetch: {len(body)} bytes, the limit is {LOG_STARTS_BYTES_MAX} bytes")
             topics = _without_log_starts(body[topics_at:])
         if self.broker_version >= 3:
             return (body[: _TOPICS_AT[self.broker_version]], topics)
@@ -90,6 +87,20 @@ class Fetch:
             return (*chunks, body)
         behind = _NO_ABORTED_TRANSACTIONS if self._client_version == 4 else _NO_LOG_START + _NO_ABORTED_TRANSACTIONS
         return _with_stable_offsets(body, start, chunks, behind)
+
+
+def _check_count(body: memoryview, topics_at: int, partition_bytes: int) -> None:
+    """Raise LimitExceeded for more than is rewritten in one step; names count by their number, not by their length."""
+    reader = Reader(body, topics_at)
+    count = topics = reader.count("topics", _TOPIC_BYTES_MIN)
+    while topics > 0 and count <= ANSWERED_PARTITIONS_MAX:
+        topics -= 1
+        reader.take(reader.int16("topic name"), "topic name")
+        partitions = reader.count("partitions", partition_bytes)
+        reader.take(partition_bytes * partitions, "partitions")
+        count += partitions
+    if count > ANSWERED_PARTITIONS_MAX:
+        raise LimitExceeded(f"Fetch: the limit is {ANSWERED_PARTITIONS_MAX} topics and partitions")
 
 
 def _without_log_starts(topics: memoryview) -> bytes:

@@ -22,11 +22,12 @@ _OF_THE_WHOLE_GROUP = frozenset(
     }
 )
 """What a v1 broker says of every partition and a v2 broker once, of the group; a v2 client looks for it only there."""
-OFFSETS_BYTES_MAX = 256 * 1024
-"""A request for 65,000 partitions: to look at their answers takes 40 ms."""
+OFFSETS_MAX = 65_536
+"""Topics and partitions of one request: to look at their answers takes 40 ms."""
 _COMMIT_TOPIC_BYTES_MIN = 6
 _COMMIT_PARTITION_BYTES_MIN = 14
 _FETCH_TOPIC_BYTES_MIN = 6
+_ASKED_TOPIC_BYTES_MIN = 6
 _FETCH_PARTITION_BYTES_MIN = 16
 _NO_TOPICS = INT32.pack(0)
 
@@ -69,13 +70,20 @@ class OffsetFetchOfNamedPartitions:
 
     def down(self, request: Buffer) -> Buffer | Refused:
         """The same, unless the list is null. LimitExceeded for more than is looked at in the answer in one step."""
-        if len(request) > OFFSETS_BYTES_MAX:
-            raise LimitExceeded(f"OffsetFetch: {len(request)} bytes, the limit is {OFFSETS_BYTES_MAX} bytes")
         reader = Reader(request)
         reader.string("group_id")
-        if reader.int32("topics") == -1:
+        count = topics = reader.count("topics", _ASKED_TOPIC_BYTES_MIN, null_is=-1)
+        if topics == -1:
             code = ErrorCode.UNSUPPORTED_VERSION
             return Refused(code, "this broker can not list all offsets of a group", _NO_TOPICS + INT16.pack(code))
+        while topics > 0 and count <= OFFSETS_MAX:
+            topics -= 1
+            reader.take(reader.int16("topic name"), "topic name")
+            partitions = reader.count("partitions", INT32.size)
+            reader.take(INT32.size * partitions, "partitions")
+            count += partitions
+        if count > OFFSETS_MAX:
+            raise LimitExceeded(f"OffsetFetch: the limit is {OFFSETS_MAX} topics and partitions")
         return request
 
     def up(self, answer: Buffer) -> Buffer:

@@ -443,6 +443,9 @@ class NativeSession:
         self._backpressure.part()
         self._end()
 
+    def forsake(self) -> None:
+        """Nobody here is idempotent by the proxy."""
+
     def cut_off(self) -> None:
         """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
         if self._wire is not None:

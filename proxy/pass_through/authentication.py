@@ -138,6 +138,9 @@ class Authentication:
     def look_whether_idle(self) -> None:
         """It has not long to live anyway."""
 
+    def forsake(self) -> None:
+        """Nobody here is idempotent by the proxy."""
+
     def cut_off(self) -> None:
         """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
         if self._wire is not None:

@@ -239,6 +239,8 @@ class Supervisor:
             new = await trio.to_thread.run_sync(load_apart, self._config, self._options)
         except ConfigError as problem:
             faults = list(problem.problems)
+        except RuntimeError as error:  # no thread to read it
+            faults = [str(error)]
         else:
             faults = [f"{name}: only a restart can change this" for name in changes(self._settings, new).refused]
         if faults:

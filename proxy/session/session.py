@@ -91,6 +91,8 @@ class Session:
         self.retry_notes = RetryNotes()
         self.principal = principal
         self.is_closed = False
+        self._is_forsaken = False
+        """It counts as closed, and its connection is about to be."""
         self.is_idempotent = False
         """It has asked for a producer id, or used one (rule R10 closes those connections)."""
         self.name = _NAMELESS
@@ -144,6 +146,8 @@ class Session:
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
+        if self.is_closed:
+            return
         fast, host, slots, backpressure = self._fast, self._host, self._slots, self._backpressure
         budget = host.loop_budget
         looks_usual = (
@@ -332,6 +336,13 @@ class Session:
     def _close_upstream(self) -> None:
         if self._pipe is not None:
             self._pipe.close()
+
+    def forsake(self) -> None:
+        """Take nothing more of it, and tell it nothing: from here on it counts as closed. ``abort`` is to follow, in a
+        later step, as that costs calls of the system."""
+        if not self.is_closed:
+            self.is_closed = self._is_forsaken = True
+            self._converting = self._at_work = None
 
     def cut_off(self) -> None:
         """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
@@ -631,8 +642,8 @@ class Session:
     def _end(self, leaves_upstream: bool = False) -> None:
         self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
         self._waiting.clear()
-        if not self.is_closed:
-            self.is_closed = True
+        if not self.is_closed or self._is_forsaken:
+            self.is_closed, self._is_forsaken = True, False
             self._wire = None
             self._backpressure.end()
             for slot in self._slots:

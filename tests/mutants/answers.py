@@ -143,4 +143,10 @@ ANSWERS = (
             "encode_request(_VERSION, -1, ",
         ),
     ),
+    mutant(
+        "drained_beside_what_begins",
+        "R15: what begins while a drain looks at all producers is finished, too",
+        "unit/engine/test_drain_between_steps.py::test_a_first_batch_that_comes_between_two_steps_is_answered",
+        ("proxy.engine.engine", "is_any_busy = is_any_busy or any(", "is_any_busy = is_any_busy or False and any("),
+    ),
 )

@@ -434,4 +434,10 @@ LIVES = (
             "self._life.expiry_ms",
         ),
     ),
+    mutant(
+        "old_clients_heard_in_a_new_life",
+        "R10: whom the proxy is about to disconnect is heard and answered no more",
+        "unit/engine/test_new_life_steps.py::test_thousands_of_clients_are_closed_in_steps_and_none_goes_on",
+        ("proxy.engine.engine", "                session.forsake()  #", "                pass  #"),
+    ),
 )

@@ -10,7 +10,7 @@ from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.base import Bridge, Refused
-from idemproxy.proxy.bridge.fetch import LOG_STARTS_BYTES_MAX, PARTITION_BYTES_MIN
+from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
 from idemproxy.proxy.bridge.table import plan
@@ -91,7 +91,7 @@ def test_where_a_log_starts_is_not_asked_of_old_brokers_and_told_as_not_known(re
 
 
 def test_a_fetch_of_more_partitions_than_are_rewritten_in_a_step_is_refused() -> None:
-    partitions = [{"partition": number} for number in range(LOG_STARTS_BYTES_MAX // 24)]
+    partitions = [{"partition": number} for number in range(100_000)]
     with pytest.raises(LimitExceeded, match="Fetch"):
         ask(bridge_for(1, 5, "0.10.2"), 1, 5, replica_id=-1, topics=[{"topic": "t", "partitions": partitions}])
 

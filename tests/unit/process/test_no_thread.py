@@ -15,6 +15,7 @@ from trio._core import _thread_cache
 
 from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.proxy.process.server import Server
+from idemproxy.proxy.process.supervisor import Supervisor
 from idemproxy.proxy.settings.addresses import Listener
 from idemproxy.proxy.settings.config import Settings
 from idemproxy.state.redis_server import EmbeddedRedis, EmbeddedRedisError
@@ -61,6 +62,10 @@ def test_a_broker_whose_name_cannot_be_looked_up_for_want_of_a_thread_is_away(no
 
     trio.run(run)
     assert len(endpoint.lost_for) == 1
+
+
+def a_server_settings(tmp_path: Path) -> Settings:
+    return Settings((("127.0.0.1", 1),), (Listener("one", "127.0.0.1", 0, 0),), data_directory=tmp_path)
 
 
 def a_server(tmp_path: Path, said: list[Any], load: Callable[[], Settings] | None = None) -> Server:
@@ -122,3 +127,11 @@ def test_a_private_redis_whose_launch_hangs_is_an_error_with_a_sentence(
     monkeypatch.setattr(subprocess, "run", hang)
     with pytest.raises(EmbeddedRedisError):
         EmbeddedRedis(tmp_path / "redis", 0.1).start()
+
+
+def test_nor_does_a_reload_of_all_workers(no_threads: None, tmp_path: Path) -> None:
+    said: list[Any] = []
+    supervisor = Supervisor(a_server_settings(tmp_path), 2, None, {}, said.append)
+    trio.run(supervisor._reload)
+    assert said
+    supervisor._clean_up()

@@ -1,0 +1,61 @@
+"""Who reads thousands of topics with long names (a mirror) has large requests with few partitions: they are served."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from idemproxy.codecs import messages
+from idemproxy.proxy.bridge.base import Bridge, Refused
+from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.versions import KNOWN
+
+ADDRESSES = {2: ("proxy.example", 19092)}
+
+
+def bridge_for(key: int, version: int, release: str) -> Bridge:
+    """The bridge, which has to exist."""
+    bridge = plan(key, version, KNOWN[release], ADDRESSES)
+    assert not isinstance(bridge, Refused)
+    return bridge
+
+
+def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
+    """What the broker is asked, decoded; or the refusal."""
+    result = bridge.request(memoryview(messages.encode_request(key, version, **fields)))
+    if isinstance(result, Refused):
+        return result
+    return messages.decode_request(key, bridge.broker_version, b"".join(result))
+
+
+def tell(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
+    """What the client is told when the broker answers this, decoded."""
+    answer = messages.encode_response(key, bridge.broker_version, **fields)
+    return messages.decode_response(key, version, b"".join(bridge.response(memoryview(answer))))
+
+
+# Fetch
+
+
+NAMES = [f"mirrored.of.some.department.and.some.team.topic-number-{number:06}" for number in range(5_000)]
+
+
+@pytest.mark.parametrize(("version", "release"), [(2, "0.10.1"), (3, "0.9.0")])
+def test_offsets_of_5000_topics_are_asked(version: int, release: str) -> None:
+    topics = [{"name": name, "partition_indexes": [0]} for name in NAMES]
+    assert not isinstance(ask(bridge_for(9, version, release), 9, version, group_id="g", topics=topics), Refused)
+
+
+@pytest.mark.parametrize(("version", "count"), [(4, 10_000), (5, 13_000)])
+def test_a_fetch_of_many_topics_is_passed_on(version: int, count: int) -> None:
+    topics = [{"topic": f"{'n' * 60}{number}", "partitions": [{"partition": 0}]} for number in range(count)]
+    assert not isinstance(ask(bridge_for(1, version, "0.10.1"), 1, version, replica_id=-1, topics=topics), Refused)
+
+
+def test_what_an_answer_of_offsets_takes() -> None:
+    parts = [{"partition_index": 0, "committed_offset": 1, "metadata": "", "error_code": 0}]
+    began = time.perf_counter()
+    tell(bridge_for(9, 2, "0.10.1"), 9, 2, topics=[{"name": name, "partitions": parts} for name in NAMES])
+    print(time.perf_counter() - began)
