@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from . import flows, limits
-from .blocking_connections import Connection, Connections, Connector, earlier
+from .blocking_connections import Connection, Connections, Connector
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, UnsupportedServer
 from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
@@ -420,15 +420,17 @@ class _KeeperThread(_Worker):
             self._wakes_at = until = core.wakes_at(now)
         producer._tell(outcomes)
         if topics:
-            self._ask_for(topics, earlier(now + limits.CONNECT_SECONDS_MAX, until))
+            self._ask_for(topics, until)
         self._wake_leaders()
         if not topics:
             self.wait(until)
 
-    def _ask_for(self, topics: list[str], until: float) -> None:
+    def _ask_for(self, topics: list[str], until: float | None) -> None:
         producer, core = self.producer, self.producer._core
         try:
-            found = self._connections.run(flows.fetch_cluster(producer._servers, topics), until)
+            found = self._connections.run(
+                flows.fetch_cluster(producer._servers, topics), until, limits.CONNECT_SECONDS_MAX
+            )
         except (AuthenticationFailed, UnsupportedServer) as error:
             producer._end(error, f"{error}")
         except ClientError:

@@ -111,13 +111,16 @@ class Connections:
             connection.close()
         self._open.clear()
 
-    def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``."""
+    def run(
+        self, flow: Coroutine[Effect, Any, Result], until: float | None = None, seconds_each: float = float("inf")
+    ) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``, nor one of them longer than
+        ``seconds_each``: a server that says nothing leaves the next one its time."""
         try:
             effect = flow.send(None)
             while True:
                 try:
-                    answer = self._perform(effect, until)
+                    answer = self._perform(effect, until, seconds_each)
                 except ClientError as error:
                     effect = flow.throw(error)
                 else:
@@ -128,9 +131,9 @@ class Connections:
         finally:
             flow.close()
 
-    def _perform(self, effect: Effect, until: float | None) -> Any:
+    def _perform(self, effect: Effect, until: float | None, seconds_each: float) -> Any:
         if isinstance(effect, Ask):
-            return self._ask(effect, until)
+            return self._ask(effect, earlier(time.monotonic() + seconds_each, until))
         if isinstance(effect, Sleep):
             time.sleep(effect.seconds)
             return None

@@ -51,9 +51,12 @@ def cluster_of(answer: Any) -> Cluster:
 
 
 def with_topics_of(older: Cluster, newer: Cluster) -> Cluster:
-    """Return the newer view, and of topics that it does not mention the older one's."""
+    """Return the newer view, and of topics that it does not mention the older one's, but for leaders that have left:
+    there is no address at which these could be reached."""
     named = newer.partitions
-    kept = {place: leader for place, leader in older.leaders.items() if place.topic not in named}
+    kept = {
+        place: leader for place, leader in older.leaders.items() if place.topic not in named and leader in newer.brokers
+    }
     return Cluster(
         newer.brokers,
         {**kept, **newer.leaders},

@@ -100,6 +100,9 @@ class Servers:
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
         self._named: tuple[Address, ...] = ()
+        self._first: Address | None = None
+        """Whom to ask first: who has answered last. After a question that nobody answered the next one in turn, as
+        one that says nothing may have taken all the time there was."""
         self.coordinators: dict[str, Address] = {}
         """Of groups, as they were found last."""
 
@@ -108,7 +111,18 @@ class Servers:
         self._named = tuple(cluster.brokers.values())
 
     def __iter__(self) -> Any:
-        return iter(dict.fromkeys((*self._bootstrap, *self._named)))
+        all_of_them = [*dict.fromkeys((*self._bootstrap, *self._named))]
+        at = all_of_them.index(self._first) if self._first in all_of_them else 0
+        return iter((*all_of_them[at:], *all_of_them[:at]))
+
+    def answered(self, address: Address) -> None:
+        """This one lives."""
+        self._first = address
+
+    def nobody_answered(self) -> None:
+        """The next question begins with another one."""
+        _, *others = self
+        self._first = others[0] if others else None
 
 
 class _Tries:
@@ -137,11 +151,15 @@ async def _ask_any(
     failed: ConnectionFailed | None = None
     for address in servers:
         try:
-            return await Ask(address, api_key, versions, what, fields)
+            answer = await Ask(address, api_key, versions, what, fields)
         except AuthenticationFailed:
             raise
         except ConnectionFailed as error:
             failed = error
+        else:
+            servers.answered(address)
+            return answer
+    servers.nobody_answered()
     assert failed is not None
     raise failed
 

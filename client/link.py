@@ -92,10 +92,12 @@ class Link:
         return b""
 
     def explain_loss(self, reason: str) -> ConnectionFailed:
-        """Return the error for a connection that ended. Before the login is over, it may be how it is refused."""
+        """Return the error for a connection that ended. While a bare token is out, it may be how that is refused; else
+        it says nothing of the login: so ends a server that ends, or a proxy whose broker is away."""
         if self._login is None:
             return ConnectionFailed(reason)
-        return AuthenticationFailed(self._login.explain_loss(reason))
+        kind = AuthenticationFailed if self._login.is_refused_by_closing else ConnectionFailed
+        return kind(self._login.explain_loss(reason))
 
     def version_of(self, api_key: int, lowest: int, highest: int, what: str) -> int:
         """Return the highest version of an API that both sides have. Raises UnsupportedServer."""

@@ -156,7 +156,7 @@ class ProducerCore:
         self._is_refreshing = False
         self.cluster = cluster.with_topics_of(self.cluster, found)
         missing = {place.topic for place in self._active if place not in self.cluster.leaders}
-        self._stale = (self._stale - set(topics)) | (missing & set(topics))
+        self._stale = (self._stale - set(topics)) | missing  # also of others, whose leader has left
         self._refresh_failures = self._refresh_failures + 1 if self._stale else 0
         self._refresh_at = now + max(limits.METADATA_SECONDS_MIN, self._backoff(self._refresh_failures))
         for leader in self._leaders.values():

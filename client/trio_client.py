@@ -318,8 +318,7 @@ class TrioProducer:
                 topics = self._core.topics_to_ask_for(now)
                 self._keeper_wakes_at = until = self._core.wakes_at(now)
                 if topics:
-                    deadline = now + limits.CONNECT_SECONDS_MAX
-                    await self._ask_for(connections, topics, deadline if until is None else min(deadline, until))
+                    await self._ask_for(connections, topics, until)
                 for broker in self._core.brokers():
                     if broker not in self._leaders:
                         self._leaders[broker] = _Bell()
@@ -330,9 +329,9 @@ class TrioProducer:
         finally:
             await connections.aclose()
 
-    async def _ask_for(self, connections: Connections, topics: list[str], until: float) -> None:
+    async def _ask_for(self, connections: Connections, topics: list[str], until: float | None) -> None:
         try:
-            found = await connections.run(flows.fetch_cluster(self._servers, topics), until)
+            found = await connections.run(flows.fetch_cluster(self._servers, topics), until, limits.CONNECT_SECONDS_MAX)
         except (AuthenticationFailed, UnsupportedServer) as error:
             self._end(error, f"{error}")
         except ClientError:

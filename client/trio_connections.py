@@ -90,13 +90,16 @@ class Connections:
             _, connection = self._open.popitem()
             await connection.aclose()
 
-    async def run(self, flow: Coroutine[Effect, Any, Result], until: float | None = None) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``."""
+    async def run(
+        self, flow: Coroutine[Effect, Any, Result], until: float | None = None, seconds_each: float = float("inf")
+    ) -> Result:
+        """Return what the flow returns; no question takes longer than ``until``, nor one of them longer than
+        ``seconds_each``: a server that says nothing leaves the next one its time."""
         try:
             effect = flow.send(None)
             while True:
                 try:
-                    answer = await self._perform(effect, until)
+                    answer = await self._perform(effect, until, seconds_each)
                 except ClientError as error:
                     effect = flow.throw(error)
                 else:
@@ -107,9 +110,10 @@ class Connections:
         finally:
             flow.close()
 
-    async def _perform(self, effect: Effect, until: float | None) -> Any:
+    async def _perform(self, effect: Effect, until: float | None, seconds_each: float) -> Any:
         if isinstance(effect, Ask):
-            return await self._ask(effect, float("inf") if until is None else until)
+            end = trio.current_time() + seconds_each
+            return await self._ask(effect, end if until is None else min(end, until))
         if isinstance(effect, Sleep):
             await trio.sleep(effect.seconds)
             return None

@@ -52,6 +52,11 @@ class SaslExchange:
         """Whether the broker has accepted us."""
         return self._due is _Due.NOTHING
 
+    @property
+    def is_refused_by_closing(self) -> bool:
+        """Whether a bare token is out: who does not take it closes the connection. All else is refused in words."""
+        return self._due is _Due.TOKEN and self._asked is None
+
     def start(self) -> bytes:
         """Return the first request."""
         return self._ask(API_VERSIONS, 0)

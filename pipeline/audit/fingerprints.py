@@ -49,7 +49,8 @@ class RangeTaker:
     def take(self, data: Buffer) -> pa.RecordBatch:
         """Return rows of all that is whole in the data, as far as it belongs here and was not taken before."""
         try:
-            for container in containers(data):
+            found = containers(data)
+            for container in found:
                 if container.last < self.position:
                     if self._first >= 0 and container.last < self._first:
                         self._unreadable(container.first, container.last, "offsets go back")
@@ -65,7 +66,12 @@ class RangeTaker:
                         self.position = container.last + 1
                     else:
                         self._take(container)
+                elif container.unreadable and container.first < self._end:  # where it ends is not certain either
+                    self._unreadable(max(container.first, self.position), self._end - 1, container.unreadable)
                 if self.is_over:
+                    following = None if container.is_plain else next(found, None)
+                    if following is not None and following.last < container.last:
+                        self._unreadable(self.position, self._end - 1, "offsets go back")
                     break
         except Broken as broken:
             last = max(self.position, self._end - 1)
@@ -78,6 +84,11 @@ class RangeTaker:
         self._other(Kind.DELETED, self.position, last)
         self.position = last + 1
         self.is_over = self.position >= self._end
+        return self._flushed()
+
+    def cut_off(self, last: int) -> pa.RecordBatch:
+        """What lies up to ``last`` cannot be found: an entry seems to go on behind the end of its file."""
+        self._unreadable(self.position, last, "an entry goes on behind the end of its file")
         return self._flushed()
 
     def finished(self, bytes_read: int) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from hashlib import sha512
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..reading.contents import Array
 from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
 from ..reading.places import Range
-from ..reading.segments import pieces
+from ..reading.segments import is_cut, pieces
 from .fingerprints import RangeTaker
 from .plan import ACCESS, Plan
 
@@ -25,6 +26,8 @@ PAIRS_AT_A_TIME: Final = 2_000
 """Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""
 WHOLE_BYTES_MAX: Final = 16 << 10
 """Of a record that is compared byte by byte; of a larger one its SHA-512 is."""
+LAG_SECONDS_MAX: Final = 10.0
+BETWEEN_LOOKS_SECONDS: Final = 0.5
 _LOOK_BYTES: Final = 1 << 20
 """To fetch at once where single records are wanted."""
 
@@ -34,29 +37,59 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
     taker = RangeTaker(wanted.place, wanted.start, wanted.end)
     bytes_read = 0
     if wanted.path:
+        following = min((one.start for one in plan.ranges if _is_behind(one, wanted)), default=-1)
         for piece in pieces(Path(wanted.path)):
             bytes_read += len(piece)
             yield taker.take(piece)
+            if is_cut(piece) and following > taker.position:  # at the end of the last file that is as a crash leaves it
+                yield taker.cut_off(following - 1)
         yield taker.finished(bytes_read)
         return
     place = plan.places[wanted.place]
     with Cluster(plan.bootstrap, ACCESS) as cluster:
         fetch = PartitionFetch(cluster, place.topic, place.partition, FETCH_BYTES)
+        patience = Patience()
         while not taker.is_over:
             before = taker.position
             try:
                 fetched = fetch.at(before)
             except OutOfRange:
                 first, _ = cluster.offsets(place.topic, place.partition)
+                if first <= before and patience.waits():
+                    continue
                 yield taker.lost(min(first, wanted.end) - 1 if first > before else wanted.end - 1)
                 continue
             bytes_read += len(fetched.records)
+            if fetched.records:
+                patience = Patience()
             yield taker.take(fetched.records)
             if not fetched.records and not taker.is_over:
                 if fetched.high_watermark < wanted.end:
+                    if patience.waits():
+                        continue
                     yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
                 break  # else the last records were compacted away, or tombstones leave them out
     yield taker.finished(bytes_read)
+
+
+class Patience:
+    """A new leader may show less than the old one has shown, until its followers have told it where they are."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def waits(self) -> bool:
+        """Wait a little; False: it has lasted for too long."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now >= self._since + LAG_SECONDS_MAX:
+            return False
+        time.sleep(BETWEEN_LOOKS_SECONDS)
+        return True
+
+
+def _is_behind(one: Range, other: Range) -> bool:
+    return one.place == other.place and one.start > other.start
 
 
 def compare(plan: Plan, place: int, pairs: Array) -> Array:

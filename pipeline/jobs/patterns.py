@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from ...state.sequence import SEQUENCE_MODULUS
 from .coordinates import COORDINATES, HEADERS, VALUE, coordinates_of, with_coordinates
 
 BATCHES: Final = "batches"
 """Of ``cleaned``: copies are told by the markers of their batches."""
+_HALF: Final = SEQUENCE_MODULUS // 2
 
 
 def copied(rows: DataFrame) -> DataFrame:
@@ -60,10 +62,17 @@ def cleaned(rows: DataFrame, carrier: str = HEADERS, batches: DataFrame | None =
 def second_copies(batches: DataFrame) -> DataFrame:
     """Return the ranges of offsets (topic, partition, baseOffset, lastOffset) that are the second copy of a batch, or a
     later one. ``batches``: with the columns of ``rows=batches``."""
-    same = Window.partitionBy(
-        "topic", "partition", "producerId", "producerEpoch", "baseSequence", "recordCount"
-    ).orderBy("baseOffset")
+    of_epoch = Window.partitionBy("topic", "partition", "producerId", "producerEpoch").orderBy("baseOffset")
+    # After 2^31 records sequences begin at 0 again: they are counted on, so that no batch is a copy of one of a round
+    # before. From one batch to the next it is less than half a round, forwards or back.
+    step = F.col("baseSequence").cast("bigint") - F.lag("baseSequence").over(of_epoch)
     told = batches.where("producerId IS NOT NULL AND baseSequence IS NOT NULL AND crcIsValid")
+    told = told.withColumn("_step", F.coalesce(F.pmod(step + _HALF, F.lit(SEQUENCE_MODULUS)) - _HALF, F.lit(0)))
+    so_far = of_epoch.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    told = told.withColumn("_counted", F.sum("_step").over(so_far))
+    same = Window.partitionBy("topic", "partition", "producerId", "producerEpoch", "_counted", "recordCount").orderBy(
+        "baseOffset"
+    )
     ranges = told.withColumn("_copy", F.row_number().over(same)).where("_copy > 1")
     return ranges.select("topic", "partition", "baseOffset", "lastOffset")
 

@@ -15,6 +15,7 @@ import numpy as np
 from ...codecs import message_set, record_batch
 from ...codecs.primitives import Buffer
 from .container import MAGIC_AT, SIZE_AT, SIZE_FIELDS, Broken, Container, entries
+from .contents import integers
 from .new_format import batch_container
 from .old_format import plain_containers, wrapper_containers
 
@@ -60,6 +61,16 @@ def containers(data: Buffer, *, joins_wrappers: bool = False) -> Iterator[Contai
                 yield from plain_containers(view, octets, starts[begin:behind], ends[begin:behind], int(magics[begin]))
     if broken is not None:
         raise broken
+
+
+def in_order(data: memoryview) -> int:
+    """Return up to where the entries' offsets increase, as no checksum covers them; what is cut off is in order."""
+    try:
+        starts, _ = entries(data)
+    except Broken as error:
+        starts, _ = entries(data[: error.position])
+    back = np.flatnonzero(np.diff(integers(data, starts, ">i8")) <= 0)
+    return int(starts[back[0]]) if len(back) else len(data)
 
 
 def first_size(data: Buffer) -> int:

@@ -55,12 +55,23 @@ def pieces(path: Path) -> Iterator[memoryview]:
         return
     with path.open("rb") as file, closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped:
         position = 0
-        while position < size and mapped[position : position + len(_NO_ENTRY)] != _NO_ENTRY:
+        while position < size:
+            if mapped[position : position + len(_NO_ENTRY)] == _NO_ENTRY and _is_empty(mapped, position, size):
+                return
             end = _end_of_whole(mapped, position, size)
             yield memoryview(mapped[position : end or size])  # a copy: nothing may hold the map when it is closed
             if not end:
                 return
             position = end
+
+
+def is_cut(piece: memoryview) -> bool:
+    """Does the piece begin with an entry that seems to go on behind the end of the file?"""
+    return first_size(piece) > len(piece)
+
+
+def _is_empty(mapped: mmap.mmap, position: int, size: int) -> bool:
+    return not any(any(mapped[at : min(at + PIECE_BYTES, size)]) for at in range(position, size, PIECE_BYTES))
 
 
 def _end_of_whole(mapped: mmap.mmap, position: int, size: int) -> int:

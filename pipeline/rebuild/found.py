@@ -153,6 +153,8 @@ class RangeReading:
         if first > self.position:
             self._doubt_to = min(first, self.end)
         if last >= self.end:
+            if in_doubt:  # where a batch ends that is damaged is not certain
+                self._doubt_to = self.end
             self.position = self.end
             return False
         if in_doubt:

@@ -18,6 +18,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from ...client import ProduceError
@@ -26,13 +27,15 @@ from .manifest import Manifest, StageFile, Writer
 from .options import SinkOptions
 from .problems import SinkProblem
 from .publish import allocate, explained, publish
-from .storage import Storage
+from .storage import Storage, storage_at
 
 MANIFESTS_KEPT: Final = 100
 """As many batches as Spark keeps the offsets of (spark.sql.streaming.minBatchesToRetain)."""
 STAGED_KEPT: Final = 2
 """Batches whose stage files are kept: the newest one, and the one before, which a slower driver may be publishing."""
 STAGE: Final = "stage"
+_OFFSETS: Final = "offsets"
+"""Where Spark notes what it reads in a batch, beside the sink's folder."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -54,6 +57,12 @@ class Batches:
         else:
             was_begun = True
             self._check_name(manifest.writer)
+            self._check_not_behind(batch_id, self._known_batches())
+            if manifest.offsets not in (None, self._offsets(batch_id)):
+                raise SinkProblem(
+                    f"batch {batch_id} was decided with other offsets of its sources than {_OFFSETS}/{batch_id} has: "
+                    "the checkpoint was put back in part, and rows would be lost; nothing was sent"
+                )
             self._tell_of_replay(manifest, files)
         if not self._is_published(batch_id):
             self._publish(manifest, was_begun=was_begun)
@@ -80,6 +89,14 @@ class Batches:
         previous = self._previous(batch_id)
         if previous is None:
             self._storage.check()
+            if self._known_batches():  # one that has begun the query meanwhile: a new epoch of its name would fence it
+                theirs = self._read(batch_id)
+                if theirs is None:
+                    raise SinkProblem(
+                        f"batch {batch_id}: another driver runs this query and is ahead; nothing was sent"
+                    )
+                self._check_name(theirs.writer)
+                return theirs, True
             writer = self._new_writer()
         else:
             writer = previous.writer
@@ -87,7 +104,7 @@ class Batches:
             if not self._is_published(previous.batch_id):
                 self._publish(previous, was_begun=True)
         following = {} if previous is None else previous.next_sequences
-        ours = manifests.numbered(batch_id, files, writer, following, _now_ms())
+        ours = manifests.numbered(batch_id, files, writer, following, _now_ms(), self._offsets(batch_id))
         if self._storage.create(_manifest_name(batch_id), manifests.pack(ours)):
             return ours, False
         theirs = self._read(batch_id)
@@ -100,11 +117,7 @@ class Batches:
         known = self._known_batches()
         if not known:
             return None
-        if known[-1] > batch_id:
-            raise SinkProblem(
-                f"batch {batch_id} is to be written, and batch {known[-1]} is decided already: another driver runs "
-                "this query and is ahead, or the checkpoint was put back; nothing was sent"
-            )
+        self._check_not_behind(batch_id, known)
         previous = self._read(batch_id - 1)
         if previous is None:
             raise SinkProblem(
@@ -112,6 +125,20 @@ class Batches:
                 f"{_manifest_name(known[-1])}: its numbers are not known, and nothing was sent"
             )
         return previous
+
+    def _check_not_behind(self, batch_id: int, known: Sequence[int]) -> None:
+        """Spark comes with a batch again only as long as there is none behind it. Raises SinkProblem."""
+        if known and known[-1] > batch_id:
+            raise SinkProblem(
+                f"batch {batch_id} is to be written, and batch {known[-1]} is decided already: another driver runs "
+                "this query and is ahead, or the checkpoint was put back; nothing was sent"
+            )
+
+    def _offsets(self, batch_id: int) -> str | None:
+        """Return a digest of what Spark reads in the batch, which it has noted before. None: of a batch write."""
+        noted = storage_at(self._options.folder).read(f"{_OFFSETS}/{batch_id}")
+        # A version and the time of the batch come first, then a line for each source.
+        return None if noted is None else sha256(b"\n".join(noted.split(b"\n")[2:])).hexdigest()
 
     def _new_writer(self) -> Writer:
         producer_id = allocate(self._options, self._name)
@@ -144,22 +171,29 @@ class Batches:
     # ------------------------------------------------------------------ publishing
     def _publish(self, manifest: Manifest, *, was_begun: bool) -> None:
         batch_id = manifest.batch_id
+        started = time.monotonic()
+        self._check_age(manifest)
+        try:
+            publish(
+                manifest, self._storage, self._options, was_begun=was_begun, check=lambda: self._check_age(manifest)
+            )
+        except ProduceError as error:
+            raise explained(error, batch_id) from error
+        seconds = time.monotonic() - started
+        self._storage.create(_published_name(batch_id), json.dumps({"published_ms": _now_ms()}).encode())
+        _log.info("batch %d: %d records published in %.3f s", batch_id, manifest.record_count, seconds)
+
+    def _check_age(self, manifest: Manifest) -> None:
+        """Before each batch: this driver may have stood still while another one published it. Raises SinkProblem."""
+        batch_id = manifest.batch_id
         is_too_old = manifests.is_too_old(manifest.created_ms, _now_ms(), self._options.expiry_seconds)
-        if was_begun and is_too_old and not manifest.writer.is_named:
+        if is_too_old and not manifest.writer.is_named:
             raise SinkProblem(
                 f"batch {batch_id} was begun more than {(_now_ms() - manifest.created_ms) // 1000} s ago and not "
                 f"finished. After {self._options.expiry_seconds} s (producerExpirySeconds) the server no longer knows "
                 "what of it is in the log, and would append it again, so nothing is sent. What to do stands in "
                 "docs/SPARK_SINK.md"
             )
-        started = time.monotonic()
-        try:
-            publish(manifest, self._storage, self._options, was_begun=was_begun)
-        except ProduceError as error:
-            raise explained(error, batch_id) from error
-        seconds = time.monotonic() - started
-        self._storage.create(_published_name(batch_id), json.dumps({"published_ms": _now_ms()}).encode())
-        _log.info("batch %d: %d records published in %.3f s", batch_id, manifest.record_count, seconds)
 
     # ------------------------------------------------------------------ files
     def _read(self, batch_id: int) -> Manifest | None:

@@ -82,6 +82,8 @@ class Manifest:
     writer: Writer
     planned: Mapping[Place, tuple[PlannedBatch, ...]] = field(default_factory=dict)
     next_sequences: Mapping[Place, int] = field(default_factory=dict)
+    offsets: str | None = None
+    """A digest of what Spark has noted of the batch's sources. None: nothing, or by a version that did not look."""
 
     @property
     def record_count(self) -> int:
@@ -101,7 +103,12 @@ def winners(messages: Sequence[StageFile | None]) -> list[StageFile]:
 
 
 def numbered(
-    batch_id: int, files: Sequence[StageFile], writer: Writer, next_sequences: Mapping[Place, int], created_ms: int
+    batch_id: int,
+    files: Sequence[StageFile],
+    writer: Writer,
+    next_sequences: Mapping[Place, int],
+    created_ms: int,
+    offsets: str | None = None,
 ) -> Manifest:
     """Return the manifest that publishes these files in their order, each partition from its next sequence on."""
     planned: dict[Place, list[PlannedBatch]] = {}
@@ -125,6 +132,7 @@ def numbered(
         writer,
         {place: tuple(planned[place]) for place in sorted(planned)},
         {place: following[place] for place in sorted(following)},
+        offsets,
     )
 
 
@@ -169,6 +177,8 @@ def pack(manifest: Manifest) -> bytes:
         "partitions": partitions,
         "next_sequences": [[*place, sequence] for place, sequence in manifest.next_sequences.items()],
     }
+    if manifest.offsets is not None:
+        content["offsets"] = manifest.offsets
     return json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -192,6 +202,7 @@ def unpack(data: bytes, shown: str) -> Manifest:
             Writer(**content["producer"]),
             {(one["topic"], one["partition"]): _planned(one, content["files"]) for one in content["partitions"]},
             {(topic, partition): sequence for topic, partition, sequence in content["next_sequences"]},
+            content.get("offsets"),
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise SinkProblem(f"{shown}: this is no manifest of the sink: {error!r}") from None

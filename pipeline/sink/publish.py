@@ -58,9 +58,16 @@ def allocate(options: SinkOptions, name: str | None) -> ProducerId:
             ) from error
 
 
-def publish(manifest: Manifest, storage: Storage, options: SinkOptions, *, was_begun: bool) -> None:
-    """Return when every batch is in the log. ``was_begun``: some may be there already. Raises SinkProblem and
-    ClientError."""
+def publish(
+    manifest: Manifest,
+    storage: Storage,
+    options: SinkOptions,
+    *,
+    was_begun: bool,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Return when every batch is in the log. ``was_begun``: some may be there already. ``check``: called before each
+    batch is sent; raises SinkProblem where it must not be any more. Raises SinkProblem and ClientError."""
     if not manifest.planned:
         return
     begin = {place: batches[0].base_sequence for place, batches in manifest.planned.items()}
@@ -74,11 +81,13 @@ def publish(manifest: Manifest, storage: Storage, options: SinkOptions, *, was_b
     ):
         waiting: Mapping[Place, tuple[PlannedBatch, ...]] = manifest.planned
         if was_begun:
-            waiting = _left(client, producer, manifest, storage)
+            waiting = _left(client, producer, manifest, storage, check)
         receipts: list[Future[Receipt]] = []
         try:
             for place, batch in in_turns(waiting):
-                receipts.append(producer.send(*place, _content(storage, batch)))
+                content = _content(storage, batch)
+                check()
+                receipts.append(producer.send(*place, content))
         finally:
             for receipt in receipts:  # the first failure, not what came of it
                 receipt.result()
@@ -105,7 +114,7 @@ def first_missing(count: int, is_stored: Callable[[int], bool]) -> int | None:
 
 
 def _left(
-    client: Client, producer: Producer, manifest: Manifest, storage: Storage
+    client: Client, producer: Producer, manifest: Manifest, storage: Storage, check: Callable[[], None]
 ) -> dict[Place, tuple[PlannedBatch, ...]]:
     """Return what is still to be sent of a manifest, and let the producer go on there."""
     try:
@@ -121,7 +130,7 @@ def _left(
         begin = resumes_at(batches, manifest.writer.producer_id, told.get(place))
         if begin is None:
             found_out += 1
-            begin = _search_border(producer, place, batches, storage)
+            begin = _search_border(producer, place, batches, storage, check)
         left[place] = batches[begin:]
         producer.start_at(*place, batches[begin].base_sequence if left[place] else batches[-1].next_sequence)
     _log.info(
@@ -153,13 +162,21 @@ def resumes_at(batches: Sequence[PlannedBatch], producer_id: ProducerId, told: S
     return stored if told.last_timestamp_ms < 0 else max(stored - 1, 0)
 
 
-def _search_border(producer: Producer, place: Place, batches: tuple[PlannedBatch, ...], storage: Storage) -> int:
+def _search_border(
+    producer: Producer,
+    place: Place,
+    batches: tuple[PlannedBatch, ...],
+    storage: Storage,
+    check: Callable[[], None],
+) -> int:
     """Return how many of a partition's batches are in the log, by sending some of them. Raises SinkProblem."""
 
     def is_stored(index: int) -> bool:
         producer.start_at(*place, batches[index].base_sequence)
+        content = _content(storage, batches[index])
+        check()
         try:
-            producer.publish(*place, _content(storage, batches[index]))
+            producer.publish(*place, content)
         except OutOfOrder:
             return False
         return True

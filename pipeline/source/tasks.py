@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...codecs.errors import WireError
 from ..reading.broker import BrokerProblem, Cluster, OutOfRange
 from ..reading.container import Broken
-from ..reading.decode import containers
+from ..reading.decode import containers, in_order
 from ..reading.fetching import PartitionFetch
 from .batch_runs import Run, batch_runs, run_table
 from .batches import BatchRow, table
@@ -54,7 +54,11 @@ class _Reading:
                 continue
             if fetched.records:
                 self._behind_since = None
-                yield from self._taken(fetched.records)
+                whole = in_order(fetched.records)
+                yield from self._taken(fetched.records[:whole])
+                if whole < len(fetched.records) and self._position < self._task.range.end:
+                    self._damaged(self._position, self._task.range.end - 1, "offsets go back")
+                    self._position = self._task.range.end
             elif fetched.high_watermark >= self._task.range.end:
                 return  # the last ones were compacted away, or tombstones leave them out
             else:

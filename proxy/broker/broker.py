@@ -471,7 +471,12 @@ class Broker:
         self._judge(found, told)
 
     def _judge(self, found: Detected, told: BrokerSettings | None) -> None:
-        self.judgement = judge_wanted(found, told, self._mode.wanted)
+        judgement = judge_wanted(found, told, self._mode.wanted)
+        unsure = judgement.in_native
+        if unsure is not None and unsure.kind is Kind.UNSURE and self._mode.chosen is None:
+            self._refuse(unsure)  # the next try may tell what it is: until then nothing is chosen
+            return
+        self.judgement = judgement
         self._on_judged()
         self.settle()
 

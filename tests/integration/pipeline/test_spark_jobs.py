@@ -81,6 +81,21 @@ def test_a_second_copy_of_a_batch_is_told_by_its_marker(spark: SparkSession) -> 
     assert [row.value for row in found] == [b"0", b"1", b"2", b"3"]
 
 
+def test_batches_of_the_next_round_of_sequences_are_no_copies(spark: SparkSession) -> None:
+    """After 2^31 records of one epoch a producer begins at 0 again; four batches stand for all of the first round."""
+    quarter = 1 << 29
+    places = [(quarter * number, quarter * number % (1 << 31)) for number in range(6)]
+    places.append((6 * quarter, quarter))  # the sixth one again
+    batches = spark.createDataFrame(
+        [("out", 0, at, at + quarter - 1, 7, 0, sequence, quarter, True) for at, sequence in places],
+        "topic string, partition int, baseOffset bigint, lastOffset bigint, producerId bigint, producerEpoch int, "
+        "baseSequence int, recordCount int, crcIsValid boolean",
+    )
+    rows = rows_of(spark, [("out", 0, at, None, b"%d" % number) for number, (at, _) in enumerate(places)])
+    found = patterns.cleaned(rows, patterns.BATCHES, batches).collect()
+    assert [row.value for row in found] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
 class Scene:
     """Topics, and jobs between them."""
 

@@ -5,6 +5,7 @@ What takes minutes, killed drivers above all, is in tests/spark (``make test-spa
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.spark.sink_driver import Plan, number_of, run_query, value_of, write_rows
 
@@ -213,3 +215,38 @@ def test_a_continuous_query_ends_with_a_sentence(spark: SparkSession, scene: Sce
             assert query.awaitTermination(300), "it runs, and writes nothing"
     finally:
         query.stop()
+
+
+def test_what_is_planned_anew_under_a_batch_that_is_decided_is_not_lost(
+    spark: SparkSession, scene: Scene, legacy_broker: LegacyCluster
+) -> None:
+    """All of the checkpoint but the sink's own folder was put back to a copy of before batch 1."""
+    source, checkpoint, copy = fresh_topic(legacy_broker, 1), scene.folder / "checkpoint", scene.folder / "copy"
+    sent: list[bytes] = []
+
+    def more() -> None:
+        values = [b"%d" % number for number in range(len(sent), len(sent) + 10)]
+        host, _, port = scene.bootstrap.rpartition(":")
+        with RawClient((host, int(port))) as client:
+            assert client.produce_one(source, 0, batch(values)).error_code == 0
+        sent.extend(values)
+
+    def life() -> None:
+        at = {"kafka.bootstrap.servers": scene.bootstrap}
+        rows = spark.readStream.format("idemproxy").options(**at, subscribe=source, startingOffsets="earliest").load()
+        written = rows.select("key", "value").writeStream.format("idemproxy").options(**at, topic=scene.topic)
+        query = written.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    more()
+    life()
+    shutil.copytree(checkpoint, copy, ignore=shutil.ignore_patterns("sink"))
+    more()
+    life()
+    for one in checkpoint.iterdir():
+        if one.name != "sink":
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+    shutil.copytree(copy, checkpoint, dirs_exist_ok=True)
+    more()
+    with pytest.raises(StreamingQueryException, match="batch 1 was decided with other offsets of its sources"):
+        life()

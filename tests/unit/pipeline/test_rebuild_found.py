@@ -13,6 +13,7 @@ from idemproxy.codecs.message_set import encode_message, encode_set, iterate_sha
 from idemproxy.pipeline.rebuild.found import FoundRange, RangeReading, joined
 from idemproxy.state.commit import Stored
 from idemproxy.state.entry import NO_OFFSET
+from testkit.stage.logs import modern, numbered
 
 
 def wrapper(first: int, *identities: Identity) -> bytes:
@@ -87,3 +88,12 @@ def test_ranges_together_have_what_the_whole_has(cuts: set[int]) -> None:
     assert together.producers == whole.producers
     assert (together.start, together.end, together.doubt_to, together.last) == (0, 8, 6, whole.last)
     assert whole.doubt_to == 6 != NO_OFFSET
+
+
+def test_a_batch_of_format_v2_that_seems_to_end_behind_the_range_hides_what_lies_behind_it() -> None:
+    """One bit of its last offset is another one. What is behind it is not read, so nobody is known as a whole."""
+    batch = bytearray(modern(numbered(0, 2), 2))
+    batch[24] ^= 1
+    log = wrapper(0, Identity(7, 0, 0, 2)) + bytes(batch) + wrapper(4, Identity(7, 0, 2, 2))
+    found = joined([read(log, 0, 6)])
+    assert [one.has_unmarked for one in found.producers] == [True]

@@ -1,6 +1,8 @@
 """What was given up is remembered over lives of the store, also where a rebuild comes to no end, its proxy dies in the
 middle of it, or the store loses what was written of it (rules R10, R17)."""
 
+from dataclasses import replace
+
 import pytest
 from mutants.scenes import LATER
 
@@ -8,7 +10,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import NOBODY
+from idemproxy.state.entry import NOBODY, pack
 from testkit.stage.sequencer import KEY, NEXT_INCARNATION, Client, Stage
 
 INVALID = 87
@@ -186,10 +188,14 @@ def test_a_proxy_that_rebuilds_beside_it_is_waited_for() -> None:
     assert second.sent == []
 
 
-def test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it() -> None:
+@pytest.mark.parametrize("lost", ["all of it", "that it was given up"])
+def test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it(lost: str) -> None:
     stage = after_giving_up(keeps_markers=True)
     known = stage.entry()
-    stage.values.pop(KEY)
     assert known.intent is not None
     assert known.intent.owner == NOBODY, "it does nothing with it any more"
+    if lost == "all of it":
+        stage.values.pop(KEY)
+    else:
+        stage.values[KEY] = pack(replace(known, version=known.version - 1, intent=replace(known.intent, attempts=0)))
     is_told_and_not_sent_again(stage)
