@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
 # Four wait, most of the time, beside two that compute (tests/testkit/scheduling.py); each has brokers of its own.
-TEST_PROCESSES ?= 6
+TEST_PROCESSES ?= 8
 
 # The tests need everything; a user's proxy needs neither the tools nor Java.
 RUN_TOOLS := $(UV) run --frozen
@@ -45,7 +45,7 @@ demo: uv  ##use a real 0.10.2 broker, a real producer, faults: the duplicates wi
 run: upstream uv  ##use the proxy in front of your brokers: make run UPSTREAM=host:port
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
-test: uv  ## all tests, file by file in six processes; PYTEST_ARGS="-k marker -x" for some of them
+test: uv  ## all tests, file by file in eight processes; PYTEST_ARGS="-k marker -x" for some of them
 	@rm -rf "$(PYTHONPYCACHEPREFIX)$${TMPDIR:-/tmp}"  # of what earlier runs had in temporary folders
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.brokers.class_archive
 	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not exhaustive" $(PYTEST_ARGS)
