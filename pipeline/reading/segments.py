@@ -71,7 +71,13 @@ def is_cut(piece: memoryview) -> bool:
 
 
 def _is_empty(mapped: mmap.mmap, position: int, size: int) -> bool:
-    return not any(any(mapped[at : min(at + PIECE_BYTES, size)]) for at in range(position, size, PIECE_BYTES))
+    """Are there zeros only, as where a file was made in its full length?"""
+    zeros = bytes(PIECE_BYTES)
+    for at in range(position, size, PIECE_BYTES):
+        end = min(at + PIECE_BYTES, size)
+        if mapped[at:end] != zeros[: end - at]:
+            return False
+    return True
 
 
 def _end_of_whole(mapped: mmap.mmap, position: int, size: int) -> int:
