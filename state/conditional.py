@@ -19,6 +19,8 @@ from .sequence import SEQUENCE_MODULUS, distance
 
 _A_TIME_US = 10**15
 """Of 2001. No version that is only counted comes so far."""
+_MORE_THAN_IS_COUNTED = 60 * 10**6
+"""Versions: what was written since a fence was lifted before is far fewer, and the time of a minute."""
 CONDITIONAL_EPOCH = 0
 """Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O7)."""
 
@@ -116,7 +118,8 @@ def is_fenced(entry: Entry) -> bool:
 def is_lifted_since(stored: Entry, fenced: Entry) -> bool:
     """Has a person said, after what is known as ``fenced`` was written, that the log is right as it is? The version is
     then a time, as microseconds since 1970, and what was written since (``inspection.forgotten``)."""
-    return stored.version >= _A_TIME_US and stored.version > fenced.version
+    since = fenced.version if fenced.version < _A_TIME_US else fenced.version + _MORE_THAN_IS_COUNTED
+    return stored.version >= _A_TIME_US and stored.version > since
 
 
 def expected_end(entry: Entry) -> int:

@@ -61,8 +61,8 @@ class Fetch:
         if len(body) < topics_at:
             raise Truncated(f"topics at {topics_at}: {len(body)} bytes in the whole request")
         topics: Buffer = body[topics_at:]
-        if self._client_version >= 4:
-            layout = _REQUEST_PARTITION if self._client_version == 4 else _REQUEST_PARTITION_SINCE_5
+        if self._client_version >= 3:  # below nothing is rewritten
+            layout = _REQUEST_PARTITION if self._client_version <= 4 else _REQUEST_PARTITION_SINCE_5
             _check_count(body, topics_at, layout.size)
         if self._client_version >= 5:
             topics = _without_log_starts(body[topics_at:])

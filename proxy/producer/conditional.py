@@ -70,10 +70,10 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
         await tell_confirmed(stream, batch, answer, "conflict", confirmed)
 
 
-async def turn_down_past(stream: Stream) -> None:
+async def turn_down_past(stream: Stream) -> float:
     """Another proxy is appending, without a pause as it seems: the entry is not seen at rest. What the log has come
     past is told so meanwhile: that stays true, whatever becomes of the append, which notices foreign records itself. No
-    swap confirms it: it would make the other one's next swap fail."""
+    swap confirms it: it would make the other one's next swap fail. Return in how many seconds to look again."""
     entry, now = stream.held.entry, await Now()
     assert entry is not None
     for batch in [one for one in stream.queue if now - one.arrived_at >= limits.LATE_WAITS_SECONDS]:
@@ -83,6 +83,9 @@ async def turn_down_past(stream: Stream) -> None:
         if not await _is_found(stream, batch, verdict.offsets):
             for one in await tries_of(stream, batch):
                 stream.dismiss(one, answers.conflict(entry.end_offset, is_past=True), "conflict")
+    now = await Now()
+    due = [one.arrived_at + limits.LATE_WAITS_SECONDS - now for one in stream.queue]
+    return min([limits.PARK_SECONDS_MAX, *(seconds for seconds in due if seconds > 0)])
 
 
 async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:

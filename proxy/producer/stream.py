@@ -296,13 +296,14 @@ class Stream:
         if self.held.entry is not None and self.held.is_unwritten:
             await self.write(self.held.entry)
 
-    async def park(self, seconds: float | None = None) -> None:
-        """Read the stored state again later: at first soon, then less often, unless it is known when."""
+    async def park(self, seconds: float | None = None, at_most: float = limits.PARK_SECONDS_MAX) -> None:
+        """Read the stored state again later: at first soon, then less often, but not later than ``at_most``; unless it
+        is known when."""
         if self.life.is_draining:
             for batch in self.queue:
                 self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
         if seconds is None:
-            seconds = min(limits.PARK_SECONDS_MIN * 2**self.parks, limits.PARK_SECONDS_MAX)
+            seconds = min(limits.PARK_SECONDS_MIN * 2**self.parks, at_most)
             self.parks = min(self.parks + 1, limits.PARKS_COUNTED_MAX)
         await Pause(self.bell, seconds)
         self.held.forget()

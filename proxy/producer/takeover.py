@@ -96,14 +96,15 @@ class Takeover:
         if intent is not None and intent.owner != self._life.incarnation:
             is_over = await self._is_over(intent.owner)
             if not is_over:
+                at_most = limits.PARK_SECONDS_MAX
                 if stream.is_conditional and not self._is_suspect:
-                    await turn_down_past(stream)
+                    at_most = await turn_down_past(stream)
                 if stream.queue and intent.is_ownership and not self._is_suspect:
                     await stream.ask_for_ownership()
                 if stream.queue:  # R6: if its owner has died, it is resolved without a client, too
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
-                await stream.park()
+                await stream.park(at_most=at_most)
                 return
         if not self._is_suspect:
             assert entry is not None
