@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from hashlib import sha512
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..reading.container import Broken
 from ..reading.contents import Array
 from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
+from ..reading.patience import Patience
 from ..reading.places import Range
 from ..reading.segments import is_cut, pieces
 from .fingerprints import RangeTaker
@@ -26,8 +26,6 @@ PAIRS_AT_A_TIME: Final = 2_000
 """Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""
 WHOLE_BYTES_MAX: Final = 16 << 10
 """Of a record that is compared byte by byte; of a larger one its SHA-512 is."""
-LAG_SECONDS_MAX: Final = 10.0
-BETWEEN_LOOKS_SECONDS: Final = 0.5
 _LOOK_BYTES: Final = 1 << 20
 """To fetch at once where single records are wanted."""
 
@@ -61,7 +59,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
                 continue
             bytes_read += len(fetched.records)
             if fetched.records:
-                patience = Patience()
+                patience.ends()
             yield taker.take(fetched.records)
             if not fetched.records and not taker.is_over:
                 if fetched.high_watermark < wanted.end:
@@ -70,22 +68,6 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
                     yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
                 break  # else the last records were compacted away, or tombstones leave them out
     yield taker.finished(bytes_read)
-
-
-class Patience:
-    """A new leader may show less than the old one has shown, until its followers have told it where they are."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    def waits(self) -> bool:
-        """Wait a little; False: it has lasted for too long."""
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if now >= self._since + LAG_SECONDS_MAX:
-            return False
-        time.sleep(BETWEEN_LOOKS_SECONDS)
-        return True
 
 
 def _is_behind(one: Range, other: Range) -> bool:

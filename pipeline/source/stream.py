@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ..reading.broker import EARLIEST, LATEST, BrokerProblem, Cluster, TopicPartition
+from ..reading.patience import Patience
 from . import tasks
 from .offsets import Offsets, StreamOffset, as_json, named, parse_stream_offset, stream_offset_json
 from .options import ReadOptions
@@ -19,7 +19,6 @@ from .planning import limited, ranges_between
 from .positions import look_for, offsets_of
 from .problems import DataLost, WrongOption
 from .reader import task_partitions
-from .tasks import BETWEEN_LOOKS_SECONDS, LAG_SECONDS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,12 +84,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None and self._missing is None:
             with Cluster(self._options.bootstrap, self._options.access) as cluster:
                 self._places(cluster, before)
-        patience = time.monotonic() + LAG_SECONDS_MAX
+        patience = Patience()
         while True:
             found = self._look(before) if self._target is None else self._target
-            if not _shorter(before, found) or time.monotonic() >= patience:
+            if not _shorter(before, found) or not patience.waits():
                 return found
-            time.sleep(BETWEEN_LOOKS_SECONDS)
             if self._target is not None:
                 self._target = self._look(before)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +13,7 @@ from ..reading.broker import BrokerProblem, Cluster, OutOfRange
 from ..reading.container import Broken
 from ..reading.decode import containers, in_order
 from ..reading.fetching import PartitionFetch
+from ..reading.patience import Patience
 from .batch_runs import Run, batch_runs, run_table
 from .batches import BatchRow, table
 from .options import Rows
@@ -21,9 +21,6 @@ from .planning import ReadTask
 from .problems import DamagedLog, DataLost
 from .records import Part, part_of, record_rows
 
-LAG_SECONDS_MAX: Final = 10.0
-"""For which a new leader may show less than the old one has shown: it learns the high watermark from its followers."""
-BETWEEN_LOOKS_SECONDS: Final = 0.5
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -36,7 +33,7 @@ class _Reading:
         self._cluster = cluster
         self._fetch = PartitionFetch(cluster, *task.range.place, task.fetch_bytes)
         self._position = task.range.start
-        self._behind_since: float | None = None
+        self._patience = Patience()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows. Raises DataLost, DamagedLog, BrokerProblem, TooLarge."""
@@ -53,7 +50,7 @@ class _Reading:
                 self._lost(self._task.range.end, "the topic is not there any more")
                 continue
             if fetched.records:
-                self._behind_since = None
+                self._patience.ends()
                 whole = in_order(fetched.records)
                 yield from self._taken(fetched.records[:whole])
                 if whole < len(fetched.records) and self._position < self._task.range.end:
@@ -129,12 +126,8 @@ class _Reading:
             self._wait(last)
 
     def _wait(self, high_watermark: int) -> None:
-        """The log ends before the range does. After ``LAG_SECONDS_MAX`` that is no lag any more."""
-        now = time.monotonic()
-        if self._behind_since is None:
-            self._behind_since = now
-        if now < self._behind_since + LAG_SECONDS_MAX:
-            time.sleep(BETWEEN_LOOKS_SECONDS)
+        """The log ends before the range does."""
+        if self._patience.waits():
             return
         why = f"the log ends at {high_watermark}: the topic was made anew, or its leader has lost records"
         self._lost(self._task.range.end, why)

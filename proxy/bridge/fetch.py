@@ -92,14 +92,8 @@ class Fetch:
 def _check_count(body: memoryview, topics_at: int, partition_bytes: int) -> None:
     """Raise LimitExceeded for more than is rewritten in one step; names count by their number, not by their length."""
     reader = Reader(body, topics_at)
-    count = topics = reader.count("topics", _TOPIC_BYTES_MIN)
-    while topics > 0 and count <= ANSWERED_PARTITIONS_MAX:
-        topics -= 1
-        reader.take(reader.int16("topic name"), "topic name")
-        partitions = reader.count("partitions", partition_bytes)
-        reader.take(partition_bytes * partitions, "partitions")
-        count += partitions
-    if count > ANSWERED_PARTITIONS_MAX:
+    topics = reader.count("topics", _TOPIC_BYTES_MIN)
+    if reader.count_partitions(topics, partition_bytes, ANSWERED_PARTITIONS_MAX) > ANSWERED_PARTITIONS_MAX:
         raise LimitExceeded(f"Fetch: the limit is {ANSWERED_PARTITIONS_MAX} topics and partitions")
 
 

@@ -109,6 +109,18 @@ class Reader:
             raise Truncated(f"{field}: {count} entries announced at {start}, {self.end - self.position} bytes left")
         return count
 
+    def count_partitions(self, topics: int, partition_bytes: int, limit: int) -> int:
+        """Pass over so many topics, each a name and an array of partitions of one size, and return how many topics and
+        partitions these are. Ends as soon as there are more than ``limit``."""
+        count, left = topics, topics
+        while left > 0 and count <= limit:
+            left -= 1
+            self.take(self.int16("topic name"), "topic name")
+            partitions = self.count("partitions", partition_bytes)
+            self.take(partition_bytes * partitions, "partitions")
+            count += partitions
+        return count
+
     def int32_array(self, field: str) -> tuple[int, ...]:
         """An array of 32 bit numbers; null is taken for an empty one."""
         count = self.count(field, INT32.size, null_is=0)

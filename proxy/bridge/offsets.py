@@ -27,7 +27,6 @@ OFFSETS_MAX = 65_536
 _COMMIT_TOPIC_BYTES_MIN = 6
 _COMMIT_PARTITION_BYTES_MIN = 14
 _FETCH_TOPIC_BYTES_MIN = 6
-_ASKED_TOPIC_BYTES_MIN = 6
 _FETCH_PARTITION_BYTES_MIN = 16
 _NO_TOPICS = INT32.pack(0)
 
@@ -72,17 +71,11 @@ class OffsetFetchOfNamedPartitions:
         """The same, unless the list is null. LimitExceeded for more than is looked at in the answer in one step."""
         reader = Reader(request)
         reader.string("group_id")
-        count = topics = reader.count("topics", _ASKED_TOPIC_BYTES_MIN, null_is=-1)
+        topics = reader.count("topics", _FETCH_TOPIC_BYTES_MIN, null_is=-1)
         if topics == -1:
             code = ErrorCode.UNSUPPORTED_VERSION
             return Refused(code, "this broker can not list all offsets of a group", _NO_TOPICS + INT16.pack(code))
-        while topics > 0 and count <= OFFSETS_MAX:
-            topics -= 1
-            reader.take(reader.int16("topic name"), "topic name")
-            partitions = reader.count("partitions", INT32.size)
-            reader.take(INT32.size * partitions, "partitions")
-            count += partitions
-        if count > OFFSETS_MAX:
+        if reader.count_partitions(topics, INT32.size, OFFSETS_MAX) > OFFSETS_MAX:
             raise LimitExceeded(f"OffsetFetch: the limit is {OFFSETS_MAX} topics and partitions")
         return request
 

@@ -18,8 +18,8 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.pipeline.reading import patience
 from idemproxy.pipeline.reading.broker import BrokerProblem
-from idemproxy.pipeline.source import tasks
 from idemproxy.pipeline.source.options import parse_options
 from idemproxy.pipeline.source.problems import DamagedLog, DataLost, WrongOption
 from idemproxy.pipeline.source.reader import BatchReader
@@ -398,8 +398,7 @@ def test_gaps_of_compaction_are_no_loss(cluster: LegacyCluster) -> None:
 def test_a_topic_that_was_made_anew_ends_a_stream_or_is_read_from_where_it_is(
     cluster: LegacyCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("idemproxy.pipeline.source.stream.LAG_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(tasks, "LAG_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(patience, "LAG_SECONDS_MAX", 0.2)
     topic = fresh_topic(cluster, 2)
     append(cluster.address(0), topic, 0, plain(numbered(0, 9)))
     given = options(cluster, topic, startingOffsets="earliest")

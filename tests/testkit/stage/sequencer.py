@@ -294,7 +294,7 @@ class Stage:
         self._answers_later = answers_later
         self.is_sending = False
         """A client is just sending a batch."""
-        self._producer_id = producer_id
+        self.producer_id = producer_id
         self.key = entry_key(CLUSTER, producer_id, TOPIC, PARTITION)
         self.topic_codec = topic_codec
         self.fast_path = StagedOutside(self) if has_fast_path else None
@@ -343,7 +343,7 @@ class Stage:
 
     def new_sequencer(self) -> Sequencer:
         self.runner = FlowRunner(self._handlers())
-        return Sequencer(self.context, self.runner, self._producer_id, TOPIC, PARTITION)
+        return Sequencer(self.context, self.runner, self.producer_id, TOPIC, PARTITION)
 
     @property
     def stream(self) -> Stream:
@@ -369,12 +369,12 @@ class Stage:
     def send(self, client: Client, sequence: int, *values: bytes, epoch: int = 0, **more: Any) -> Request:
         """One batch of a client; by default one record of its own."""
         made = values or (b"value %d" % sequence,)
-        records = batch_of(made, sequence, epoch, producer_id=self._producer_id, **more)
+        records = batch_of(made, sequence, epoch, producer_id=self.producer_id, **more)
         header = parse_single_batch(records)
         identity = BatchIdentity(epoch, sequence, header.record_count)
         request = Request(client, identity)
         self.is_sending = True
-        request.producer_id = self._producer_id
+        request.producer_id = self.producer_id
         self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
         self.is_sending = False
         return request

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from idemproxy.codecs.message_set import encode_message
-from idemproxy.pipeline.reading import broker
-from idemproxy.pipeline.source import tasks
+from idemproxy.pipeline.reading import broker, patience
 from idemproxy.pipeline.source.options import parse_options
 from idemproxy.pipeline.source.problems import DataLost, WrongOption
 from idemproxy.pipeline.source.stream import StreamReader
@@ -152,4 +151,4 @@ def test_a_task_of_a_topic_that_was_deleted_meanwhile(server: ReadingServer, cap
     assert "u-0: the offsets 0 to 4 are gone: the topic is not there any more" in caplog.text
     with pytest.raises(DataLost, match="u-0: the offsets 0 to 4 are gone"):
         list(strict.read(strict.partitions({}, end)[1]))
-    assert tasks.LAG_SECONDS_MAX == 10
+    assert patience.LAG_SECONDS_MAX == 10

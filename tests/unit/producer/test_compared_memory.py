@@ -33,7 +33,7 @@ def peak_of(producers: int) -> float:
     stage, client = Stage(), Client()
     sequencers = []
     for number in range(producers):
-        stage._producer_id = PRODUCER_ID + number
+        stage.producer_id = PRODUCER_ID + number
         stage.sequencer = Sequencer(stage.context, stage.runner, PRODUCER_ID + number, TOPIC, PARTITION)
         sequencers.append(stage.sequencer)
         stage.send(client, 0)

@@ -10,28 +10,9 @@ from idemproxy.state.conditional import is_fenced
 from idemproxy.state.inspection import forgotten
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
 SHARD_FENCED = 17
-
-
-def beside(first: Stage) -> Stage:
-    second = Stage(producer_id=CONDITIONAL_ID)
-    second.values, second.log = first.values, first.log
-    second.context.life.incarnation = b"proxy..B"
-    at_the_time_of(first, second)
-    return second
-
-
-def at_the_time_of(before: Stage, now: Stage) -> None:
-    now.now = now.context.time.now = before.now
-
-
-def lost(generation: bytes, *stages: Stage) -> None:
-    stages[0].values.clear()
-    for stage in stages:
-        incarnation = stage.context.life.incarnation
-        stage.begin_era(generation)
-        stage.context.life.incarnation = incarnation[:-1] + b"2"
 
 
 def publish(stage: Stage, expected: int, client: Client | None = None, seconds: float = 30) -> Request:
@@ -52,7 +33,7 @@ def lifted(generation: bytes) -> tuple[Stage, Stage]:
     second = beside(first)
     assert publish(second, 11).code == SHARD_FENCED
     at_the_time_of(second, first)
-    lost(generation, first, second)
+    lost({}, generation, first, second)
     leaves = Client()
     second.send(leaves, 11, b"at 11")
     second.run(2)

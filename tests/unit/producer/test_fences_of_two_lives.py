@@ -9,33 +9,13 @@ from mutants.scenes import foreign
 from idemproxy.state.conditional import is_fenced
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
 CONFLICT, DISPLACED, SHARD_FENCED = 45, 87, 17
 
 
 def a_shard() -> Stage:
     return Stage(producer_id=CONDITIONAL_ID)
-
-
-def beside(first: Stage) -> Stage:
-    second = a_shard()
-    second.values, second.log = first.values, first.log
-    second.context.life.incarnation = b"proxy..B"
-    at_the_time_of(first, second)
-    return second
-
-
-def at_the_time_of(before: Stage, now: Stage) -> None:
-    now.now = now.context.time.now = before.now
-
-
-def lost(values: dict[bytes, bytes], generation: bytes, *stages: Stage) -> None:
-    stages[0].values.clear()
-    stages[0].values.update(values)
-    for stage in stages:
-        incarnation = stage.context.life.incarnation
-        stage.begin_era(generation)
-        stage.context.life.incarnation = incarnation[:-1] + b"2"
 
 
 def publish(stage: Stage, expected: int) -> Request:

@@ -9,34 +9,11 @@ import pytest
 from mutants.scenes import takes_no_more_than
 
 from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Stage
+from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
 WITH_MARKER_BYTES_MAX = 2500
 UNMARKED = Random(1).randbytes(WITH_MARKER_BYTES_MAX - 34)
 """A record that the broker takes only without a marker beside it."""
-
-
-def beside(first: Stage) -> Stage:
-    """Another proxy on the same store and log."""
-    stage = Stage()
-    stage.values, stage.log = first.values, first.log
-    stage.context.life.incarnation = b"proxy..B"
-    at_the_time_of(first, stage)
-    return stage
-
-
-def at_the_time_of(before: Stage, now: Stage) -> None:
-    """The producer moves from one to the other."""
-    now.now = now.context.time.now = before.now
-
-
-def lost(values: dict[bytes, bytes], generation: bytes, *stages: Stage) -> None:
-    """Redis has these values only; all proxies see that, in the same life of the data or in another one."""
-    stages[0].values.clear()
-    stages[0].values.update(values)
-    for stage in stages:
-        incarnation = stage.context.life.incarnation
-        stage.begin_era(generation)
-        stage.context.life.incarnation = incarnation[:-1] + b"2"
 
 
 def two_proxies(batches: int, *, keeps_markers: bool = True) -> tuple[Stage, Stage]:
