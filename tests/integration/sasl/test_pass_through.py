@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from confluent_kafka import KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
-from idemproxy.client import AuthenticationFailed, NotDelivered, ProducerId, Sasl, tls_context
+from idemproxy.client import AuthenticationFailed, Client, NotDelivered, ProducerId, Record, Sasl, tls_context
+from idemproxy.client.trio_client import TrioClient
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.demo.ports import neighbouring_ports
@@ -87,11 +89,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     authority = Authority(directory / "ours")
     own = authority.issue("broker")
     with SaslCluster(directory / "kafka", USERS, auto_create_topics=False, authority=authority, own=own) as cluster:
-        for topic in ("python", "confluent", "own", "alices", "hidden", "late"):
+        for topic in ("python", "confluent", "own", "alices", "hidden", "late", "restarted"):
             cluster.create_topic(topic, 4)
         cluster.allow("Topic:python", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:confluent", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:own", {"idemproxy": OURS, "alice": RIGHTS})
+        cluster.allow("Topic:restarted", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:alices", {"idemproxy": OURS, "alice": RIGHTS, "bob": ["Describe", "Read"]})
         cluster.allow("Topic:hidden", {"idemproxy": OURS, "alice": RIGHTS})
         cluster.allow("Topic:late", {"idemproxy": OURS, "alice": ["Describe", "Read"]})
@@ -440,3 +443,35 @@ def test_librdkafka_is_told_that_it_may_not_write_and_kafka_python_too(world: Wo
     with pytest.raises(TopicAuthorizationFailedError):
         other.send("late", b"no", partition=1).get(WAIT_SECONDS)
     other.close(timeout=1)
+
+
+@pytest.mark.parametrize("shell", ["blocking", "trio"])
+def test_a_producer_outlives_a_restart_of_its_broker(world: World, shell: str) -> None:
+    """The last one here. A proxy whose broker is away closes connections at the handshake: that refuses nobody."""
+    settings = world.own_client("alice", "SCRAM-SHA-256")
+    partition = ["blocking", "trio"].index(shell)
+    receipts = []
+    if shell == "blocking":
+        with Client(**settings) as client, client.producer(client.init_producer_id()) as producer:
+            receipts.append(producer.publish("restarted", partition, [Record(b"1")]))
+            world.cluster.kill_broker(0)
+            future = producer.send("restarted", partition, [Record(b"2")])
+            time.sleep(3)
+            world.cluster.start_broker(0)
+            receipts.append(future.result())
+    else:
+
+        async def program() -> None:
+            async with (
+                TrioClient(**settings) as client,
+                client.producer(await client.init_producer_id()) as producer,
+            ):
+                receipts.append(await producer.publish("restarted", partition, [Record(b"1")]))
+                await trio.to_thread.run_sync(world.cluster.kill_broker, 0)
+                delivery = await producer.send("restarted", partition, [Record(b"2")])
+                await trio.sleep(3)
+                await trio.to_thread.run_sync(world.cluster.start_broker, 0)
+                receipts.append(await delivery.receipt())
+
+        trio.run(program)
+    assert [one.base_offset for one in receipts] == [0, 1]
