@@ -14,9 +14,11 @@ from pathlib import Path
 
 from compiled import compiled
 
-from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 
 _HERE = Path(__file__).parent
+_PROXY_PORTS = 3
+"""The bootstrap port, and one for each of up to two brokers."""
 
 
 def cpu_seconds(process_id: int) -> float:
@@ -47,7 +49,7 @@ def proxy(
     program: tuple[str, ...] = ("-m", "idemproxy"),
 ) -> Iterator[Side]:
     """A proxy that runs the code below ``tree``, with a data directory of its own."""
-    port = free_ports(1)[0]
+    port = neighbouring_ports(_PROXY_PORTS)
     command = [
         sys.executable, *program, "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
         "--data-directory", str(directory / name), *options,
