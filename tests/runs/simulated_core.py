@@ -1,11 +1,12 @@
 """Which files of the product the simulation judges, and a digest of what is in them.
 
-A seed says something about these files and nothing about others: what was run stays valid while they stay as they are,
-whatever else a commit changes. Reads files only.
+A seed says something about the code of these files and nothing about others: what was run stays valid while that stays
+as it is, whatever else a commit changes, comments and docstrings of these files among it. Reads files only.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from pathlib import Path
 
@@ -49,9 +50,28 @@ def core_files(root: Path = ROOT) -> list[Path]:
 
 
 def core_digest(root: Path = ROOT) -> str:
-    """A short name of what the core is now; another one after any change to it."""
+    """A short name of what the core is now; another one after any change to its code."""
     digest = hashlib.sha256()
     for path in core_files(root):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+        digest.update(f"{path.relative_to(root)} {code_of(path.read_text())}\n".encode())
     return digest.hexdigest()[:DIGEST_CHARACTERS]
+
+
+def code_of(source: str) -> str:
+    """What a program does, the same for every version of Python: its syntax tree, without comments, docstrings and
+    places. Raises SyntaxError."""
+    return _shape(ast.parse(source))
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(_shape(one) for one in value if not _is_docstring(one))
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    fields = ((name, content) for name, content in ast.iter_fields(value) if content is not None and content != [])
+    return f"{type(value).__name__}({' '.join(f'{name}={_shape(content)}' for name, content in fields)})"
+
+
+def _is_docstring(value: object) -> bool:
+    """Also of an attribute: a string that nothing is done with."""
+    return isinstance(value, ast.Expr) and isinstance(value.value, ast.Constant) and isinstance(value.value.value, str)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runs.results import next_first
 from runs.simulate import INTERRUPTED, Tally, run_many, run_some, seeds_on
-from runs.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, core_digest, core_files
+from runs.simulated_core import OTHER_FOLDERS, ROOT, WHOLE_FOLDERS, code_of, core_digest, core_files
 
 PROGRAM = """
 import sys
@@ -62,9 +62,18 @@ def test_every_file_of_the_core_exists_and_is_in_its_digest(tmp_path: Path) -> N
     seen = {core_digest(tmp_path)}
     for path in files:
         with (tmp_path / path.relative_to(ROOT)).open("ab") as file:
-            file.write(b"#")
+            file.write(b"\nlater = 1\n")
         seen.add(core_digest(tmp_path))
     assert len(seen) == len(files) + 1, "a change to one of the files makes no other core"
+
+
+def test_words_about_the_code_are_no_part_of_the_digest() -> None:
+    code = "def half(x: int) -> int:\n    return x // 2\n"
+    told = '"""Halves."""\n# Not below 0.\ndef half(x: int) -> int:\n    """Round down."""\n\n    return x // 2\n'
+    assert code_of(told) == code_of(code)
+    others = [code.replace("2", "3"), code.replace("//", "/"), code.replace("int", "float", 1), code + "half(1)\n"]
+    others += [code.replace("x // 2", "'x'"), code.replace("x // 2", '"""y"""'), "half: int\n" + code, "async " + code]
+    assert len({code_of(one) for one in (code, *others)}) == len(others) + 1
 
 
 def test_every_room_belongs_to_the_core_or_to_the_others() -> None:
