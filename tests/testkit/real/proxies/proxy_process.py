@@ -96,10 +96,8 @@ class ProxyProcess:
     @property
     def workers(self) -> list[int]:
         """The process ids of the workers that run now, with ``--workers``."""
-        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")  # a child belongs to the thread that started it
-        children = [child for task in tasks for child in task.read_text().split()]
         found = []
-        for child in children:
+        for child in self._children_now():
             try:
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
@@ -107,6 +105,15 @@ class ProxyProcess:
             if b"idemproxy.proxy.process.worker_process" in command:
                 found.append(int(child))
         return found
+
+    def _children_now(self) -> list[str]:
+        """A child belongs to the thread that started it, or to another one when that has ended: then look again."""
+        while True:
+            tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+            try:
+                return [child for task in tasks for child in task.read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
 
     def kill(self) -> None:
         """End this life by SIGKILL; the private Redis lives on."""
