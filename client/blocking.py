@@ -1,5 +1,6 @@
 """The blocking shell: plain sockets, one thread for each leader that gets batches, and one that keeps the metadata and
-the time. Moves bytes; everything that is decided is decided in the files below it."""
+the time. Moves bytes and decides nothing: that is done in ``producer_core.py``, ``leader_session.py`` and
+``flows.py``."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Producers and readers have their own, and are closed by themselves."""
+        """Close the client's connections. Producers and readers have their own, and have to be closed themselves."""
         with self._lock:
             self._connections.close()
 
@@ -70,11 +71,12 @@ class Client:
         return self._run(flows.init_producer_id(self._servers, self._settings.seconds_max, name))
 
     def topics(self) -> tuple[str, ...]:
-        """Return the names of all topics. Asking for one by its name may create it, on brokers before 0.11."""
+        """Return the names of all topics. No topic is named in the request, as naming one may create it on brokers
+        before 0.11 (Metadata before version 4)."""
         return self._run(flows.find_topics(self._servers, self._settings.seconds_max))
 
     def partitions(self, topic: str) -> tuple[int, ...]:
-        """Return the partitions of a topic."""
+        """Return the partitions of a topic. Raises RequestRefused when there is no such topic."""
         return self._run(flows.find_partitions(self._servers, topic, self._settings.seconds_max))
 
     def end_offset(self, topic: str, partition: int) -> int:
@@ -90,16 +92,16 @@ class Client:
         )
 
     def where_producers_stopped(self, topic: str, partition: int) -> dict[int, Stopped]:
-        """Return where producers stopped on a partition, by the number of their ids. A proxy tells the named ones, and
-        those that were at work at that proxy; brokers that give idempotence themselves tell all that they know (from
-        2.8 on). The outcome of what is under way is waited for."""
+        """Return where producers stopped on a partition, by producer id (DescribeProducers). A proxy tells the named
+        ones, and those that it has in memory; brokers that give idempotence themselves tell all that they know (from
+        2.8 on). A proxy waits for the outcome of open intents before it answers."""
         place = Place(topic, partition)
         found = self._run(flows.where_they_stopped(self._servers, place, self._settings.seconds_max))
         return {one.producer_id.number: one for one in found}
 
     def where_it_stopped(self, number: int, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Stopped]:
-        """Return where the producer with this id stopped, by (topic, partition), with one question for each leader and
-        without a second try. What no server tells is left out: there it has to be found out otherwise."""
+        """Return where the producer with this id stopped, by (topic, partition), with one request to each leader and
+        without a second try. Partitions of which no server tells are left out."""
         wanted = [Place(*place) for place in places]
         found = self._run(flows.where_it_stopped(self._servers, number, wanted))
         return {(place.topic, place.partition): one for place, one in found.items()}
@@ -114,7 +116,7 @@ class Client:
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
         """Store offsets, with the text that goes with each, for a group that has no members: all of them or none. They
-        are kept for ten years where the broker lets a request say that (before 2.1, and in versions up to 4)."""
+        are kept for ten years: the versions of OffsetCommit that are used, 2 to 4, have a retention time."""
         places = {Place(*place): one for place, one in offsets.items()}
         self._run(flows.commit_offsets(self._servers, group, places, self._settings.seconds_max))
 
@@ -232,8 +234,8 @@ class Producer:
             return {(one.topic, one.partition): sequence for one, sequence in self._core.next_sequences().items()}
 
     def start_at(self, topic: str, partition: int, sequence: int) -> None:
-        """Let the partition's next batch have this sequence, also after a failure. Whoever goes back has to send the
-        same batches again. Raises ValueError while batches of it have no outcome."""
+        """Let the partition's next batch have this sequence, also after a failure. After going back, the same batches
+        have to be sent again. Raises ValueError while batches of it have no outcome, and Fenced."""
         with self._changed:
             self._core.start_at(Place(topic, partition), sequence)
 
@@ -243,10 +245,12 @@ class Producer:
         """Queue one batch: records, or a finished batch as ``finish`` makes it. Waits while too much is buffered.
 
         The future has a receipt, or a ProduceError, after ``delivery_seconds_max`` at the latest; its callbacks run in
-        a thread of the producer and must not wait. Raises the partition's failure, if it has one.
+        a thread of the producer and must not wait. Raises the partition's failure, if it has one, and what has ended
+        the producer.
 
-        ``expected_offset``: append it there or not at all (``Conflict``); for a producer with the id ``CONDITIONAL``,
-        and a partition whose batches have outcomes, or are to be directly before it."""
+        ``expected_offset``: append the batch there or not at all (``Conflict``). Only for a producer with the id
+        ``CONDITIONAL``. Batches of the partition without an outcome have to end right at this offset, else
+        ValueError."""
         data = batch if isinstance(batch, Batch) else self._finish(batch)
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
@@ -310,7 +314,8 @@ class Producer:
         return [*self._leaders.values(), *([self._keeper] if self._keeper else [])]
 
     def _tell(self, outcomes: Sequence[Outcome], cause: BaseException | None = None) -> None:
-        """Hand outcomes over, without the lock: a future calls whoever waits for it."""
+        """Set the results of the batches' futures, without holding the lock, as a future calls its callbacks at
+        once."""
         for outcome in outcomes:
             future = outcome.batch.token
             assert isinstance(future, Future)
@@ -334,10 +339,10 @@ class _Worker(threading.Thread, ABC):
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
         self._is_woken = False
-        """It has not looked again yet: a second word is not needed."""
+        """A wake-up is pending: a second one is not needed."""
 
     def wake(self) -> None:
-        """Let it look again."""
+        """Wake the thread from ``wait``. Callable from any thread."""
         if self._is_woken:
             return
         self._is_woken = True
@@ -360,10 +365,10 @@ class _Worker(threading.Thread, ABC):
         """One turn."""
 
     def abort(self) -> None:
-        """Do not wait for a server any more."""
+        """End a wait for the server, from another thread."""
 
     def wait(self, until: float | None, connection: Connection | None = None) -> bool:
-        """Wait until woken, or until then, or for bytes; return whether there are bytes."""
+        """Wait until woken, until the moment ``until`` (None: never), or for bytes; return whether there are bytes."""
         if connection is not None and connection.has_bytes:
             return True
         poll = select.poll()
@@ -375,7 +380,7 @@ class _Worker(threading.Thread, ABC):
         if self._wake_receiver.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake_receiver.recv(4096)
-            self._is_woken = False  # whoever wakes it from here on says so anew, and before that it looks
+            self._is_woken = False  # a wake-up from here on sends a byte again; what came before is looked at now
         return connection is not None and connection.socket.fileno() in ready
 
 
@@ -394,7 +399,7 @@ def _started(worker: _AnyWorker) -> _AnyWorker:
 
 
 class _KeeperThread(_Worker):
-    """Asks who leads, gives up what is too late, starts a thread for each leader."""
+    """Asks for leaders, gives up batches whose time is over, starts a thread for each leader."""
 
     def __init__(self, producer: Producer) -> None:
         super().__init__(producer, "metadata")
@@ -402,7 +407,7 @@ class _KeeperThread(_Worker):
         self._wakes_at: float | None = None
 
     def wakes_by(self, deadline: float) -> bool:
-        """Does it look again in time to give up what has to be delivered by then?"""
+        """Does the keeper wake in time to give up a batch with this deadline?"""
         return self._wakes_at is not None and self._wakes_at <= deadline
 
     def run(self) -> None:
@@ -459,7 +464,7 @@ class _LeaderThread(_Worker):
         super().__init__(producer, f"broker-{broker}")
         self._broker = broker
         self._failures = 0
-        """Connections that ended, since one has brought an outcome."""
+        """Connections in a row that brought no outcome, for the back-off."""
         self._connection: Connection | None = None
 
     def abort(self) -> None:
@@ -491,7 +496,8 @@ class _LeaderThread(_Worker):
             self._pause()
 
     def _serve(self, connection: Connection) -> None:
-        """Returns when the server has closed a connection on which nothing was out, or the producer has ended."""
+        """Return when the server has closed a connection without an unanswered request, or the producer has ended.
+        Raises ConnectionFailed."""
         producer = self.producer
         session = LeaderSession(producer._core, self._broker, connection.link)
         while producer._ended is None:

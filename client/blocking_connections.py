@@ -40,13 +40,14 @@ class Connection:
             self.socket.sendall(data)
 
     def receive(self, deadline: float) -> bytes:
-        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        """Return received bytes; empty: the server has closed the connection. Raises ConnectionFailed."""
         with _as_connection_failed():
             self.socket.settimeout(_seconds_until(deadline))
             return self.socket.recv(limits.RECEIVE_BYTES)
 
     def receive_some(self) -> bytes | None:
-        """Return what is there, after ``wait`` has seen something: None when that was a part of TLS only."""
+        """Return what is there, after a poll has reported the socket readable; None: that was only a part of a TLS
+        record. Empty: the server has closed the connection. Raises ConnectionFailed."""
         with _as_connection_failed():
             self.socket.setblocking(False)
             try:
@@ -55,9 +56,9 @@ class Connection:
                 return None
 
     def abort(self) -> None:
-        """End it under the thread that uses it."""
+        """End the connection while another thread uses it."""
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # of TCP: that of TLS would take the object away
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)  # TCP's: SSLSocket.shutdown would drop its TLS state
 
     def close(self) -> None:
         """Close it."""
@@ -72,7 +73,8 @@ class Connector:
         self._begin_login = login_maker(settings.sasl, settings.client_id)
 
     def connect(self, address: Address, deadline: float) -> Connection:
-        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed (AuthenticationFailed is one),
+        UnsupportedServer."""
         with _as_connection_failed():
             connected = socket.create_connection(address, _seconds_until(deadline))
         try:
@@ -114,8 +116,8 @@ class Connections:
     def run(
         self, flow: Coroutine[Effect, Any, Result], until: float | None = None, seconds_each: float = float("inf")
     ) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``, nor one of them longer than
-        ``seconds_each``: a server that says nothing leaves the next one its time."""
+        """Return what the flow returns. No request is waited for beyond the moment ``until``, nor for longer than
+        ``seconds_each``, so that a silent server leaves time for the next one. Raises what the flow raises."""
         try:
             effect = flow.send(None)
             while True:
@@ -150,7 +152,7 @@ class Connections:
             link = connection.link
             version = link.version_of(ask.api_key, *ask.versions, ask.what)
             body = messages.encode_request(ask.api_key, version, **ask.fields)
-            connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            connection.send(link.request(ask.api_key, version, body)[1], earlier(deadline, until))
             while True:
                 data = connection.receive(earlier(deadline, until))
                 if not data:

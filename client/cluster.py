@@ -18,7 +18,8 @@ Address = tuple[str, int]
 
 @value(frozen=True, slots=True)
 class Cluster:
-    """One view. ``leaders`` lacks partitions without a leader; ``errors`` is by topic."""
+    """A cluster as one Metadata answer shows it. ``leaders``: broker ids; partitions without a leader are not in it.
+    ``errors``: codes by topic."""
 
     brokers: Mapping[int, Address]
     leaders: Mapping[Place, int]
@@ -51,8 +52,8 @@ def cluster_of(answer: Any) -> Cluster:
 
 
 def with_topics_of(older: Cluster, newer: Cluster) -> Cluster:
-    """Return the newer view, and of topics that it does not mention the older one's, but for leaders that have left:
-    there is no address at which these could be reached."""
+    """Return the newer view, completed with the older one for topics that the newer one does not mention. Leaders that
+    have left the cluster are dropped: they have no address any more."""
     named = newer.partitions
     kept = {
         place: leader for place, leader in older.leaders.items() if place.topic not in named and leader in newer.brokers

@@ -19,7 +19,7 @@ IS_NULL: Final = "is-null"
 """A field of the line only: the record had no value."""
 _NAMES: Final = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 _LINE_BYTES_MAX: Final = 2048
-"""A topic's name has 249 characters at most. What is longer before the first newline is no line of ours."""
+"""A topic's name has 249 characters at most, so a line of ours is never longer."""
 
 
 class Coordinates(NamedTuple):

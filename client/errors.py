@@ -1,5 +1,5 @@
-"""What can go wrong, and what is known then. Each error says by ``in_log`` whether its batch is in the log: False for
-certain not, None: nobody knows. True is no error but a receipt."""
+"""What can go wrong, and what is known then. Each ProduceError says by ``in_log`` whether its batch is in the log:
+False: certainly not; None: not known. If it is, there is a receipt and no error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """A server cannot be reached, or the connection to it ended, or it says nothing."""
+    """A server cannot be reached, the connection to it ended, or it does not answer in time."""
 
 
 class AuthenticationFailed(ConnectionFailed):
@@ -72,7 +72,7 @@ class NotAppended(ProduceError):
 
 
 class Refused(NotAppended):
-    """The server does not take the batch, whatever comes: too large, not allowed, not for this topic."""
+    """The server will never take the batch: it is too large, not allowed, or not for this topic."""
 
 
 class NotDelivered(NotAppended):
@@ -85,13 +85,13 @@ class BehindFailed(NotAppended):
 
 
 class Undecided(ProduceError):
-    """The time is over, or the server cannot tell, and the batch may be in the log. Nothing is guessed: the same batch
-    under the same numbers, sent again later, finds out."""
+    """The time is over, or the server cannot tell (INVALID_RECORD, 87), and the batch may be in the log. To find out,
+    send the same batch under the same numbers again later."""
 
 
 class OutOfOrder(ProduceError):
-    """The server expects another sequence. Records before this batch are missing; or the batch was appended long ago,
-    before the last five, which servers do not tell apart."""
+    """The server expects another sequence. Either records before this batch are missing, or the batch was appended long
+    ago, before the producer's last five: brokers answer both with the same code."""
 
 
 class Conflict(NotAppended):

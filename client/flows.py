@@ -26,20 +26,20 @@ from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
 FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 1, 2, 22, 61
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 _ALL_TOPICS_VERSIONS: Final = (1, 4)
-"""Those in which no list of topics means all of them."""
+"""From version 1 on a null list of topics means all of them."""
 _FETCH_VERSIONS: Final = (0, 4)
-"""Without sessions, which version 7 brings; 4 is the first one with record batches."""
+"""Below version 7, which brings fetch sessions (KIP-227); 4 is the first one with record batches."""
 _LIST_OFFSETS_VERSIONS: Final = (0, 1)
 _INIT_PRODUCER_ID_VERSIONS: Final = (0, 1)
 _DESCRIBE_PRODUCERS_VERSIONS: Final = (0, 0)
 _FIND_COORDINATOR_VERSIONS: Final = (0, 1)
 _OFFSET_COMMIT_VERSIONS: Final = (2, 4)
-"""Those in which a request says how long the offsets are kept."""
+"""The versions in which a request has a retention time (KIP-211 has removed it from version 5)."""
 _OFFSET_FETCH_VERSIONS: Final = (1, 3)
-"""From 1 on they are the coordinator's own; version 0 means ZooKeeper's."""
+"""From version 1 on offsets are those of the group coordinator; version 0 reads them from ZooKeeper."""
 _OF_NO_MEMBER: Final = {"generation_id_or_member_epoch": -1, "member_id": ""}
 _PRODUCER_ID_TIMEOUT_MS: Final = 60_000
-"""Of a transaction: without a transactional id it means nothing."""
+"""The transaction timeout in InitProducerId: without transactions it has no effect."""
 LATEST, EARLIEST = -1, -2
 """Timestamps that ListOffsets takes for the end, and the start, of what consumers may read."""
 
@@ -53,7 +53,7 @@ _MOVED: Final = {
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.OFFSET_NOT_AVAILABLE,
 }
-"""Another broker may know better, or this one soon."""
+"""Errors after which the leader is looked for anew: another broker may serve the request, or this one soon."""
 
 
 @value(frozen=True, slots=True)
@@ -101,10 +101,10 @@ class Servers:
         self._bootstrap = tuple(bootstrap)
         self._named: tuple[Address, ...] = ()
         self._first: Address | None = None
-        """Whom to ask first: who has answered last. After a question that nobody answered the next one in turn, as
-        one that says nothing may have taken all the time there was."""
+        """The server to ask first: the one that answered last. After a request that no server answered it is the next
+        one in turn, as a silent server may have used up all the time."""
         self.coordinators: dict[str, Address] = {}
-        """Of groups, as they were found last."""
+        """By group: its coordinator, as found last."""
 
     def learned(self, cluster: Cluster) -> None:
         """These brokers can be asked, too."""
@@ -116,11 +116,11 @@ class Servers:
         return iter((*all_of_them[at:], *all_of_them[:at]))
 
     def answered(self, address: Address) -> None:
-        """This one lives."""
+        """This server has answered: ask it first."""
         self._first = address
 
     def nobody_answered(self) -> None:
-        """The next question begins with another one."""
+        """Begin the next request with another server."""
         _, *others = self
         self._first = others[0] if others else None
 
@@ -133,8 +133,8 @@ class _Tries:
         self.failures = 0
 
     async def again_after(self, error: ClientError, seconds: float | None = None) -> None:
-        """Wait for the next try, so long where the server says how long. Raises the error when there is no time for
-        one."""
+        """Wait for the next try. ``seconds``: for how long, if the server has said it. Raises the error when there is
+        no time for another try."""
         pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(self.failures, 10), limits.BACKOFF_SECONDS_MAX)
         if seconds is not None:
             pause = min(seconds, limits.THROTTLE_SECONDS_MAX)
@@ -147,7 +147,8 @@ class _Tries:
 async def _ask_any(
     servers: Servers, api_key: int, versions: tuple[int, int], what: str, fields: Mapping[str, Any]
 ) -> Any:
-    """Return the answer of the first server that gives one. Raises the last error of the kinds that ``Ask`` raises."""
+    """Return the answer of the first server that gives one. Raises the last ConnectionFailed where none does; at once
+    AuthenticationFailed and UnsupportedServer."""
     failed: ConnectionFailed | None = None
     for address in servers:
         try:
@@ -187,7 +188,7 @@ async def find_topics(servers: Servers, seconds_max: float) -> tuple[str, ...]:
 
 
 async def find_partitions(servers: Servers, topic: str, seconds_max: float) -> tuple[int, ...]:
-    """Return the partitions of a topic. Raises RequestRefused when there is no such topic."""
+    """Return the partitions of a topic. Raises RequestRefused when there is no such topic, and what ``Ask`` raises."""
     tries = _Tries(await Now(), seconds_max)
     while True:
         error: ClientError
@@ -233,11 +234,11 @@ class Cursor:
 
     place: Place
     offset: int
-    """Of the next record."""
+    """The offset of the next record."""
     leader: Address | None = None
     fetch_bytes: int = limits.FETCH_BYTES
     usual_fetch_bytes: int = limits.FETCH_BYTES
-    """What the quota of consumers lets through; a message that is larger comes alone, or is asked for with more."""
+    """The size to go back to after a large message. Halved where a consumer quota lets no larger answer through."""
     high_watermark: int = -1
     """Where the log ended for consumers, as the last fetch had it."""
 
@@ -259,7 +260,8 @@ async def find_offset(servers: Servers, place: Place, timestamp: int, seconds_ma
 
 
 async def where_they_stopped(servers: Servers, place: Place, seconds_max: float) -> list[Stopped]:
-    """Return what is told of the producers of a partition. Raises RequestRefused, and what ``Ask`` raises."""
+    """Return what the leader tells of the producers of a partition (DescribeProducers). Raises RequestRefused, and what
+    ``Ask`` raises."""
     cursor = Cursor(place, 0)
     tries = _Tries(await Now(), seconds_max)
     fields = {"topics": [{"name": place.topic, "partition_indexes": [place.partition]}]}
@@ -318,7 +320,8 @@ async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) ->
     waited_until = begun + limits.FETCH_WAIT_MS_MAX / 1000
     while True:
         records = await _fetch(servers, cursor, limits.FETCH_WAIT_MS_MAX, tries)
-        # Below the high watermark nothing means nothing: a proxy answers so, at once, where tombstones leave all out.
+        # Below the high watermark an empty answer proves nothing: a proxy gives one at once where tombstones leave
+        # everything out (rule R24).
         if records or cursor.high_watermark <= cursor.offset or await Now() >= waited_until:
             return records
 
@@ -328,9 +331,10 @@ async def fetch_to_end(servers: Servers, cursor: Cursor, seconds_max: float) -> 
     are none. Raises as ``fetch_records``."""
     tries = _Tries(await Now(), seconds_max)
     records = await _fetch(servers, cursor, 0, tries)
-    # A proxy answers with nothing where tombstones leave all out, and goes on behind that with the next fetch (rule
-    # R24). It was an offset at least each time, and a message that can be named; twice as many, as the proxy begins
-    # anew where the list changes meanwhile. So it does with another connection, and is counted anew then.
+    # A proxy gives an empty answer where tombstones leave everything out, and goes on behind that with the next fetch
+    # (rule R24). Each such answer skips at least one offset and one message of the list of tombstones, so there are no
+    # more of them than of either; twice as many, as the proxy begins anew where the list changes meanwhile. It also
+    # begins anew on another connection (after a failure): then the count begins anew.
     left = most = 2 * min(cursor.high_watermark - cursor.offset, limits.LEFT_OUT_MESSAGES_MAX)
     failures = tries.failures
     while not records and left > 0:
@@ -353,7 +357,7 @@ async def _fetch(servers: Servers, cursor: Cursor, wait_ms: int, tries: _Tries) 
         answer = await _ask_leader(servers, cursor, FETCH, _FETCH_VERSIONS, "Fetch", fields, tries)
         if not answer.responses and (throttle_ms := getattr(answer, "throttle_time_ms", 0)) > 0:
             # Brokers since 2.0 name no partition where the quota of consumers is used up (KIP-219).
-            # Until 2.6 an answer above the quota of all its windows never came: the next one is asked to be smaller.
+            # Until 2.6 an answer larger than the quota allows in all its windows was never sent: ask for less.
             cursor.usual_fetch_bytes = max(cursor.usual_fetch_bytes // 2, limits.THROTTLED_FETCH_BYTES_MIN)
             cursor.fetch_bytes = cursor.usual_fetch_bytes
             refused = RequestRefused(f"fetch of {place}", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -372,7 +376,7 @@ async def _fetch(servers: Servers, cursor: Cursor, wait_ms: int, tries: _Tries) 
         if records or not data:
             cursor.fetch_bytes = cursor.usual_fetch_bytes
             return records
-        if cursor.offset == before:  # a part of one message, which old brokers cut off
+        if cursor.offset == before:  # only a part of a message: old brokers cut it off at the size asked for
             if cursor.fetch_bytes >= limits.FETCH_BYTES_MAX:
                 raise RequestRefused(f"a message of {place} above {cursor.fetch_bytes} bytes", 10)
             cursor.fetch_bytes *= 2
@@ -387,7 +391,7 @@ async def _ask_leader(
     fields: Mapping[str, Any],
     tries: _Tries,
 ) -> Any:
-    """Return the answer of the partition's leader, who is looked for where that is needed."""
+    """Return the answer of the partition's leader, which is looked for if it is not known."""
     while True:
         try:
             if cursor.leader is None:
@@ -509,7 +513,7 @@ async def _find_coordinator(servers: Servers, group: str) -> Address:
 
 
 def _first_error(answer: Any) -> int:
-    """Return the first error in what a coordinator says, of the group or of a partition."""
+    """Return the first error code in a coordinator's answer, of the group or of a partition."""
     codes = [one.error_code for topic in answer.topics for one in topic.partitions]
     group_code = getattr(answer, "error_code", None) or ErrorCode.NONE  # OffsetFetch has one from version 2 on
     return next((int(code) for code in (group_code, *codes) if code != ErrorCode.NONE), int(ErrorCode.NONE))

@@ -13,7 +13,8 @@ from .producer_core import ProducerCore, Request
 
 
 class LeaderSession:
-    """From a ready link to its end; the end is told to the core by whoever owns the connection."""
+    """Produces over one connection, from a ready link to its end. The owner of the connection tells the core that it
+    has ended (``ProducerCore.lost``)."""
 
     def __init__(self, core: ProducerCore, broker: int, link: Link) -> None:
         """Raises UnsupportedServer where the server has no batches with a producer id."""
@@ -22,19 +23,19 @@ class LeaderSession:
         self._link = link
         self._requests: dict[int, Request] = {}
         self._failure: ConnectionFailed | None = None
-        """What ends the connection, once the outcomes before it were told."""
+        """The error that ends the connection; raised once the outcomes before it were returned."""
         lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
         self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
         self._timeout_ms = round(core.timing.request_seconds_max * limits.PRODUCE_TIMEOUT_SHARE * 1000)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every request was answered: the end of the connection loses nothing then."""
+        """Whether every request was answered, so that nothing is lost if the connection ends."""
         return self._link.is_quiet and self._failure is None
 
     def next_frame(self, now: float) -> bytes | None:
-        """Return the next request to send, until there is none. Raises ConnectionFailed when an answer is overdue, or
-        the last one could not be read."""
+        """Return the next request to send; None: there is none now. Raises ConnectionFailed when an answer is overdue,
+        or the last one could not be read."""
         if self._failure is not None:
             raise self._failure
         if self._core.is_overdue(self._broker, now):
@@ -48,8 +49,9 @@ class LeaderSession:
         return data
 
     def received(self, data: bytes, now: float) -> list[Outcome]:
-        """Take bytes that arrived. Raises ConnectionFailed; with the next call where there are outcomes to tell before
-        it, as the core tells each of them once."""
+        """Take bytes that arrived; return the outcomes of the answers in them. Raises ConnectionFailed, but only with
+        the next call if there are outcomes before the error: the core tells each outcome once, so they must be
+        returned."""
         if self._failure is not None:
             raise self._failure
         outcomes: list[Outcome] = []

@@ -15,26 +15,29 @@ DELIVERY_SECONDS_MAX: Final = 120.0
 """From ``send`` until an outcome is told, known or not: Kafka's delivery.timeout.ms."""
 REQUEST_SECONDS_MAX: Final = 30.0
 """Without an answer for so long a connection is given up: Kafka's request.timeout.ms. The proxy answers a produce
-within three quarters of the timeout in it, also when it cannot find out in time."""
+within three quarters of the timeout in the request, even if the outcome is not known by then (rule R18)."""
 PRODUCE_TIMEOUT_SHARE: Final = 0.8
-"""The timeout in a produce request, as a share of ``REQUEST_SECONDS_MAX``: the server answers first."""
+"""The timeout in a produce request, as a share of ``REQUEST_SECONDS_MAX``, so that the server answers before the client
+gives up."""
 REQUEST_BYTES_MAX: Final = 4 * MIB
-"""Of the batches in one request; one that is larger goes alone. With five in flight 20 MiB for each leader."""
+"""The batches in one produce request; a larger batch goes alone. With five in flight 20 MiB for each leader."""
 BUFFERED_BYTES_MAX: Final = 64 * MIB
-"""Of batches without an outcome in one producer; above it ``send`` waits. Two leaders with five full requests in
-flight, and some that are ready to follow."""
+"""Batches without an outcome in one producer; above it ``send`` waits. Enough for two leaders with five full requests
+in flight, and some that are ready to follow."""
 CORRUPT_TRIES_MAX: Final = 3
-"""The checksum was right when the batch was sent, so damage on the way does not come three times: old brokers mean
-something else by CORRUPT_MESSAGE, for instance no key on a compacted topic."""
+"""Answers CORRUPT_MESSAGE in a row after which a batch has failed. The checksum was right when the batch was sent, and
+damage on the way does not happen three times in a row: old brokers use the code for other faults as well, such as a
+record without a key on a compacted topic."""
 THROTTLE_SECONDS_MAX: Final = 30.0
-"""A quota's delay that is kept to in one piece."""
+"""The longest pause for a quota (throttle_time_ms) that is kept at once."""
 
 # Connections
 CONNECT_SECONDS_MAX: Final = 10.0
 """For TCP, TLS, SASL and ApiVersions together, each try."""
 BACKOFF_SECONDS_MIN: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 1.0
-"""Between tries; it doubles. Kafka's retry.backoff.ms and reconnect.backoff.max.ms."""
+"""The pause between tries; it doubles. Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms; a produce begins with
+twice the first, Kafka's retry.backoff.ms."""
 METADATA_SECONDS_MIN: Final = 0.1
 """Between two questions for the leaders."""
 RESPONSE_BYTES_MAX: Final = 256 * MIB
@@ -54,12 +57,12 @@ THROTTLED_FETCH_BYTES_MIN: Final = 16 * KIB
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000
-"""More messages of one partition the proxies' list of tombstones, 1 MiB, has no room for: so often, at most, a fetch
-brings nothing because a proxy leaves all of it out."""
+"""The proxies' list of tombstones, 1 MiB, has no room for more messages of one partition. So no more fetches than this
+can be empty because a proxy leaves everything out (rule R24)."""
 OFFSETS_KEPT_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
-"""How long a coordinator keeps what is committed: ten years. Its own default is a day before 2.0 and a week since, and
-whoever finds nothing begins anew."""
+"""How long a coordinator keeps what is committed: ten years. Its own default is a day before 2.0 and a week since
+(KIP-186), and a program that finds no offset begins anew."""
 METADATA_BYTES_MAX: Final = 4096
-"""Of a committed offset: the broker's offset.metadata.max.bytes."""
+"""The text that is committed with an offset: the broker's offset.metadata.max.bytes."""
 DECOMPRESSED_BYTES_MAX: Final = 256 * MIB
-"""Of one stored batch."""
+"""One stored batch, unpacked."""

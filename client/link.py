@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Answered:
-    """Its answer: ``body_offset`` is where the body starts in the frame."""
+    """A request with its answer. ``body_offset``: where the body starts in the frame."""
 
     asked: Asked
     frame: Frame
@@ -46,7 +46,7 @@ class Answered:
 
 
 class Link:
-    """One connection. After an error it is of no use: nothing tells where the next answer starts."""
+    """One connection. After an error it cannot be used any more: it is not known where the next answer starts."""
 
     def __init__(self, client_id: str, begin_login: Callable[[], SaslExchange] | None) -> None:
         self._client_id = client_id
@@ -92,8 +92,9 @@ class Link:
         return b""
 
     def explain_loss(self, reason: str) -> ConnectionFailed:
-        """Return the error for a connection that ended. While a bare token is out, it may be how that is refused; else
-        it says nothing of the login: so ends a server that ends, or a proxy whose broker is away."""
+        """Return the error for a connection that ended. Old brokers refuse a raw SASL token by closing the connection:
+        while one is unanswered, the error is AuthenticationFailed. Else it is ConnectionFailed: servers that end, and
+        proxies whose broker is away, close connections as well."""
         if self._login is None:
             return ConnectionFailed(reason)
         kind = AuthenticationFailed if self._login.is_refused_by_closing else ConnectionFailed

@@ -3,14 +3,14 @@
 What holds at any time:
 
 - Batches are sent in the order of their sequences, and a batch is never changed: each try sends the same bytes.
-- Only the first five without an outcome are ever sent, also where later ones of them have one. So whatever has to be
-  sent again is among the last five that the server knows.
+- Only five batches, counted from the oldest without an outcome, are ever sent; those among them that have an outcome
+  count, too. So whatever has to be sent again is among the last five that the server knows.
 - Where nothing was out, the first batch goes alone until it is stored: a server that does not know the producer (any
   more) takes whatever sequence comes first (KIP-360), also that of a second batch whose first one it has just refused
   (KAFKA-14359).
 - A batch that has to be sent again waits until every later one that is out is answered or lost; then all go again, in
   order. Meanwhile a later one may be refused as out of order: that says nothing but that an earlier one is missing.
-- After a failure nothing is sent until ``start_at``; what is out is still told its own answer.
+- After a failure nothing is sent until ``start_at``; batches that are out still get the outcome of their answer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class QueuedBatch:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a batch came to: to be handed to whoever waits."""
+    """How a batch has ended, to be passed to the caller that waits for it."""
 
     batch: QueuedBatch
     result: Receipt | ProduceError
@@ -76,8 +76,8 @@ class PartitionQueue:
     """The batches of one partition, from the oldest without an outcome to the newest."""
 
     def __init__(self, place: Place, next_sequence: int, *, was_used: bool) -> None:
-        """``was_used``: an earlier life may have sent what comes next, so every batch is in doubt from its first try
-        on."""
+        """``was_used``: an earlier life of the program may have sent the batches that come next, so each may be in the
+        log before its first try."""
         self.place = place
         self.next_sequence = next_sequence
         self.failure: ProduceError | None = None
@@ -113,7 +113,8 @@ class PartitionQueue:
         self._undecided.clear()
 
     def expect(self, offset: int) -> None:
-        """Go on with this offset, as nobody's own: what a batch is told says whether it is there."""
+        """Publish the next batch conditionally at this offset. An earlier life is not assumed to have sent it: whether
+        it is in the log is what its answer says."""
         self._begin_at(offset % SEQUENCE_MODULUS)
         self._was_used = False
 
@@ -149,7 +150,7 @@ class PartitionQueue:
                 out += 1
             elif one.state is _State.WAITING and found is None:
                 found = one
-        return found if out == self._out else None  # else some are out that were given up: they come back first
+        return found if out == self._out else None  # else batches that were given up are still out: wait for them
 
     def sent(self, batch: QueuedBatch, broker: int) -> None:
         """The batch goes to this broker."""
@@ -160,7 +161,7 @@ class PartitionQueue:
         self._out += 1
 
     def has_no_leader(self, code: int) -> None:
-        """Metadata has this error for the topic: it stands in the errors of what is not sent."""
+        """Metadata has this error for the topic: batches that are given up unsent have it as their ``code``."""
         for one in self._batches:
             if one.state is _State.WAITING:
                 one.last_code = code
@@ -195,7 +196,8 @@ class PartitionQueue:
         return outcomes
 
     def fail(self, batch: QueuedBatch, error: ProduceError) -> list[Outcome]:
-        """End the batch with this error, and with it all that were not sent yet, or come back without a receipt."""
+        """End the batch with this error, and those that are not out as behind it (``BehindFailed``, or Undecided).
+        Those that are out end in the same way when they come back, unless with a receipt."""
         self.failure = self.failure or error
         outcomes = [self._tell(batch, error)]
         for one in [one for one in self._batches if one.state is _State.WAITING and not one.is_told]:
@@ -212,7 +214,8 @@ class PartitionQueue:
         return outcomes
 
     def end(self, error: ProduceError) -> list[Outcome]:
-        """Send nothing more: the whole producer has ended. What is out is still told its own answer."""
+        """Send nothing more, as the whole producer has ended. Batches that are out still get the outcome of their
+        answer."""
         self.failure = self.failure or error
         waiting = [one for one in self._batches if one.state is _State.WAITING and not one.is_told]
         return [outcome for one in waiting for outcome in self._drop(one)]
@@ -279,8 +282,8 @@ class PartitionQueue:
         return self._error(kind, batch, what, answer.message)
 
     def _conflict(self, batch: QueuedBatch, expected_offset: int, answer: PartitionAnswer) -> ProduceError:
-        """The log ends elsewhere. Where it has not come that far yet, a try that was not answered may still be appended
-        by another proxy, when it has."""
+        """Return the error for a log that ends elsewhere. If it has not reached the expected offset yet, an earlier try
+        that was not answered may still be appended, by another proxy, once it has: then the batch is Undecided."""
         next_offset = answer.log_start_offset if answer.log_start_offset >= 0 else None
         if batch.in_doubt and (next_offset is None or next_offset <= expected_offset):
             return self._error(Undecided, batch, "the log has not come to the expected offset, and a try is out")
@@ -324,7 +327,8 @@ class PartitionQueue:
         return Outcome(batch, result)
 
     def _forget_told(self) -> None:
-        """Those at the front that nobody waits for. One that is out is still counted until it is back."""
+        """Drop batches whose outcome was told: those at the front; after a failure all of them. One that is still out
+        stays counted in ``_out`` until it is back."""
         batches = self._batches
         if self.failure is not None:
             remaining = [one for one in batches if not one.is_told]

@@ -81,7 +81,7 @@ class ProducerCore:
         self._refresh_failures = 0
         self._is_refreshing = False
         self._is_unsettled = False
-        """See ``take_unsettled``."""
+        """What ``take_unsettled`` returns next."""
 
     # ------------------------------------------------------------------ the caller's side
     def next_sequence(self, place: Place) -> int:
@@ -90,7 +90,7 @@ class ProducerCore:
         return 0 if queue is None else queue.next_sequence
 
     def next_sequences(self) -> dict[Place, int]:
-        """Return those of all partitions that were named or used."""
+        """Return the next base sequences of all partitions that were named or used."""
         return {place: queue.next_sequence for place, queue in self._queues.items()}
 
     def start_at(self, place: Place, sequence: int) -> None:
@@ -111,9 +111,9 @@ class ProducerCore:
         token: object,
         expected_offset: int | None = None,
     ) -> NumberedBatch:
-        """Queue a finished batch under the partition's next numbers. ``expected_offset``: it has to be there, whatever
-        became of the batches before it. Raises the partition's failure, and ValueError for what is no batch, or has no
-        place at that offset."""
+        """Queue a finished batch under the partition's next numbers. ``expected_offset``: where it has to be appended;
+        it may follow a failure of earlier batches. Raises the partition's failure, Fenced, and ValueError for what is
+        no batch, or does not follow the batches without an outcome at that offset."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
@@ -232,8 +232,8 @@ class ProducerCore:
         return self._settle(outcomes)
 
     def take_unsettled(self) -> bool:
-        """Return whether, since this was asked last, an answer has left more to do than to send the next batch to the
-        same broker: leaders to ask for, a try that goes again, or a partition that another broker leads by now."""
+        """Return whether, since the last call, an answer has left more to do than to send the next batch to the same
+        broker: leaders have to be asked for, a batch goes again, or another broker leads a partition by now."""
         is_unsettled, self._is_unsettled = self._is_unsettled, False
         return is_unsettled
 
@@ -330,7 +330,7 @@ class ProducerCore:
         return outcomes
 
     def _back_off(self, queue: PartitionQueue, now: float) -> None:
-        """Once for all batches that come back together."""
+        """Delay the partition's next try; once for all batches that come back together."""
         if now >= queue.not_before:
             queue.failures_in_row += 1
             queue.not_before = now + self._backoff(queue.failures_in_row)

@@ -1,5 +1,5 @@
-"""How far a program is that makes one partition out of another, in one piece: the offset of its input, the numbers of
-its output, and where the batches begin and end that are sent next. Pure.
+"""How far a program is that makes one partition out of another, as one value: the offset in its input, the numbers of
+its output, and the batches that it is about to send. Pure.
 
 It is the text that goes with a committed offset, so that one OffsetCommit stores all of it or nothing. Saved *before*
 the batches are sent, it lets a later life make the same batches of the same input, and send them under the same
@@ -16,14 +16,14 @@ from .limits import METADATA_BYTES_MAX
 from .records import CommittedOffset, ProducerId, sequence_after
 
 FORMAT: Final = 1
-"""Of the text. A reader refuses what it does not know."""
+"""The version of the text. A reader refuses one that it does not know."""
 
 
 @value(frozen=True, slots=True)
 class PlannedBatch:
     """One batch that is about to be sent, or was. ``end_offset``: of the input, behind the last record it is made of.
-    ``record_count`` and ``crc`` (of the finished batch, before it is numbered) are 0 where nothing comes of the
-    input."""
+    ``record_count`` and ``crc`` (CRC-32C of the finished batch, before it is numbered) are 0 where the input yields no
+    records."""
 
     end_offset: int
     record_count: int = 0

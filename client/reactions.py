@@ -28,7 +28,8 @@ class Meaning(Enum):
 
 
 class Reaction(NamedTuple):
-    """``is_doubtful``: after this answer the batch may be in the log. ``moves``: ask for the leader first."""
+    """What to do after an answer. ``is_doubtful``: the batch may be in the log. ``moves``: ask who leads before the
+    next try."""
 
     meaning: Meaning
     is_doubtful: bool = False

@@ -1,5 +1,5 @@
-"""What goes in and what comes out: records, producer ids, finished batches and their numbers. Pure: no clock; who
-leaves a timestamp out says what time it is."""
+"""What goes in and what comes out: records, producer ids, finished batches and their numbers. Pure: without a clock, so
+the caller passes the time for records without a timestamp."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 @value(frozen=True, slots=True)
 class ProducerId:
-    """Who produces. ``number`` (63 bits) and ``epoch`` (15 bits) are to be saved together."""
+    """A producer id (``number``, 63 bits) and its ``epoch`` (15 bits), which are saved together."""
 
     number: int
     epoch: int = 0
@@ -53,7 +53,7 @@ CONDITIONAL: Final = ProducerId(_PRODUCER_ID_LIMIT - 1)
 
 @value(frozen=True, slots=True)
 class Record:
-    """One record to be sent. ``timestamp_ms`` None: the time of the call, which differs when the call is repeated."""
+    """One record to be sent. ``timestamp_ms`` None: the time of the call; a batch that is made again then differs."""
 
     value: bytes | None
     key: bytes | None = None
@@ -99,9 +99,9 @@ class Stopped:
 
 @value(frozen=True, slots=True)
 class Receipt:
-    """A batch is in the log. Whether this try or an earlier one put it there is told by nobody, except where
-    ``is_old_duplicate``: then it was appended before the producer's last five batches (DUPLICATE_SEQUENCE_NUMBER), and
-    servers do not say at which offset (``base_offset`` is None)."""
+    """A batch is in the log. Servers do not say whether this try or an earlier one has put it there. But with
+    ``is_old_duplicate`` it was appended before the producer's last five batches (DUPLICATE_SEQUENCE_NUMBER), and its
+    offset is not told (``base_offset`` is None)."""
 
     topic: str
     partition: int

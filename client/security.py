@@ -52,7 +52,7 @@ def tls_context(
 
 
 def login_maker(sasl: Sasl | None, client_id: str) -> Callable[[], SaslExchange] | None:
-    """Return what begins a login on each connection; None: there is none to begin."""
+    """Return a function that begins a login, for each connection; None: no login."""
     if sasl is None:
         return None
     salted = SaltedPasswords()

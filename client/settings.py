@@ -1,4 +1,4 @@
-"""What both shells are told. Frozen; checked once."""
+"""The settings of a client, for both shells. Frozen; checked once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .security import Sasl
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """``bootstrap``: host:port, one or several (a list, or joined by commas), of brokers or proxies. ``tls``: see
-    ``tls_context``. ``seconds_max``: for a question that is not a produce, with all its tries."""
+    ``tls_context``. ``seconds_max``: for a call that produces nothing, with all its tries. ``request_seconds_max``: for
+    the answer to one request."""
 
     bootstrap: str | Sequence[str]
     client_id: str = "idemproxy-client"

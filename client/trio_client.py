@@ -1,5 +1,5 @@
 """The shell on trio: a task for each leader that gets batches, and one that keeps the metadata and the time. It moves
-bytes as ``blocking.py`` does; everything that is decided is decided in the files below it."""
+bytes as ``blocking.py`` does, and decides nothing either."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class TrioProducer:
         self._keeper_wakes_at: float | None = None
         self._leaders: dict[int, _Bell] = {}
         self._failures: dict[int, int] = {}
-        """Connections to a leader that ended, since one has brought an outcome."""
+        """By leader: connections in a row that brought no outcome, for the back-off."""
         self._ended: Exception | None = None
 
     @property
@@ -244,8 +244,8 @@ class TrioProducer:
         return {(one.topic, one.partition): sequence for one, sequence in self._core.next_sequences().items()}
 
     def start_at(self, topic: str, partition: int, sequence: int) -> None:
-        """Let the partition's next batch have this sequence, also after a failure. Whoever goes back has to send the
-        same batches again. Raises ValueError while batches of it have no outcome."""
+        """Let the partition's next batch have this sequence, also after a failure. After going back, the same batches
+        have to be sent again. Raises ValueError while batches of it have no outcome, and Fenced."""
         self._core.start_at(Place(topic, partition), sequence)
 
     async def send(
@@ -305,11 +305,11 @@ class TrioProducer:
             self._changed.unpark_all()
 
     def _keeper_wakes_by(self, deadline: float) -> bool:
-        """Does it look again in time to give up what has to be delivered by then?"""
+        """Does the keeper wake in time to give up a batch with this deadline?"""
         return self._keeper_wakes_at is not None and self._keeper_wakes_at <= deadline
 
     async def _keep(self) -> None:
-        """Ask who leads, give up what is too late, start a task for each leader."""
+        """Ask for leaders, give up batches whose time is over, start a task for each leader."""
         connections = Connections(self._connector)
         try:
             while self._ended is None:
@@ -364,7 +364,7 @@ class TrioProducer:
             await trio.sleep(pause * random.uniform(0.8, 1.2))
 
     async def _serve(self, broker: int, bell: _Bell, connection: Connection) -> None:
-        """Returns when the server has closed a connection on which nothing was out. Raises ConnectionFailed."""
+        """Return when the server has closed a connection without an unanswered request. Raises ConnectionFailed."""
         session = LeaderSession(self._core, broker, connection.link)
         failure: ConnectionFailed | None = None
         async with trio.open_nursery() as nursery:
@@ -402,7 +402,7 @@ class TrioProducer:
 
 
 class _Bell:
-    """Wakes one task; a ring before it waits is heard, too."""
+    """Wakes one task; a ring that comes before the task waits is not lost."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -411,7 +411,7 @@ class _Bell:
         self._event.set()
 
     async def wait(self, until: float | None) -> None:
-        """Wait for a ring, or until then."""
+        """Wait for a ring, or until this moment; None: without end."""
         with trio.move_on_at(float("inf") if until is None else until):
             await self._event.wait()
         self._event = trio.Event()

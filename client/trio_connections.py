@@ -33,7 +33,7 @@ class Connection:
             await self._stream.send_all(data)
 
     async def receive(self, deadline: float | None) -> bytes:
-        """Return bytes; none: the server has closed the connection. Raises ConnectionFailed."""
+        """Return received bytes; empty: the server has closed the connection. Raises ConnectionFailed."""
         with _as_connection_failed(), trio.fail_at(float("inf") if deadline is None else deadline):
             return bytes(await self._stream.receive_some(limits.RECEIVE_BYTES))
 
@@ -50,14 +50,15 @@ class Connector:
         self._begin_login = login_maker(settings.sasl, settings.client_id)
 
     async def connect(self, address: Address, deadline: float) -> Connection:
-        """Return a connection after login and ApiVersions. Raises ConnectionFailed, UnsupportedServer."""
+        """Return a connection after login and ApiVersions. Raises ConnectionFailed (AuthenticationFailed is one),
+        UnsupportedServer."""
         with _as_connection_failed(), trio.fail_at(deadline):
             try:
                 stream: trio.abc.Stream = await trio.open_tcp_stream(*address)
             except RuntimeError as error:  # no thread to look it up
                 raise ConnectionFailed(str(error)) from error
         if self.settings.tls is not None:
-            # As Kafka's brokers do, without the word of farewell of TLS.
+            # Kafka's brokers close a connection without TLS's close_notify.
             stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)
         connection = Connection(stream, Link(self.settings.client_id, self._begin_login))
         try:
@@ -93,8 +94,8 @@ class Connections:
     async def run(
         self, flow: Coroutine[Effect, Any, Result], until: float | None = None, seconds_each: float = float("inf")
     ) -> Result:
-        """Return what the flow returns; no question takes longer than ``until``, nor one of them longer than
-        ``seconds_each``: a server that says nothing leaves the next one its time."""
+        """Return what the flow returns. No request is waited for beyond the moment ``until``, nor for longer than
+        ``seconds_each``, so that a silent server leaves time for the next one. Raises what the flow raises."""
         try:
             effect = flow.send(None)
             while True:

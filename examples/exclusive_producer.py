@@ -29,7 +29,7 @@ from idemproxy.client.records import SEQUENCE_MODULUS
 
 BATCH_LINES = 500
 WAITING_BATCHES_MAX = 20
-"""Without a receipt; five of them are on their way."""
+"""Batches without a receipt; five of them are in flight."""
 Place = tuple[str, int]
 
 
@@ -44,7 +44,8 @@ def batches_of(path: Path, first: int) -> Iterator[tuple[int, list[Record]]]:
 
 
 def begin(client: Client, name: str, place: Place, first_line: int) -> None:
-    """Give it its numbers, once. ``first_line``: the one that comes to where the partition ends now."""
+    """Store producer id and start, once. ``first_line``: the number of the line that comes where the partition ends
+    now."""
     if client.committed_offsets(name, [place]):
         sys.exit(f"{name} has begun already; to go on: run")
     numbers = client.init_producer_id(name)  # of a name: the proxies keep its state however long no line comes

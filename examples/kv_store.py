@@ -39,8 +39,8 @@ NEEDED = {"get": {"key"}, "put": {"key", "value"}, "cas": {"key", "value"}}
 
 
 def checked(operation: Any) -> Operation:
-    """Return what a client asks. What is in the log every node reads for ever, so nothing else gets there. Raises
-    ValueError."""
+    """Return the operation that a client asks for. Every node reads every record of the log, for as long as the log
+    lives, so nothing but valid operations must get there. Raises ValueError."""
     needed = NEEDED.get(str(operation.get("op"))) if isinstance(operation, dict) else None
     if needed is None:
         raise ValueError(f"op is one of {', '.join(NEEDED)}")
@@ -75,11 +75,11 @@ class Shard:
         self._next_offset = 0
         self._awaited = -1
         self._answer: Answer = {}
-        """To the operation that this node has appended at ``_awaited``."""
+        """The answer to the operation that this node has appended at ``_awaited``."""
 
     # ------------------------------------------------------------------ a follower
     def follow(self) -> None:
-        """Read on for ever. The leader does it too: another one may have begun."""
+        """Read on for ever. The leader does so as well: another node may have taken over."""
         with self._client.reader(*self.place, self._next_offset) as reader:
             while True:
                 records = reader.read()
@@ -89,7 +89,7 @@ class Shard:
                             self._apply(record.offset, entry_of(record.value))
 
     def _apply(self, offset: int, entry: Operation) -> None:
-        """The next record of the log. One that lies elsewhere than it was to is no part of it."""
+        """Apply the next record of the log. One that lies at another offset than it was published for is ignored."""
         self._next_offset = offset + 1
         self._read.notify_all()
         if entry.get("at") != offset:
@@ -104,7 +104,8 @@ class Shard:
 
     # ------------------------------------------------------------------ a leader
     def work(self, operation: Operation) -> Answer:
-        """Do what a client asks. A node that does not lead says who does, unless it is to lead from now on."""
+        """Do what a client asks. A node that does not lead says who does, unless the client wants it to lead
+        (``lead``)."""
         begins = operation.pop("lead", False)
         with self._work:
             for _ in range(TRIES_MAX):
@@ -166,7 +167,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def _for_ever(work: Callable[[], None]) -> None:
-    """What cannot be read now can be later."""
+    """Repeat the work after errors: what cannot be read now can be later."""
     while True:
         try:
             work()

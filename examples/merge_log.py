@@ -39,7 +39,8 @@ class Output:
     """The partition that all goes to."""
 
     def __init__(self, client: Client, place: Place, begun: Mapping[str, int]) -> None:
-        """``begun``: the numbers of all lives, and where the partition ended when the merge began."""
+        """``begun``: producer id and epoch, the same in all lives, and where the partition ended when the merge
+        began."""
         self._place = place
         self._begun_at = begun["offset"]
         self._done = client.end_offset(*place) - self._begun_at  # so many records are in it
@@ -48,18 +49,18 @@ class Output:
         self.producer = client.producer(ProducerId(begun["id"], begun["epoch"]), next_sequences=sequences)
 
     def is_followed(self) -> None:
-        """Every entry was followed. Ends when there is more than they have ordered."""
+        """All entries so far were applied. Exits if the output has more records than they have ordered."""
         if self._done > self._ordered:
             sys.exit(f"{self._place} has {self._done} records, ordered are {self._ordered}: somebody else writes there")
 
     def has(self, count: int) -> bool:
-        """Whether the next so many records of the order are in it; then they are passed over."""
+        """Whether the next ``count`` records of the order are in the output; if so, they count as done."""
         is_there = self._ordered + count <= self._done
         self._ordered += count * is_there
         return is_there
 
     def write(self, records: Sequence[StoredRecord]) -> None:
-        """Send the next records of the order, but for those that are in it."""
+        """Send the next records of the order, without those that are in the output already."""
         first = max(self._done, self._ordered)
         rest = [Record(one.value, one.key, one.headers, one.timestamp_ms) for one in records[first - self._ordered :]]
         offset, due = self.producer.publish(*self._place, rest).base_offset, self._begun_at + first
@@ -69,7 +70,7 @@ class Output:
 
 
 class Merge:
-    """One life: who has the name, and has read the merge log."""
+    """One life of the program, after it has taken the name and read the merge log."""
 
     def __init__(self, client: Client, name: str, log: Place, output: Place, inputs: Sequence[Place]) -> None:
         self._client = client

@@ -45,15 +45,16 @@ async def pairs_of(source: TrioClient, destination: TrioClient, topics: Sequence
 
 
 async def begin(source: TrioClient, destination: TrioClient, name: str, pairs: Pairs) -> None:
-    """Give all of them their numbers, once. It is one commit: either it has begun, or it has not. An input begins at
-    the group's offset, if somebody has set one (kafka-consumer-groups --reset-offsets), else at its start."""
+    """Store producer id and start of all partitions, once, in one commit: either the mirror has begun, or it has not.
+    An input begins at the group's offset, if somebody has set one (kafka-consumer-groups --reset-offsets), else at its
+    start."""
     inputs = [place for place, _ in pairs]
     saved = await source.committed_offsets(name, inputs)
     if any(one.metadata for one in saved.values()):
         sys.exit(f"{name} has begun already; to go on: run")
     starts = {place: saved[place].offset if place in saved else await source.start_offset(*place) for place in inputs}
-    # A name's, so that the proxies keep its state however long nothing comes. It is asked for only here: in all lives
-    # the numbers are those of one producer.
+    # The producer id of a name: the proxies keep its state however long nothing comes. It is asked for only here, so
+    # all lives have the same id and epoch.
     numbers = await destination.init_producer_id(name)
     first = {place: Progress(start, numbers).to_commit() for place, start in starts.items()}
     await source.commit_offsets(name, first)

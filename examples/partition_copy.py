@@ -29,7 +29,7 @@ called again with the same input after a crash. The state is saved with the offs
 
 
 class CopyStopped(Exception):
-    """To go on would be a guess, or another instance does."""
+    """Going on would be a guess, or another instance has gone on."""
 
 
 class PartitionCopy:
@@ -68,7 +68,7 @@ class PartitionCopy:
                     break
                 records = await reader.read()
                 if not records and self._progress != self._saved:
-                    await self._commit(self._progress)  # nobody waits for more: tools see that there is no lag
+                    await self._commit(self._progress)  # nothing is waiting: consumer group tools then show no lag
         if self._progress != self._saved:
             await self._commit(self._progress)
 
@@ -108,7 +108,7 @@ class PartitionCopy:
         return note, batches, tuple(planned)
 
     async def _commit(self, progress: Progress) -> None:
-        """Save it, if what was saved last is still there: another instance's plan is not to be lost."""
+        """Save the progress, if what was saved last is still there: another instance's plan must not be overwritten."""
         found = (await self._source.committed_offsets(self._group, [self._input])).get(self._input)
         if found is not None and Progress.committed(found) != self._saved:
             raise CopyStopped(f"{self._input}: another instance of {self._group} has committed offset {found.offset}")

@@ -1,2 +1,4 @@
-"""The data pipeline on Spark: ``audit``, ``idemproxy audit``; ``source``, ``format("idemproxy")``; both stand on
-``reading``. Needs the extra ``idemproxy[spark]``, but for ``journal``; the proxy never imports it."""
+"""The data pipeline, mostly on Spark: ``source`` and ``sink`` are ``format("idemproxy")``; ``audit``, ``jobs``,
+``rebuild`` and ``journal`` are commands. What reads logs does it through ``reading``. Needs the extra
+``idemproxy[spark]``, but for ``journal``. A proxy that serves imports nothing of it but ``audit/kinds.py``, which is
+data, for the options of the command line."""

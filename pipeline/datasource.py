@@ -1,7 +1,8 @@
-"""``format("idemproxy")``: what Spark is given to register. Says who reads and who writes, and nothing else.
+"""``format("idemproxy")``: the class that is registered with Spark. Names the readers and writers, and does nothing
+else.
 
-Where the package is installed Spark looks it up by itself (``pyspark_idemproxy``), in every session. So this imports
-what a verb needs when it is used.
+Where the package is installed Spark finds it by itself (``pyspark_idemproxy``) and imports it in every session. So
+readers and writers are imported only when they are asked for.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from .source.stream import StreamReader
 
 _STREAMS_SINCE: Final = (4, 2)
-"""PySpark: before it, sources in Python had no limit for a trigger and no ``Trigger.AvailableNow``."""
+"""The first PySpark whose sources in Python have a limit for each trigger, and ``Trigger.AvailableNow``."""
 _WRITES_SINCE: Final = (4, 1)
-"""PySpark: before it, writers of streams in Python got row after row, and no columns."""
+"""The first PySpark whose stream writers in Python get Arrow batches instead of single rows."""
 
 
 class IdemproxyDataSource(DataSource):
@@ -39,7 +40,7 @@ class IdemproxyDataSource(DataSource):
         return columns_for(self.options)
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of ``spark.read``. Raises WrongOption."""
+        """Return the reader of ``spark.read``. Raises WrongOption."""
         from .source.columns import check_schema
         from .source.options import parse_options
         from .source.reader import BatchReader
@@ -48,7 +49,7 @@ class IdemproxyDataSource(DataSource):
         return BatchReader(parse_options(self.options, is_stream=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of ``spark.readStream``. Raises WrongOption."""
+        """Return the reader of ``spark.readStream``. Raises WrongOption."""
         from .source.columns import check_schema
         from .source.options import parse_options
         from .source.problems import WrongOption
@@ -61,7 +62,7 @@ class IdemproxyDataSource(DataSource):
         return StreamReader(parse_options(self.options, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        """Of ``df.write``. Raises SinkProblem."""
+        """Return the writer of ``df.write``. Raises SinkProblem."""
         from .sink.options import sink_options
         from .sink.problems import SinkProblem
 
@@ -76,8 +77,8 @@ class IdemproxyDataSource(DataSource):
         return BatchSink(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
-        """Of ``df.writeStream``, in any output mode: each row is a record, as with Spark's own sink. Raises
-        SinkProblem."""
+        """Return the writer of ``df.writeStream``, in any output mode: each row is a record, as with Spark's own sink.
+        Raises SinkProblem."""
         from .sink.modes import refuse_continuous
         from .sink.options import sink_options
         from .sink.problems import SinkProblem

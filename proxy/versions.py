@@ -1,8 +1,8 @@
 """API versions: which a broker has, which a client is told, and how the broker's own version is found out. The only
 place for this.
 
-Pure tables and functions. Never talks to a broker, never knows a message's layout beyond counting the bytes of three
-probe answers. Sources: KafkaApis and Protocol.java of the releases, seen again on real brokers.
+Pure tables and functions. Never talks to a broker, and knows no message's layout beyond the answers to its three probes
+(``detect``). Sources: KafkaApis and Protocol.java of the releases, checked against real brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BrokerRanges = Mapping[int, tuple[int, int]]
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys that this proxy has something to say about."""
+    """Kafka's API keys that this proxy serves, passes on or mentions."""
 
     PRODUCE = 0
     FETCH = 1
@@ -104,10 +104,11 @@ Metadata 4 is what kafka-python wants to see before it takes a broker for one wi
 cannot read."""
 
 READS_RANGES_SINCE = 3
-"""The version of ApiVersions (KIP-511) that only clients ask for which choose each API's version by its range."""
+"""Clients that ask in this version of ApiVersions or a later one (KIP-511) choose each API's version by its range."""
 PRODUCE_TOLD_MAX = 7
-"""What those that ask for an older one are told of Produce: aiokafka (up to 0.12) and kafka-python-ng take a broker
-with Produce 8 for Kafka 2.4, and join groups with JoinGroup 5 then (the second only static members)."""
+"""The highest Produce that clients are told which ask in an older version: aiokafka (up to 0.12) and kafka-python-ng
+take a broker with Produce 8 for Kafka 2.4, and then join groups with JoinGroup 5 (kafka-python-ng only as static
+members)."""
 
 OWN_WHERE_MISSING: Mapping[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2}
 """Answered by the proxy, up to these versions, where the brokers have none."""
@@ -118,7 +119,8 @@ EXPLAINED: Mapping[int, int] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 0,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
 }
-"""Up to these versions offered where the brokers have none, for the sentence that says so (``bridge/explained.py``)."""
+"""Offered up to these versions where the brokers lack the API, so that the client gets an error with a sentence that
+says so (``bridge/explained.py``)."""
 
 RAISED_TO: Mapping[int, int] = {
     ApiKey.FETCH: 5,
@@ -135,9 +137,9 @@ RAISED_TO: Mapping[int, int] = {
     ApiKey.CREATE_TOPICS: 4,
     ApiKey.DELETE_TOPICS: 1,
 }
-"""What Kafka 0.11 has: some clients (kafka-python 1.4) see Metadata 4 and send these versions without looking, and
-sarama that was told ``V0_11_0_0`` sends them without asking. CreateTopics 4 is the first that leaves numbers to the
-broker. Bridged where the broker stops earlier."""
+"""The versions of Kafka 0.11, bridged where the broker has lower ones only: some clients (kafka-python 1.4) see
+Metadata 4 and send these without looking at the ranges, and sarama configured as ``V0_11_0_0`` sends them without
+asking. CreateTopics 4 is the first that leaves numbers to the broker."""
 
 RAISED_FROM: Mapping[int, int] = {ApiKey.OFFSET_COMMIT: 1, ApiKey.OFFSET_FETCH: 1}
 """The broker has to have at least this version: v0 of these keeps offsets in ZooKeeper, which is something else, not
@@ -179,9 +181,9 @@ PASSED_MAX: Mapping[int, int] = {
     ApiKey.OFFSET_DELETE: 0,
 }
 """The highest version that goes through as it is when the brokers are newer; keys that are not here never go through.
-Chosen so that no such body has the address of a broker or a topic id in it (but FindCoordinator, rewritten), no fetch
-session is kept at a broker (Fetch 7), no zstd comes (Fetch 10), none is flexible, and no client takes us for a Kafka
-whose Produce we do not speak."""
+Chosen so that no such body has the address of a broker or a topic id in it (but FindCoordinator's, which is rewritten),
+no fetch session is kept at a broker (Fetch 7), no zstd comes (Fetch 10), no version is flexible (KIP-482), and no
+client takes us for a release of Kafka whose Produce we do not speak."""
 
 NATIVE_MAX: Mapping[int, int] = {
     ApiKey.PRODUCE: 13,
@@ -268,7 +270,7 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
     """Return what clients are told: what all brokers have, raised to what the bridges can serve, and the proxy's own
     APIs.
 
-    No broker known yet: as for the oldest one, so that a client never meets less than it was told.
+    While no broker is known: as for the oldest release, so that no client later finds less than it was told.
     """
     common = _intersection(list(ranges) or [KNOWN["0.8.2"]])
     result = {int(key): own for key, own in OWN_RANGES.items()}
@@ -327,8 +329,8 @@ KNOWN: Mapping[str, BrokerRanges] = {
     "0.10.1": _V0_10_1,
     "0.10.2": _V0_10_2,
 }
-"""What each release serves. Of 0.8.2 and 0.9 only what clients may use: they never tell, and take bytes of other
-versions for their own."""
+"""What each release serves. Of 0.8.2 and 0.9 only what clients may use: they have no ApiVersions, and read a request of
+another version as if it were of their own."""
 
 NEWER = "newer"
 UNSURE = "unsure"
@@ -364,8 +366,8 @@ _OLD_BY_FETCH_ANSWER_BYTES = {4: "0.8.2", 8: "0.9.0"}
 def detect(answers: Sequence[Buffer | None]) -> Probe | Detected:
     """Return the next probe, given the answers to all earlier ones (bodies; None: closed or silent), or the result.
 
-    Starts with ``detect([])``. ApiVersions is never the first: 0.9 does not answer it, and loses other connections'
-    requests over it.
+    Starts with ``detect([])``. ApiVersions is never the first probe: 0.9 does not answer it, and loses requests of
+    other connections when it comes.
     """
     if not answers:
         return _METADATA_PROBE

@@ -39,8 +39,9 @@ def read_journals(
 
 
 def acknowledged(lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Yield what the lines of a journal say. In format 1 the record count of a batch is told only when it is sent; of
-    one that was sent by another proxy only the first record is looked for. Raises JournalProblem."""
+    """Yield the acknowledged batches in the lines of a journal. In format 1 an answer has no record count: it is taken
+    from the line of the append. Of a batch that another proxy has sent, only the first record is then looked for.
+    Raises JournalProblem."""
     counts: dict[_Batch, int] = {}
     found: list[tuple[int, int, int, int, int, int, int]] = []
     for said in lines:

@@ -32,7 +32,7 @@ class RepeatFinder:
     """Compares each record with the one before it in ``ORDER``, also over the borders of blocks."""
 
     def __init__(self, distance: int) -> None:
-        """``distance``: offsets within which equal records are told though they were not made at the same time."""
+        """``distance``: offsets within which equal records are reported although they were made at different times."""
         self._distance = distance
         self._last: Columns | None = None
 

@@ -23,8 +23,9 @@ TYPES: Final[Mapping[str, str]] = {
     "count": "int64",
     "size": "int64",
 }
-"""``other_offset``: of the first copy; of the record before a gap; of the record with the highest sequence or epoch
-before an inversion or a regression. ``count``: records, sequences or offsets. -1: there is none."""
+"""The columns of a finding, beside its kind. ``other_offset``: of the first copy; of the record before a gap; of the
+record with the highest sequence or epoch before an inversion or a regression. ``count``: records, sequences or offsets.
+-1: not known, or not applicable to the kind."""
 _SPARK: Final = {"int32": "int", "int64": "bigint"}
 SPARK_SCHEMA: Final = "kind string, " + ", ".join(f"`{name}` {_SPARK[kind]}" for name, kind in TYPES.items())
 SCHEMA: Final = pa.schema(

@@ -1,5 +1,5 @@
-"""One range of a log becomes rows: which records, whose, what is missing between them. Values do not leave it: of each
-record there are two hashes of 64 bits, halves of one BLAKE2b over its content. Pure."""
+"""Turns one range of a log into rows: which records there are, whose they are, what is missing between them. Values do
+not leave it: each record has two hashes of 64 bits, halves of a BLAKE2b over its content. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..reading.decode import containers
 from .rows import NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
 
 LENGTHS_BYTES: Final = 8
-"""Of a content: the lengths of key and value in front of them."""
+"""Bytes of a content that belong to no field: the lengths of key and value."""
 
 
 def hashes_of(contents: Iterable[Buffer]) -> tuple[Array, Array]:
@@ -30,8 +30,8 @@ def hashes_of(contents: Iterable[Buffer]) -> tuple[Array, Array]:
 
 
 class RangeTaker:
-    """Takes what was read of one range of offsets. A container belongs to the range that its last offset is in; of
-    plain messages each does for itself."""
+    """Takes what was read of one range of offsets. A container belongs to the range that its last offset is in; in a
+    container of plain messages this holds for each message."""
 
     def __init__(self, place: int, start: int, end: int) -> None:
         """``start``, ``end``: the range, the second not included."""
@@ -47,7 +47,7 @@ class RangeTaker:
         self._notes: list[str | None] = []
 
     def take(self, data: Buffer) -> pa.RecordBatch:
-        """Return rows of all that is whole in the data, as far as it belongs here and was not taken before."""
+        """Return the rows of all whole entries in the data that belong to this range and were not taken before."""
         try:
             found = containers(data)
             for container in found:
@@ -80,7 +80,7 @@ class RangeTaker:
         return self._flushed()
 
     def lost(self, last: int) -> pa.RecordBatch:
-        """What lies before ``last`` and at it is gone: retention has deleted it meanwhile."""
+        """Everything from the position up to and with ``last`` is gone: retention has deleted it meanwhile."""
         self._other(Kind.DELETED, self.position, last)
         self.position = last + 1
         self.is_over = self.position >= self._end
@@ -175,7 +175,7 @@ def _runs(place: int, read: Sequence[Container]) -> Columns:
 
 
 def _merged(runs: Columns) -> Columns:
-    """Return the runs, those that go on where the last one ended as one with it."""
+    """Return the runs, with those joined that continue the one before: by offsets, producer, epoch and sequence."""
     producer, epoch, sequence = runs["producer_id"], runs["epoch"], runs["sequence"].astype(np.int64)
     first, last, size = runs["offset"], runs["last_offset"], runs["size"]
     following = (sequence + last - first + 1) % SEQUENCE_MODULUS

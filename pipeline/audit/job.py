@@ -35,11 +35,13 @@ from .rows import SPARK_SCHEMA, TYPES, Columns, Kind, columns_of, concatenated, 
 from .sequences import Partition
 
 FINDINGS_MAX: Final = 1_000_000
-"""Of each kind that are listed and compared: about 200 MB in the driver. All are counted."""
+"""Findings that are listed and compared, from each of the two searches (by sequence, by content): about 200 MB in the
+driver. All are counted."""
 TASKS_MAX: Final = 2_000
-"""Of a shuffle: each has fingerprints of one range, some 20 MB, as long as there are not more ranges."""
+"""Tasks of a shuffle: each has the fingerprints of about one range, some 20 MB, unless there are more ranges."""
 BROADCAST_HASHES_MAX: Final = 500_000
-"""That more than one record has: each task gets all of them, some 50 MB. With more, all records are sorted by hash."""
+"""Hashes that several records have: up to so many are broadcast to each task, some 50 MB. With more, Spark joins them
+by a shuffle of all records."""
 TIME_SLOTS: Final = 60
 """Columns of the heat map."""
 PLOTTED_RUNS_MAX: Final = 3_000
@@ -94,8 +96,8 @@ class Audited:
 def audit(
     spark: SparkSession, plan: Plan, progress: Progress, *, distance: int, journals: Sequence[Path] = ()
 ) -> Audited:
-    """Read and judge what is in the plan. ``distance``: offsets, of equal records. Raises what the tasks raise, as
-    Spark's exceptions, and JournalProblem."""
+    """Read and judge what is in the plan. ``distance``: in offsets, see ``RepeatFinder``. Raises Spark's exceptions for
+    what tasks raise, and JournalProblem."""
     begun = time.monotonic()
     tasks = max(spark.sparkContext.defaultParallelism, min(len(plan.ranges), TASKS_MAX))
     with _setting(spark, "spark.sql.shuffle.partitions", str(tasks)):
@@ -279,7 +281,8 @@ def _one_by_one(table: pa.Table) -> pa.Table:
 
 
 def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
-    """Return the flagged pairs that are equal byte by byte, and what that says of the others."""
+    """Compare the flagged pairs byte by byte. Return those that are equal, and as SEQUENCE_REUSED those that sequence
+    numbers had told to be duplicates and that differ."""
     if not flagged.num_rows:
         return flagged
     near = F.floor(F.col("offset") / RANGE_OFFSETS)
@@ -325,8 +328,9 @@ def _unreadable(notes: Sequence[tuple[int, int, int, int, str]]) -> pa.Table:
 
 
 def _counts(listed: pa.Table, counted: Counts, candidates: Counts) -> Counts:
-    """Return how many there are of each kind in each partition. ``counted``: of all; ``candidates``: of those that were
-    brought here. The others, of which there are more than ``FINDINGS_MAX``, are counted without being compared."""
+    """Return how many findings there are of each kind in each partition. ``counted``: all that were found;
+    ``candidates``: those of them that were collected and compared. The others, above ``FINDINGS_MAX``, are counted
+    without being compared."""
     counts = dict(_summed(listed))
     for key, count in counted.items():
         if count > candidates.get(key, 0):

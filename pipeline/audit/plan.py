@@ -14,7 +14,7 @@ from ..reading.segments import find_segments
 
 ACCESS: Final = Access("idemproxy-audit")
 RANGE_OFFSETS: Final = 200_000
-"""Of a task: some seconds of work, so that progress shows and a task that fails costs little."""
+"""Offsets for one task: some seconds of work, so that progress shows and a task that fails costs little."""
 RANGES_MAX: Final = 20_000
 """Tasks of one Spark stage; in a larger log the ranges are larger."""
 END_OF_FILE: Final = 1 << 62
@@ -23,7 +23,7 @@ END_OF_FILE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of it. ``bootstrap`` is empty where files are read."""
+    """What an audit reads. ``bootstrap`` is empty where segment files are read."""
 
     places: tuple[Place, ...]
     ranges: tuple[Range, ...]

@@ -23,9 +23,9 @@ from .fingerprints import RangeTaker
 from .plan import ACCESS, Plan
 
 PAIRS_AT_A_TIME: Final = 2_000
-"""Of records that a task compares: with ``WHOLE_BYTES_MAX`` of each it holds 64 MiB at most."""
+"""Pairs of records that a task compares at once: with ``WHOLE_BYTES_MAX`` for each record it holds 64 MiB at most."""
 WHOLE_BYTES_MAX: Final = 16 << 10
-"""Of a record that is compared byte by byte; of a larger one its SHA-512 is."""
+"""The largest record that is compared byte by byte; of a larger one the SHA-512 is compared."""
 _LOOK_BYTES: Final = 1 << 20
 """To fetch at once where single records are wanted."""
 
@@ -39,7 +39,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
         for piece in pieces(Path(wanted.path)):
             bytes_read += len(piece)
             yield taker.take(piece)
-            if is_cut(piece) and following > taker.position:  # at the end of the last file that is as a crash leaves it
+            if is_cut(piece) and following > taker.position:  # in the last file that is how a crash leaves it
                 yield taker.cut_off(following - 1)
         yield taker.finished(bytes_read)
         return

@@ -1,4 +1,5 @@
-"""What a reading task says of a piece of a log, as columns: one schema for all, since a Spark task has one output.
+"""The rows that a reading task makes of a piece of a log, as columns: one schema for all kinds, since a Spark task has
+one output.
 
 Every row has a kind; what a column means for each kind:
 
@@ -32,7 +33,7 @@ Columns = dict[str, Array]
 
 
 class Kind(IntEnum):
-    """What a row speaks of."""
+    """What a row describes."""
 
     RECORD = 0
     RUN = 1

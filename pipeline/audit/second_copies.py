@@ -19,7 +19,7 @@ from .outputs import named
 
 FORMAT: Final = 1
 _STEPS: Final = {"offset": 1, "other_offset": 1, "partition": 0, "producer_id": 0, "epoch": 0}
-"""By how much two neighbours in one range differ."""
+"""By how much these columns increase from one record of a range to the next."""
 
 
 def second_copies_of(audited: Audited, source: str) -> dict[str, Any]:

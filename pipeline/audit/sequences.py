@@ -32,7 +32,8 @@ class Covered(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerLog:
-    """What one epoch of a producer has in a partition. Sequences count on where they wrap."""
+    """What one epoch of a producer has in a partition. Sequences are unwrapped: they do not begin at 0 again after
+    2^31."""
 
     pieces: list[Covered] = field(default_factory=list)
     """By sequence; none overlaps another."""
@@ -45,7 +46,8 @@ class ProducerLog:
     _highest_at: int = -1
 
     def set_unbroken(self, start: int, count: int, offset: int) -> None:
-        """All there is goes on where it ended. (Where in the log each of them lies is not asked for then.)"""
+        """Set the whole log at once, where the sequences of each run continue those of the run before. The runs need
+        not be adjacent in the log: without a gap or a repetition only the first offset is asked for."""
         self.pieces, self._starts = [Covered(start, start + count, offset)], [start]
 
     def add(self, offset: int, start: int, count: int) -> None:
@@ -97,8 +99,8 @@ class Partition:
     """The rows of one partition."""
 
     def __init__(self, place: int, start: int, end: int, rows: Columns) -> None:
-        """``start``: the first offset that was ever kept; ``end``: behind the last one when the audit began. ``rows``:
-        in the order of offsets."""
+        """``start``: the first offset of the log when the audit began; ``end``: behind the last one then (of segment
+        files ``END_OF_FILE``). ``rows``: in the order of offsets."""
         self._place, self._start, self._end = place, start, end
         kinds = rows["kind"]
         self._runs = taken(rows, kinds == Kind.RUN)
@@ -224,7 +226,7 @@ class Partition:
             yield self._rows(Finding.EPOCH_REGRESSION, found, other_offset=others, count=found["size"])
 
     def _not_there(self) -> Iterator[pa.RecordBatch]:
-        """What clients were told of, against what is there."""
+        """Yield the acknowledged batches of which records are not in the log, or not recognisable there."""
         rows = self._acknowledged
         names = ("producer_id", "epoch", "sequence", "offset", "size")
         for number, (producer, epoch, sequence, told, count) in enumerate(
@@ -241,7 +243,8 @@ class Partition:
                 yield self._rows(kind, taken(rows, np.array([number])), count=np.array([missing]))
 
     def _cannot_tell(self, told: int) -> bool:
-        """Whether records that a client was told to be at this offset may have been there, or may be there unmarked."""
+        """Whether records that were acknowledged at this offset may have been deleted, or may be there without a
+        marker."""
         if told < 0:  # an old duplicate, whose offset is not told
             return self._start > 0 or self._holes > 0
         if told < self._start or told >= self._end or self._absent_between(told, told + 1):

@@ -25,7 +25,7 @@ _SAID: Final[Mapping[str, str]] = {
     "to.topic": "--out names the topic to write to",
     "to.checkpointlocation": "--checkpoint names the folder",
 }
-"""What a job says to the formats itself: the option in lower case, as formats take it, and what says it to the job."""
+"""Options of the formats that a job sets itself, in lower case, and the option of the command to use instead."""
 _SAID_OF_A_CLEAN_UP: Final[Mapping[str, str]] = {
     "rows": "--coordinates says what is read",
     "to.producername": "--name names the run",

@@ -18,7 +18,7 @@ from ...state.sequence import SEQUENCE_MODULUS
 from .coordinates import COORDINATES, HEADERS, VALUE, coordinates_of, with_coordinates
 
 BATCHES: Final = "batches"
-"""Of ``cleaned``: copies are told by the markers of their batches."""
+"""A carrier for ``cleaned``: copies are recognised by producer id, epoch and sequence of their batches."""
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 
@@ -45,10 +45,10 @@ def cleaned(rows: DataFrame, carrier: str = HEADERS, batches: DataFrame | None =
     """**Clean up**: the records of a topic without second copies, each in the partition where it is first, in an order
     that no partition of the source is out of. For a batch write.
 
-    ``carrier``: of the source coordinates, by which copies are told; a record without any is kept. Where records have
-    changed places, they are put back: each comes behind all that came before it in its partition of the source.
-    ``batches``, for ``BATCHES``: the same topic as batches (``rows=batches``); the second copy of a batch is told by
-    its producer id, epoch and sequence."""
+    ``carrier``: where the source coordinates are, by which copies are recognised; a record without any is kept. Records
+    that are out of order are put back: each comes behind all records that come before it in its partition of the
+    source. ``batches``, for ``BATCHES``: the same topic as batches (``rows=batches``); the second copy of a batch is
+    recognised by its producer id, epoch and sequence."""
     if carrier == BATCHES:
         assert batches is not None, "the topic as batches"
         kept = _without(rows, second_copies(batches))
@@ -63,8 +63,8 @@ def second_copies(batches: DataFrame) -> DataFrame:
     """Return the ranges of offsets (topic, partition, baseOffset, lastOffset) that are the second copy of a batch, or a
     later one. ``batches``: with the columns of ``rows=batches``."""
     of_epoch = Window.partitionBy("topic", "partition", "producerId", "producerEpoch").orderBy("baseOffset")
-    # After 2^31 records sequences begin at 0 again: they are counted on, so that no batch is a copy of one of a round
-    # before. From one batch to the next it is less than half a round, forwards or back.
+    # After 2^31 records sequences begin at 0 again. They are unwrapped, so that no batch is taken for a copy of one of
+    # the round before. From one batch to the next it is less than half a round, forwards or back.
     step = F.col("baseSequence").cast("bigint") - F.lag("baseSequence").over(of_epoch)
     told = batches.where("producerId IS NOT NULL AND baseSequence IS NOT NULL AND crcIsValid")
     told = told.withColumn("_step", F.coalesce(F.pmod(step + _HALF, F.lit(SEQUENCE_MODULUS)) - _HALF, F.lit(0)))

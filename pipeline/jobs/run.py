@@ -18,8 +18,9 @@ _FORMAT: Final = "idemproxy"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``name``: copy, merge, repartition or clean. ``carrier``: of source coordinates. ``run_name``: of a clean-up.
-    ``read_options`` and ``write_options``: more of the formats' own."""
+    """``name``: copy, merge, repartition or clean. ``source``, ``target``: bootstrap addresses. ``carrier``: where
+    source coordinates are. ``run_name``: of a clean-up. ``follows``: run until stopped. ``read_options``,
+    ``write_options``: further options of the source and the sink."""
 
     name: str
     source: str
@@ -35,8 +36,8 @@ class Job:
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    """Return when all that was there is through; a job that follows goes on until it is stopped. Raises what Spark
-    raises."""
+    """Return when everything that was there at the start is written; a job that follows goes on until it is stopped.
+    Raises what Spark raises."""
     register(spark)
     if job.name == "clean":
         _clean(spark, job)

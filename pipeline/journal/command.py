@@ -16,7 +16,7 @@ from .shown import shown
 _LOOK_SECONDS: Final = 0.2
 """How often journals that are followed are looked at."""
 _NOTES_MAX: Final = 20
-"""So many lines that are none are named, and the others are counted."""
+"""Unreadable lines that are named; the others are only counted."""
 
 
 def run_journal(options: argparse.Namespace) -> int:

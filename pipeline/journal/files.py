@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 FORMATS: Final = (1, 2)
-"""Of the lines, as the first line of a file names them; a file without such a line has format 1."""
+"""The known formats of lines, as the first line of a file names them; a file without such a line has format 1."""
 _RENAMED: Final = re.compile(r"\.(\d{8}T\d{6})\.(\d{3})Z(?:-\d{3})?")
 _WORKER: Final = re.compile(r"\.[1-9]\d?")
 _CUT: Final = "the last line is cut off, and left out"
@@ -35,8 +35,9 @@ class Line(NamedTuple):
 
 
 def journals(paths: Iterable[Path]) -> list[Path]:
-    """Return the current file of each process's journal: of the paths themselves, and of their workers. A file that
-    belongs to another one of them is left out. Raises OSError, and FileNotFoundError for a path without any file."""
+    """Return the current file of each process's journal: of the paths themselves, and of their workers. A path that is
+    a renamed file of another of these journals is left out. Raises OSError, and FileNotFoundError for a path without
+    any file."""
     found: dict[Path, list[Path]] = {}
     for path in paths:
         mine = [path] if os.path.lexists(path) or renamed(path) else []
@@ -95,12 +96,12 @@ class Reader:
             name = self._next()
             if name is None:
                 return
-            yield from self._lines_of_file()  # what came before it was renamed
+            yield from self._lines_of_file()  # lines that were added before it was renamed
             if not self._open(name):
                 return
 
     def look(self) -> None:
-        """Begin to read, and no more. Raises OSError and JournalProblem."""
+        """Read the first line, to see whether this is a journal. Raises OSError and JournalProblem."""
         next(self.lines(), None)
         self.end()
 

@@ -127,7 +127,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """What is no visible character is written as an escape: it could control the terminal."""
+    """Return the text with invisible characters as escapes, as they could control the terminal."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

@@ -34,7 +34,7 @@ TopicPartition = tuple[str, int]
 Answer = TypeVar("Answer")
 
 FETCH_BYTES: Final = 4 << 20
-"""Of one partition in one request: larger ones are no faster, and a task holds several in memory."""
+"""Bytes of one partition in one Fetch: larger ones are no faster, and a task holds several in memory."""
 FETCH_BYTES_MAX: Final = 256 << 20
 """Before Fetch v3 a message comes only whole; what is asked for grows up to this."""
 _ANSWER_BYTES_MAX: Final = FETCH_BYTES_MAX + (1 << 20)
@@ -43,14 +43,15 @@ _TRIES: Final = 6
 _BETWEEN_TRIES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """In sum longer than an election takes."""
 _THROTTLE_SECONDS_MAX: Final = 30.0
-"""A quota's delay that is kept to in one piece: the broker holds the next answer back for the rest."""
+"""The longest pause for a quota (throttle_time_ms) that is kept at once: the broker delays the next answer by the
+rest."""
 _THROTTLED_BYTES_MIN: Final = 16 << 10
-"""What is asked for is halved down to this where a quota lets nothing through: until 2.6 brokers never sent an answer
-above the quota of all its windows, some ten seconds. One message comes whole in any case."""
+"""Where a quota lets nothing through, the size that is asked for is halved, down to this: until 2.6 brokers never sent
+an answer larger than the quota allows in all its windows, some ten seconds. One message comes whole in any case."""
 _THROTTLED_SECONDS_MAX: Final = 600.0
-"""For so long a fetch waits for a quota in all: others of the same client id may use it up without end."""
+"""The longest that one fetch waits for a quota in all: others with the same client id may use it up without end."""
 _LEADERS_SECONDS: Final = 1.0
-"""For so long the leaders of a topic are believed where the end of a log is asked for, and all replicas with it."""
+"""Where the end of a log is asked for, leader and replicas of the topic must have been told no longer ago than this."""
 NEW_TOPIC_SECONDS: Final = 3.0
 """Brokers learn one after the other that a topic was created, and a proxy shows the cluster as it was a second ago."""
 _BETWEEN_LOOKS_SECONDS: Final = 0.2
@@ -59,17 +60,18 @@ _INT32_BYTES: Final = 4
 
 _FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 1, 2, 3, 18
 _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
-"""Versions that are spoken here. In these, records come as they are stored, if the highest common one is used."""
+"""Versions that are spoken here. With the highest common one brokers send records as they are stored, unconverted."""
 LEAVING_OUT_VERSIONS: Final = range(4, 7)
-"""The highest Fetch of proxies that leave tombstoned messages out: brokers that are that old have 3 at most, and newer
-ones have 7."""
+"""A highest version of Fetch in this range tells a proxy that leaves tombstoned messages out: brokers before 0.11 have
+3 at most, and those from 1.1 on 7 or more. Brokers of 0.11 and 1.0 (5 and 6) are taken for such a proxy, too, which at
+most costs fetches that bring nothing."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000
-"""For more the list of tombstones, 1 MiB, has no room: some 20 bytes for each message of one partition."""
+"""The list of tombstones, 1 MiB, has no room for more messages of one partition, of some 20 bytes each."""
 LATEST, EARLIEST = -1, -2
 """Times that stand for the ends of a log."""
 HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID = -1, -3
-"""As who asks where a log ends: as a consumer; or so that a leader tells the end of its log. They are the proxy's own
-(``proxy/bridge/asks.py``, which has the reasons)."""
+"""Replica ids for ListOffsets: as a consumer, to get the high watermark; or so that a leader tells its log end offset.
+The proxy uses the same ones (``proxy/bridge/asks.py``, which has the reasons)."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -99,8 +101,8 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """As whom brokers are spoken to. Can be pickled: a task takes it along. ``client_id``: who reads, as brokers
-    count and log it."""
+    """Client id, TLS and login for the brokers. Can be pickled, as tasks carry it. ``client_id``: for the brokers'
+    quotas and logs."""
 
     client_id: str
     tls: Tls | None = None
@@ -159,13 +161,13 @@ class Connection:
         return self._versions[_LIST_OFFSETS] >= 1
 
     def empty_fetches_max(self, offsets: int) -> int:
-        """Return how many fetches of one place may bring nothing, one after the other, before it is certain that none
-        of these ``offsets`` is there any more.
+        """Return how many fetches in a row from one offset may be empty before it is certain that none of these
+        ``offsets`` is there any more.
 
-        Of a proxy each one goes on behind what the last one left out (rule R24), which was a message at least, with an
-        offset of its own: so no more of them bring nothing than there are offsets, nor than messages that can be named.
-        Twice as many, as it begins anew where the list of tombstones changes meanwhile. Of a broker it is one: the high
-        watermark that it tells may be younger than what it has read."""
+        A proxy goes on with each fetch behind what the last one left out (rule R24), at least one message with an
+        offset of its own. So there are no more empty fetches than offsets, or than messages that the list of tombstones
+        can name; twice as many, as a proxy begins anew where the list changes meanwhile. For a broker it is one: the
+        high watermark in an answer may be newer than the records in it."""
         return 2 * min(offsets, LEFT_OUT_MESSAGES_MAX) if self._leaves_out else min(offsets, 1)
 
     def close(self) -> None:
@@ -195,8 +197,8 @@ class Connection:
             raise BrokerProblem(str(error)) from None
 
     def _learn_versions(self) -> None:
-        """0.8 and 0.9 tell no versions, and 0.9 forgets requests of others when it is asked for them. So first comes a
-        question that every broker answers, the older ones in a layout that shows their age."""
+        """0.8 and 0.9 have no ApiVersions, and 0.9 loses requests of other connections when it gets one. So Metadata 1
+        is asked first: every broker answers it, and old ones in the layout of version 0."""
         answer = self._call(_METADATA, 1, {"topics": []})
         try:
             self._messages.decode_response(_METADATA, 1, answer)
@@ -242,7 +244,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What lies at an offset and behind it, as stored; it may end in a part of an entry."""
+    """Stored bytes from an offset on; they may end in a part of an entry."""
 
     records: memoryview
     high_watermark: int
@@ -250,8 +252,8 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Of one partition. ``is_contested``: another replica says that it leads, too, so one of them was deposed and does
-    not know it."""
+    """Where the log of one partition ends. ``is_contested``: another replica says that it leads, too, so one of them
+    was deposed and does not know it yet."""
 
     leader: Address
     log_end: int
@@ -276,7 +278,7 @@ class Cluster:
         self._leaders: dict[TopicPartition, Address] = {}
         self._replicas: dict[TopicPartition, list[Address]] = {}
         self._fetch_bytes_max = FETCH_BYTES_MAX
-        """What the quota of consumers lets through."""
+        """The largest size to ask for; halved where a consumer quota lets no larger answer through."""
         self._told_at: dict[str, float] = {}
         """When the leaders of a topic were told: seconds of the monotonic clock."""
 
@@ -293,8 +295,8 @@ class Cluster:
     def partitions(self, expected: Collection[str] = ()) -> dict[str, list[int]]:
         """Return every topic with its partitions. Raises BrokerProblem.
 
-        ``expected``: topics that should be among them. While one is not it is looked again, for ``NEW_TOPIC_SECONDS``:
-        it may have been created a moment ago."""
+        ``expected``: topics that should be among them. While one is missing, the brokers are asked again, for
+        ``NEW_TOPIC_SECONDS``: it may have been created a moment ago."""
         patience = time.monotonic() + NEW_TOPIC_SECONDS
         while True:
             answer = self._metadata(None)
@@ -341,7 +343,7 @@ class Cluster:
         return [(broker.host, broker.port) for broker in self._metadata([]).brokers]
 
     def leader(self, topic: str, partition: int) -> Address:
-        """Return who leads it, as known. Raises BrokerProblem."""
+        """Return the leader's address, from memory if it is known. Raises BrokerProblem."""
         return self._patiently(lambda: self._leader((topic, partition)), f"{topic}-{partition}")
 
     def ends(self, topic: str, partition: int) -> Ends:
@@ -375,7 +377,7 @@ class Cluster:
         try:
             return self._offset_at(broker, place, LOG_END_REPLICA_ID) is not None
         except (OSError, EOFError, WireError):
-            return False  # as the proxies take it: who cannot be reached serves nobody
+            return False  # as in the proxies: a broker that cannot be reached serves nobody
 
     def _offset_at(self, broker: Address, place: TopicPartition, replica_id: int) -> int | None:
         """Return what this very broker tells of the end; None if it does not lead the partition."""
@@ -391,13 +393,13 @@ class Cluster:
         return int(old_style[0] if old_style else one.offset)
 
     def fetch(self, topic: str, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
-        """Return what is there. No records, and a high watermark behind the offset: nothing is left in between. Raises
-        OutOfRange, BrokerProblem."""
+        """Return what is stored from the offset on. No records, though the high watermark is above the offset: nothing
+        below it is left, as of compaction or tombstones. Raises OutOfRange, BrokerProblem."""
         place = (topic, partition)
 
         def ask() -> Fetched:
-            # All over one connection, and from the first one on after an error: where the next fetch begins the proxy
-            # knows for this connection alone, and forgets with an error.
+            # All fetches go over one connection, and begin anew after an error: a proxy remembers only for a connection
+            # where its next fetch begins, and forgets that with an error.
             with self._at(self._leader(place)) as connection:
                 fetched = self._fetched(connection, place, offset, bytes_max)
                 for _ in range(connection.empty_fetches_max(fetched.high_watermark - offset)):
@@ -463,7 +465,7 @@ class Cluster:
         return found
 
     def _patiently(self, ask: Callable[[], Answer], what: str) -> Answer:
-        """Ask; where a leader has moved or cannot be reached, or nobody can, ask again. Raises BrokerProblem."""
+        """Ask, and ask again if a leader has moved, or brokers cannot be reached. Raises BrokerProblem."""
         problem: Exception | None = None
         for attempt in range(_TRIES):
             if attempt:
@@ -517,7 +519,8 @@ class Cluster:
 
     @contextmanager
     def _at(self, address: Address) -> Iterator[Connection]:
-        """The connection to a broker; one that fails is not used again, and what the broker leads is asked anew."""
+        """The connection to a broker. After an error it is not used again, and the broker's partitions are looked up
+        anew."""
         try:
             if address not in self._connections:
                 begin = self._begin_login

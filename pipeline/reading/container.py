@@ -18,9 +18,10 @@ from .contents import NO_CONTENTS, Array, Contents
 LOG_APPEND_TIME: Final = 1
 """In ``flags``: the timestamp is the broker's, not the one at which the record was made."""
 UNPACKED_BYTES_MAX: Final = 256 << 20
-"""Of one wrapper or batch: four times what the proxy takes. gzip reaches 1000:1, so what is stored bounds nothing."""
+"""One wrapper or batch, unpacked: four times what the proxy takes. gzip reaches 1000:1, so the stored size bounds
+nothing."""
 ENTRY_BYTES_MIN: Final = 14
-"""Of a message's size field: checksum, magic, attributes, two lengths."""
+"""The least value of an entry's size field: checksum, magic, attributes and two lengths of a message."""
 SIZE_AT: Final = 8
 SIZE_FIELDS: Final = message_set.OFFSET_AND_SIZE_BYTES
 MAGIC_AT: Final = 16
@@ -29,7 +30,7 @@ _int32_at: Final = Struct(">i").unpack_from
 
 
 class Piece(NamedTuple):
-    """Records of one producer that follow each other. ``first``: the offset of the first one."""
+    """Consecutive records of one producer. ``first``: the offset of the first one."""
 
     identity: Identity
     first: int
@@ -37,10 +38,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A wrapper, a batch, or plain messages that follow each other. It covers the offsets ``first`` to ``last``, and
-    has records at ``offsets``, which increase. ``contents``: of each record the lengths and bytes of its key and value,
-    in every format the same, and its headers if it has any. ``unreadable``: why there are none. ``is_control``: no
-    records, but marks of transactions. ``is_plain``: plain messages, each of which can be taken without the others."""
+    """A wrapper, a batch, or consecutive plain messages. It covers the offsets ``first`` to ``last``, and has records
+    at ``offsets``, which increase. ``timestamps``: in ms, -1 where the format has none. ``contents``: see
+    ``contents.py``. ``pieces``: its batches with a known producer. ``unreadable``: why there are no records.
+    ``is_control``: no records, but transaction markers. ``is_plain``: plain messages, each of which can be taken
+    without the others."""
 
     first: int
     last: int

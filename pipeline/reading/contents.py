@@ -1,7 +1,8 @@
 """Contents of many records in one piece of memory, and numbers that stand in it, without an object for each. Pure.
 
-The content of a record are the lengths (four bytes, -1 is null) and bytes of its key and its value, and its headers as
-format v2 has them, their number first, if it has any: in every format the same, so that it can be compared and hashed.
+The content of a record is: length (four bytes, -1 for null) and bytes of its key, the same of its value, and, if it has
+headers, these as format v2 stores them, their number first. It is the same in every format, so that contents can be
+compared and hashed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Contents(Sequence[Buffer], ABC):
 
 
 class StoredContents(Contents):
-    """Of the old formats: they stand in ``data`` as they are, from ``begins`` up to ``ends``."""
+    """Contents of the old formats, which store them as they are: in ``data`` from ``begins`` up to ``ends``."""
 
     __slots__ = ("begins", "data", "ends")
 
@@ -117,7 +118,7 @@ class StoredContents(Contents):
 
 
 class SplitContents(Contents):
-    """Of format v2: keys, values and headers stand in ``data``, and other lengths between them."""
+    """Contents of format v2, put together when they are asked for: ``data`` has varint lengths between the fields."""
 
     __slots__ = ("_fields",)
 
@@ -157,7 +158,7 @@ NO_CONTENTS: Final = StoredContents(b"", np.empty(0, np.int64), np.empty(0, np.i
 
 
 def joined(parts: Sequence[Contents]) -> Fields:
-    """Return where the fields of all parts are. Memory that several have in common is there once."""
+    """Return where the fields of all parts are, in one piece of memory. Data that several parts share is in it once."""
     found: list[Fields] = []
     for kind, group in groupby(parts, type):
         together = list(group)

@@ -23,10 +23,11 @@ _INT32: Final = Struct(">i")
 
 
 def containers(data: Buffer, *, joins_wrappers: bool = False) -> Iterator[Container]:
-    """Yield what is whole in the data, in order; what is cut off at the end is left. ``joins_wrappers``: those that
-    follow each other in order may come as one container, without pieces.
+    """Yield the whole entries in the data, in order, as containers; one that is cut off at the end is left out.
+    ``joins_wrappers``: consecutive wrappers may come as one container, without pieces.
 
-    A container that cannot be read is yielded as such. Raises Broken behind the last one that can be found.
+    An entry that cannot be read is yielded as an unreadable container. Raises Broken where no further entry can be
+    found.
     """
     broken = None
     try:
@@ -64,7 +65,8 @@ def containers(data: Buffer, *, joins_wrappers: bool = False) -> Iterator[Contai
 
 
 def in_order(data: memoryview) -> int:
-    """Return up to where the entries' offsets increase, as no checksum covers them; what is cut off is in order."""
+    """Return the length of the data up to which the entries' offsets increase, as no checksum covers these. An entry
+    that is cut off at the end counts as in order."""
     try:
         starts, _ = entries(data)
     except Broken as error:

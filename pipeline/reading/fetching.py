@@ -25,8 +25,8 @@ class PartitionFetch:
         self._cut_at = -1
 
     def at(self, offset: int) -> Fetched:
-        """Return what is there. Asked a second time for an offset, it brings more. Raises OutOfRange, BrokerProblem,
-        TooLarge."""
+        """Return what is stored at the offset. Asked again for the same offset, it asks for four times as many bytes.
+        Raises OutOfRange, BrokerProblem, TooLarge."""
         if offset != self._cut_at:
             self._bytes = self._bytes_at_first
         elif self._bytes >= FETCH_BYTES_MAX:

@@ -34,7 +34,7 @@ from .container import (
 from .contents import Array, Contents, StoredContents, integers
 
 TOGETHER_BYTES_MAX: Final = 8 << 20
-"""Of unpacked wrappers that are taken apart at once: enough for arrays to be worth it, and little memory."""
+"""Bytes of unpacked wrappers that are decoded together: enough for arrays to pay off, and little memory."""
 KEY_AT: Final = {0: 18, 1: 26}
 """Where the key's length stands in a message, by magic. From there to its end goes what is compared and hashed."""
 TIMESTAMP_AT: Final = 18
@@ -43,7 +43,7 @@ _INT64: Final = Struct(">q")
 _GZIP_START: Final = b"\x1f\x8b\x08\0"
 """Deflate, no optional fields."""
 _STORED_BLOCK: Final = Struct("<BHH")
-"""Whether it is the last one, its size, the same with all bits turned (RFC 1951, 3.2.4)."""
+"""The header of a stored block: whether it is the last one, its size, and the size inverted (RFC 1951, 3.2.4)."""
 _STORED_AT: Final = 10 + _STORED_BLOCK.size
 _GZIP_TRAILER: Final = Struct("<II")
 """CRC-32 and size of the content."""

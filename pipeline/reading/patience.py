@@ -6,12 +6,12 @@ import time
 from typing import Final
 
 LAG_SECONDS_MAX: Final = 10.0
-"""For which a new leader may show less than the old one has shown: it learns the high watermark from its followers."""
+"""For so long a new leader may show a lower high watermark than the old one: it learns it from its followers."""
 BETWEEN_LOOKS_SECONDS: Final = 0.5
 
 
 class Patience:
-    """Begins when somebody waits, and anew after ``ends``."""
+    """Counts from the first ``waits``, and anew after ``ends``."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -21,7 +21,7 @@ class Patience:
         self._since = None
 
     def waits(self) -> bool:
-        """Wait a little. False, at once: it has lasted for too long, and is no lag any more."""
+        """Sleep a little and return True. False, at once: this lasts for too long to be a lag."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         if now >= self._since + LAG_SECONDS_MAX:

@@ -29,8 +29,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What one task reads of a place, which is told by its number. ``path``: of the segment file; else it is
-    fetched."""
+    """What one task reads of one partition. ``place``: its number in the plan. ``path``: of the segment file; empty: it
+    is fetched."""
 
     place: int
     start: int

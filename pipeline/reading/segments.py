@@ -1,6 +1,6 @@
 """Segment files of a broker that may be dead: which there are, and their bytes in pieces. Reads only.
 
-What a follower would have cut off, or consumers never saw, is in them, too.
+They also have what consumers never saw, as it is above the high watermark, and what a follower would have truncated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from .decode import first_size
 
 PIECE_BYTES: Final = 8 << 20
-"""That are taken apart at once; a larger entry is taken whole."""
+"""The size of a piece; an entry that is larger is a piece of its own."""
 _FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
 _NO_ENTRY: Final = bytes(12)

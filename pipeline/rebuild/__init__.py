@@ -1,2 +1,2 @@
-"""``idemproxy rebuild``: the state of all producers from the logs into Redis, at once. Knows the keys and values of the
-proxies only through ``state``."""
+"""``idemproxy rebuild``: writes the state of all producers, as the logs tell it, into Redis at once. Knows the proxies'
+keys and values only through ``state``."""

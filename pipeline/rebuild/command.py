@@ -92,7 +92,8 @@ class SparkFailed(Exception):
 
 @dataclass(slots=True)
 class Summary:
-    """Of a run. ``differences``: producers on partitions by what Redis had of them. ``written``: by effect."""
+    """What a run has found and done. ``differences``: producers on partitions, counted by what Redis had of them.
+    ``written``: those that were written, counted by effect. ``problems``: by partition."""
 
     is_dry_run: bool
     partitions: int = 0

@@ -1,8 +1,8 @@
 """What a range of one partition's log has of every producer, from the markers of the proxy. Pure.
 
-Only a marker names a producer. Whatever has none, and whatever is missing, may hide something of any producer: so it is
-noted up to which offset there is such a thing (``doubt_to``), and a producer whose last piece lies behind that is known
-as a whole.
+Only a marker names a producer. A message without one, and offsets without a message, may hide something of any
+producer. So the offset behind the last of these is noted (``doubt_to``): a producer whose last piece lies behind it is
+known completely.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAGIC_AT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class FoundProducer:
-    """Of one producer. Fields as of ``state.rebuilding.Found``. ``time_ms``: of its last message, as the log has it;
-    -1 if the format has none."""
+    """What a log has of one producer. Fields as of ``state.rebuilding.Found``. ``time_ms``: the timestamp of its last
+    message; -1 if the format has none."""
 
     producer_id: int
     pieces: tuple[Stored, ...]
@@ -40,8 +40,9 @@ class FoundProducer:
 
 @dataclass(frozen=True, slots=True)
 class FoundRange:
-    """What lies in [start, end). ``last``: offset and anchor of the last message in it, to recognise this log later;
-    the anchor of format v2 is none. ``problem``: why the rest of it cannot be read; empty: it was read to its end."""
+    """What lies in [start, end). ``doubt_to``: the offset behind the last thing that may hide a producer's records.
+    ``last``: offset and anchor of the last message in it, to recognise this log later (format v2 has no anchor).
+    ``problem``: why the rest of it cannot be read; empty: it was read to its end."""
 
     start: int
     end: int
@@ -116,7 +117,7 @@ class RangeReading:
 
     # ------------------------------------------------------------------ inside
     def _take_batch(self, entry: memoryview) -> None:
-        """Format v2 names no producer that a proxy would rebuild."""
+        """Take a batch of format v2: it has no marker, so no producer of a proxy is known for it."""
         (base,) = _INT64.unpack_from(entry)
         last = base
         if len(entry) >= record_batch.BATCH_OVERHEAD_BYTES:
@@ -165,8 +166,8 @@ class RangeReading:
 
 
 def joined(ranges: Iterable[FoundRange]) -> FoundRange:
-    """Return what ranges that follow each other have together. Each producer is told whether something behind its last
-    piece may be its own."""
+    """Return what consecutive ranges have together. ``has_unmarked`` of each producer: something behind its last piece
+    may be its own."""
     producers: dict[int, _Producer] = {}
     start = end = doubt_to = NO_OFFSET
     bytes_read, last, problem = 0, (NO_OFFSET, NO_ANCHOR), ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GRACE_SECONDS: Final = LEASE_SECONDS + MARGIN_SECONDS
-"""After the registration: what was granted before Redis lost its data has run out then (rule R10)."""
+"""From the registration on: after it every lease that was granted before Redis lost its data has run out (rule R10)."""
 _TASKS_PER_CORE: Final = 4
 
 Say = Callable[[str], None]
@@ -46,8 +46,8 @@ def rebuild_here(wanted: Wanted, places: Sequence[Place], ranges: Sequence[Range
 def rebuild_on_spark(
     spark: SparkSession, wanted: Wanted, places: Sequence[Place], ranges: Sequence[Range], say: Say
 ) -> Concluding:
-    """The same with a task for every few ranges, and then for every few partitions. Raises what
-    Spark raises where a task fails, with the sentence of the task."""
+    """The same with a task for every few ranges, and then for every few partitions. Raises Spark's exception where a
+    task fails, which contains the task's sentence."""
     registered_at = time.monotonic()
     cores = spark.sparkContext.defaultParallelism
     numbered = dict(enumerate(places))
@@ -104,7 +104,8 @@ def _conclude_tasks(
 
 # ---------------------------------------------------------------------- waiting
 def _wait(wanted: Wanted, cluster: Cluster, places: Sequence[Place], registered_at: float, say: Say) -> None:
-    """A dry run writes nothing, so it waits for nothing."""
+    """Wait until leases of the lost state have run out and all brokers were seen awake. A dry run writes nothing, so it
+    waits for nothing."""
     if wanted.registration is None:
         return
     left = registered_at + GRACE_SECONDS - time.monotonic()

@@ -75,9 +75,10 @@ def judge(
 ) -> Judged:
     """Return what is to be written for one producer.
 
-    ``stored``: read before the end of the log was asked for, which ``found`` reaches to. ``block``: the claim of its
-    producer id, if it is stored. ``version_from``: above every version that was ever counted (microseconds since 1970):
-    a proxy that remembers what is lost takes a lower version for one more loss."""
+    ``stored``: read before the end of the log was asked for, up to which ``found`` reaches. ``block``: the claim of the
+    block of its producer id, if that is stored. ``version_from``: the version of an entry that is missing, in
+    microseconds since 1970, so that it is above every version that was counted up: a proxy that remembers the lost
+    entry would take a lower version for another loss."""
     entry: Entry | None = None
     if stored is not None:
         try:

@@ -9,7 +9,7 @@ from ..reading.broker import EARLIEST, LATEST, BrokerProblem, Cluster, NoTimes, 
 from ..reading.places import Place, Range, ranges_of
 
 RANGE_OFFSETS: Final = 1_000_000
-"""Of one task: some seconds of work, where wrappers have a few records each."""
+"""Offsets for one task: some seconds of work, where wrappers have a few records each."""
 RANGES_MAX: Final = 20_000
 NO_LEADER: Final = "it has no leader"
 
@@ -17,7 +17,7 @@ NO_LEADER: Final = "it has no leader"
 def places_of(
     cluster: Cluster, topics: Sequence[str], partitions: Mapping[str, Sequence[int]], since_ms: int
 ) -> tuple[tuple[Place, ...], dict[str, str]]:
-    """Return the partitions of these topics, each from where its log is as late as ``since_ms`` (0: from its beginning)
+    """Return the partitions of these topics, each from its first record as late as ``since_ms`` (0: from its beginning)
     to its high watermark; and by name, why others cannot be read. Raises BrokerProblem where none can."""
     places: list[TopicPartition] = [(topic, partition) for topic in topics for partition in partitions[topic]]
     try:

@@ -24,8 +24,9 @@ class OverTls:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``since_ms``: producers that have written since then, 0: all of which the log has something. ``expiry_ms``: after
-    which what is written expires. ``registration`` None: a dry run, nothing is written."""
+    """What a run reads and writes. ``since_ms``: only producers that have written since then, in ms since 1970; 0: all
+    that the log has. ``expiry_ms``: after which what is written expires. ``registration`` None: a dry run, nothing is
+    written."""
 
     bootstrap: tuple[Address, ...]
     access: Access

@@ -34,12 +34,12 @@ _LOOK_BYTES: Final = 64 << 10
 
 
 NOBODY: Final[Address] = ("", 0)
-"""Leads what cannot be read."""
+"""In place of the leader of a range that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRead:
-    """``leader``: whose log it is; another one's may differ."""
+    """One range as read. ``leader``: the broker it was read from; another broker's log may differ."""
 
     place: int
     leader: Address
@@ -71,16 +71,16 @@ class Concluded:
 
 
 def read_range(cluster: Cluster, number: int, place: Place, start: int, end: int) -> RangeRead:
-    """Read one range. What cannot be read is told in it."""
+    """Read one range. Problems with the brokers are in the result's ``found.problem``."""
     reading = RangeReading(start, end)
     try:
         leader = cluster.leader(place.topic, place.partition)
         problem = _read_to_end(cluster, place, reading)
+        if cluster.leader(place.topic, place.partition) != leader:
+            problem = "its leader has changed meanwhile"
     except BrokerProblem as said:
         return RangeRead(number, NOBODY, replace(reading.found(), problem=str(said)))
     found = reading.found()
-    if cluster.leader(place.topic, place.partition) != leader:
-        problem = "its leader has changed meanwhile"
     return RangeRead(number, leader, replace(found, problem=found.problem or problem))
 
 
@@ -155,14 +155,14 @@ def conclude(
     found = [by_id[one.producer_id] for one in chosen]
     judged = _judged(store, wanted, found, stored)
     if time.monotonic() - begun > wanted.expiry_ms / 2000:
-        # One that was written and has expired since would look as if nobody had touched it.
+        # An entry that was written and has expired meanwhile would look as if nobody had touched it.
         return Concluded(number, problem="it took longer than half the time after which entries expire")
     rows = _written(store, wanted, place, found, keys, stored, judged)
     return Concluded(number, rows, idle, whole.bytes_read)
 
 
 def _read_tail(cluster: Cluster, place: Place, before: FoundRange, leader: Address) -> FoundRange | str:
-    """Read from the end of what was read to the end of the log as it is now. A text: why that is not possible."""
+    """Read from the end of ``before`` to the present log end offset. Returns a text if that is not possible: why."""
     begun = time.monotonic()
     while True:
         ends = cluster.ends(place.topic, place.partition)
@@ -227,8 +227,8 @@ def _written(
     stored: Sequence[bytes | None],
     judged: Sequence[Judged],
 ) -> tuple[Row, ...]:
-    """Write what is to be written, and return the outcome of each. Of what was written meanwhile by somebody else
-    nothing is concluded."""
+    """Write what is to be written, and return the outcome for each producer. An entry that somebody else has changed
+    meanwhile is BUSY."""
     ours = [index for index, one in enumerate(judged) if one.value is not None]
     if wanted.registration is None:
         now = store.read(keys)

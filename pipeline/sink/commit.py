@@ -1,10 +1,10 @@
-"""A batch of the query is decided once, published, and noted: what ``commit`` does, apart from Spark.
+"""A batch of the query is decided once, published, and noted as published: what ``commit`` does, apart from Spark.
 
-The steps, and what a crash right behind each of them leaves (docs/SPARK_SINK.md has the whole proof):
+The steps, and what holds after each of them, also after a crash (docs/SPARK_SINK.md has the whole proof):
 
 1. The stage files of the winners are durable: Spark runs the batch again, and other files win.
-2. ``<batch>.json``, the manifest, is created, by one driver of all that try: from here on it alone says what the batch
-   is. New rows of the same batch are thrown away.
+2. ``<batch>.json``, the manifest, is created, by exactly one of the drivers that try: from here on it alone says what
+   the batch is. Rows that Spark makes for the same batch again are thrown away.
 3. Its batches are published under the manifest's numbers: sent again they are duplicates, which the server answers.
 4. ``<batch>.published`` is created: nothing of the batch is ever sent again.
 5. Stage files of two batches before, and manifests of a hundred before, are removed.
@@ -30,7 +30,7 @@ from .publish import allocate, explained, publish
 from .storage import Storage, storage_at
 
 MANIFESTS_KEPT: Final = 100
-"""As many batches as Spark keeps the offsets of (spark.sql.streaming.minBatchesToRetain)."""
+"""As many as the batches whose offsets Spark keeps (spark.sql.streaming.minBatchesToRetain)."""
 STAGED_KEPT: Final = 2
 """Batches whose stage files are kept: the newest one, and the one before, which a slower driver may be publishing."""
 STAGE: Final = "stage"
@@ -43,7 +43,7 @@ class Batches:
     """All batches of a query that a sink's folder tells of."""
 
     def __init__(self, storage: Storage, options: SinkOptions, name: str | None) -> None:
-        """``name``: of the query or the run; what another one has decided is none of its business."""
+        """``name``: of the query or the run; batches that were decided under another name are refused."""
         self._storage = storage
         self._options = options
         self._name = name
@@ -84,12 +84,12 @@ class Batches:
 
     # ------------------------------------------------------------------ deciding
     def _decide(self, batch_id: int, files: Sequence[StageFile]) -> tuple[Manifest, bool]:
-        """Return the batch's manifest, ours or the one of a driver that was faster, and whether it was that."""
+        """Return the batch's manifest, and whether another driver made it, so that the batch may have been begun."""
         self._check_files(files)
         previous = self._previous(batch_id)
         if previous is None:
             self._storage.check()
-            if self._known_batches():  # one that has begun the query meanwhile: a new epoch of its name would fence it
+            if self._known_batches():  # another driver has begun meanwhile: a new epoch of its name would fence it
                 theirs = self._read(batch_id)
                 if theirs is None:
                     raise SinkProblem(
@@ -127,7 +127,7 @@ class Batches:
         return previous
 
     def _check_not_behind(self, batch_id: int, known: Sequence[int]) -> None:
-        """Spark comes with a batch again only as long as there is none behind it. Raises SinkProblem."""
+        """Spark repeats a batch only as long as no later batch was begun. Raises SinkProblem."""
         if known and known[-1] > batch_id:
             raise SinkProblem(
                 f"batch {batch_id} is to be written, and batch {known[-1]} is decided already: another driver runs "
@@ -135,7 +135,7 @@ class Batches:
             )
 
     def _offsets(self, batch_id: int) -> str | None:
-        """Return a digest of what Spark reads in the batch, which it has noted before. None: of a batch write."""
+        """Return a digest of the source offsets that Spark has noted for the batch; None: a batch write has none."""
         noted = storage_at(self._options.folder).read(f"{_OFFSETS}/{batch_id}")
         # A version and the time of the batch come first, then a line for each source.
         return None if noted is None else sha256(b"\n".join(noted.split(b"\n")[2:])).hexdigest()
@@ -184,7 +184,8 @@ class Batches:
         _log.info("batch %d: %d records published in %.3f s", batch_id, manifest.record_count, seconds)
 
     def _check_age(self, manifest: Manifest) -> None:
-        """Before each batch: this driver may have stood still while another one published it. Raises SinkProblem."""
+        """Raise SinkProblem if the manifest is too old to be published. Called before each batch is sent, as this
+        driver may have been paused while another one published it."""
         batch_id = manifest.batch_id
         is_too_old = manifests.is_too_old(manifest.created_ms, _now_ms(), self._options.expiry_seconds)
         if is_too_old and not manifest.writer.is_named:
@@ -206,8 +207,8 @@ class Batches:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _remove_old(self, batch_id: int) -> None:
-        """The oldest first: a batch whose manifest is gone then has no manifest before it either, and is not decided
-        anew."""
+        """Remove old files, the oldest first: then no manifest is older than a removed one, and a removed batch cannot
+        be decided anew."""
         for name in self._storage.names(STAGE):
             if name.isdecimal() and int(name) <= batch_id - STAGED_KEPT:
                 self._storage.remove(f"{STAGE}/{name}")

@@ -25,9 +25,9 @@ _ATTRIBUTES_AND_TIMESTAMP_DELTA: Final = b"\0\0"
 NULL: Final = -1
 """The length that a record has in place of a key or value that is null."""
 BATCHES_AT_ONCE: Final = 32
-"""That are encoded together: 8 MiB of them, where batches are as large as usual."""
+"""Batches that are encoded together: 8 MiB, if they have the default size."""
 RECORD_BYTES_FIXED: Final = 12
-"""A record without key, value and headers has no more: lengths of up to three bytes, attributes, deltas."""
+"""The most bytes of a record beside key, value and headers: lengths of up to three bytes, attributes, deltas."""
 
 _BINARY: Final = pa.large_binary()
 

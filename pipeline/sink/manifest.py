@@ -16,7 +16,7 @@ Place = tuple[str, int]
 
 _FORMAT: Final = 1
 _MARGIN_SECONDS_MAX: Final = 3600
-"""Before a producer expires, for clocks that differ and for a publication that takes its time."""
+"""Safety margin before a producer expires, for clocks that differ and for a publication that takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class StageFile:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who produces: a producer id and its epoch, and the name that the query has, if it has one. ``is_named``: the
-    server knows it by that name, and does not forget it."""
+    """The producer of a query: producer id and epoch, and the query's name, if it has one. ``is_named``: the server
+    knows the producer by that name (``fencing=name``), and does not forget it."""
 
     number: int
     epoch: int
@@ -83,7 +83,8 @@ class Manifest:
     planned: Mapping[Place, tuple[PlannedBatch, ...]] = field(default_factory=dict)
     next_sequences: Mapping[Place, int] = field(default_factory=dict)
     offsets: str | None = None
-    """A digest of what Spark has noted of the batch's sources. None: nothing, or by a version that did not look."""
+    """A digest of the source offsets that Spark has noted for the batch. None: there are none, or the manifest is of a
+    version that did not keep it."""
 
     @property
     def record_count(self) -> int:
@@ -149,8 +150,8 @@ def in_turns(batches: Mapping[Place, Sequence[PlannedBatch]]) -> Iterator[tuple[
 
 
 def is_too_old(created_ms: int, now_ms: int, expiry_seconds: int) -> bool:
-    """Whether the server may have forgotten what was published of a batch since its manifest was made. Before that, a
-    partition whose producer is unknown to the server has nothing of it: what is sent there is new."""
+    """Whether the server may have forgotten what was published of a batch since its manifest was made. Until then, if
+    the server does not know the producer on a partition, nothing of the batch is there, and sending it is safe."""
     margin = min(_MARGIN_SECONDS_MAX, expiry_seconds / 2)
     return now_ms - created_ms >= (expiry_seconds - margin) * 1000
 
@@ -183,7 +184,7 @@ def pack(manifest: Manifest) -> bytes:
 
 
 def _of_writer(writer: Writer) -> dict[str, object]:
-    """A version before there were names reads those that have none."""
+    """Return the writer as JSON; without ``is_named`` if it is false, as versions before names refuse that key."""
     content = asdict(writer)
     if not writer.is_named:
         del content["is_named"]

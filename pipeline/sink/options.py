@@ -21,7 +21,8 @@ EXPIRY_SECONDS: Final = 86_400
 """How long servers keep a producer without a new batch: ``producers.expiry_seconds`` of the proxy, and of brokers
 ``producer.id.expiration.ms``."""
 BATCH_BYTES: Final = 256 * 1024
-"""Of a batch before compression. Old consumers have to fetch it whole, and ask for 1 MiB; in an old format it grows."""
+"""A batch before compression. Old consumers have to fetch it whole, with a fetch size of 1 MiB, and in an old format it
+grows."""
 BATCH_BYTES_MAX: Final = 8 << 20
 RECORD_BYTES_MAX: Final = 1 << 20
 """Kafka's max.request.size. A record that the broker does not take would hold up the query for ever, so it is refused
@@ -71,7 +72,7 @@ _JAAS_FIELD: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who we are, by SASL."""
+    """The login by SASL."""
 
     mechanism: str
     username: str
@@ -113,8 +114,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a query says. ``folder``: its checkpoint, of a batch write that of the run. ``topic`` None: a column says
-    it."""
+    """The options of a query. ``folder``: its checkpoint; for a batch write the folder of the run. ``topic`` None: it
+    is in a column."""
 
     connection: Connection
     folder: str

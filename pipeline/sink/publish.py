@@ -43,8 +43,9 @@ _HINTS: Final[Mapping[int | None, str]] = {
 
 
 def allocate(options: SinkOptions, name: str | None) -> ProducerId:
-    """Return a producer id for the query: of its first batch only, the manifests keep it. Where the query is to be
-    fenced, it is that of its name, in a higher epoch than any that was issued before. Raises SinkProblem."""
+    """Return a producer id for the query; asked for with its first batch only, then the manifests keep it. With
+    ``fencing=name`` it is that of the query's name, in a higher epoch than any issued before. Raises SinkProblem, and
+    ClientError."""
     wanted = name if options.is_fenced else None
     with options.connection.client() as client:
         try:
@@ -89,18 +90,18 @@ def publish(
                 check()
                 receipts.append(producer.send(*place, content))
         finally:
-            for receipt in receipts:  # the first failure, not what came of it
+            for receipt in receipts:  # raises the first failure, not one that follows from it
                 receipt.result()
 
 
 def first_missing(count: int, is_stored: Callable[[int], bool]) -> int | None:
-    """Return how many of ``count`` batches in a row are in the log. ``is_stored`` sends one: False if the server
-    expects another sequence, so that nothing was appended. None: the server says that of all of them.
+    """Return how many of ``count`` consecutive batches are in the log, by sending some of them. ``is_stored`` sends
+    one, and returns False if the server expects another sequence, so that nothing was appended. None: it is False for
+    all.
 
-    The first one goes first: once it is stored, whether now or long ago, the server knows the producer, and takes of
-    the others none but the one that is due. Only then can the border be searched for by halves. Where the first one is
-    out of order, a broker may have stored it so long ago that it cannot tell any more: the last ones are asked for
-    then."""
+    The first batch is sent first: once it is stored, now or earlier, the server knows the producer, and appends none of
+    the others but the one that is due. Only then is a binary search right. If the first one is out of order, a broker
+    may have stored it too long ago to recognise it: then they are tried from the last one on."""
     if is_stored(0):
         low, high = 1, count
         while low < high:
@@ -116,7 +117,7 @@ def first_missing(count: int, is_stored: Callable[[int], bool]) -> int | None:
 def _left(
     client: Client, producer: Producer, manifest: Manifest, storage: Storage, check: Callable[[], None]
 ) -> dict[Place, tuple[PlannedBatch, ...]]:
-    """Return what is still to be sent of a manifest, and let the producer go on there."""
+    """Return the batches of a manifest that are still to be sent, and set the producer's sequences accordingly."""
     try:
         told = client.where_it_stopped(manifest.writer.number, manifest.planned)
     except AuthenticationFailed:
@@ -144,13 +145,13 @@ def _left(
 
 
 def resumes_at(batches: Sequence[PlannedBatch], producer_id: ProducerId, told: Stopped | None) -> int | None:
-    """Return which of a partition's batches is to be sent next, by what a server tells. None: that does not tell, and
-    the batches have to be asked one by one.
+    """Return the index of a partition's batch to be sent next, by what a server tells (DescribeProducers). None: that
+    cannot be concluded, and it has to be found by sending batches.
 
-    Believed is only what the manifest itself could have led to: its own epoch, and an end that is the begin of its
-    first batch or the end of one of them. Whatever else is told, nothing is concluded from it: the server's own verdict
-    on the batches counts then. A broker tells what its log has, also what its followers lack and an election can take
-    away; so its last batch is sent again, and the answer to that waits for them."""
+    Only states are believed that the manifest itself can lead to: its own epoch, and a next sequence that is the base
+    sequence of its first batch or the end of one of its batches. A broker (told by a timestamp) also tells records that
+    its followers lack, which an election can take away; so its last batch is sent again, as the answer to that waits
+    for the followers."""
     if told is None or told.producer_id != producer_id:
         return None
     borders = [batches[0].base_sequence, *(batch.next_sequence for batch in batches)]

@@ -23,7 +23,7 @@ from .problems import SinkProblem
 Int64s = npt.NDArray[np.int64]
 
 PENDING_BYTES_MAX: Final = 64 << 20
-"""Of rows that wait for their batch to be full, in one task; above it all of them go into batches as they are."""
+"""Rows of one task that wait for their batch to be full; above it all of them go into batches that are not full."""
 RECORDS_MAX: Final = 32_768
 """In one batch: tiny records become several times as large in an old format."""
 
@@ -56,7 +56,7 @@ class BatchMaker:
         first_turn: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """``first_turn``: where rows without a key begin, so that not all tasks begin at the same partition."""
+        """``first_turn``: the partition for the first rows without a key; each task has another one."""
         self._options = options
         self._partition_count = partition_count
         self._turn = first_turn

@@ -1,4 +1,5 @@
-"""What a task does: its rows become finished batches in a file of its own, and nobody reads it before Spark chooses it.
+"""What a task does: it writes its rows as finished batches to a file of its own, which is read only if Spark chooses
+this attempt.
 
 Attempts that fail, are repeated or go on as zombies write other files; none of them touches the topic."""
 

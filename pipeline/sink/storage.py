@@ -1,7 +1,7 @@
 """Where the sink keeps its files: a local file system (or one that is mounted like one), or an object store.
 
-What it promises: a file that was written or created is there after a crash, whole; of several that create one name, one
-succeeds. A store that cannot promise the second is refused. Never reads what is in a file."""
+What it promises: a file that was written or created is there after a crash, whole; if several create the same name, one
+succeeds. A store that cannot promise the second is refused. Never interprets what is in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many partitions a topic has, as a task needs it: asked for once in a while by each Python worker."""
+"""The number of a topic's partitions, for the tasks. Cached for ``FRESH_SECONDS`` in each Python worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .options import Connection
 from .problems import SinkProblem
 
 FRESH_SECONDS: Final = 60.0
-"""New partitions are seen after this. A number that is too small does no harm: rows go to those that were there."""
+"""New partitions are used after this. Until then rows go to the partitions that were there before, which does no
+harm."""
 _known: dict[tuple[Connection, str], tuple[int, float]] = {}
 
 

@@ -1,6 +1,6 @@
 """The sink as Spark sees it: ``write`` in the tasks, ``commit`` and ``abort`` on the driver.
 
-Spark plans each micro-batch in a fresh process, which needs neither; so they import what they use."""
+Spark plans each micro-batch in a fresh process that calls none of these; so each imports what it uses."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one attempt has written, and for which query; None: for no streaming one."""
+    """What one attempt has written. ``query_id``: of the streaming query; None: a batch write."""
 
     file: StageFile
     query_id: str | None
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Of a streaming query."""
+    """The writer of a streaming query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -62,11 +62,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         _commit(messages, batchId, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: a manifest may name the files, or come to name them; they go two batches later."""
+        """Do nothing: a manifest names the files, or a later one may. They are removed two batches later."""
 
 
 class BatchSink(DataSourceArrowWriter):
-    """Of ``df.write``: a run with a name, which is published once, however often it is repeated."""
+    """The writer of ``df.write``: a run with a name, which is published once, however often it is repeated."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -84,7 +84,8 @@ class BatchSink(DataSourceArrowWriter):
         storage_at(self._options.location).remove(stage_folder(_RUN))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: the manifest of an earlier try may need its files. They go when the run was published."""
+        """Do nothing: the manifest of an earlier try may need its files. They are removed once the run was
+        published."""
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:

@@ -1,5 +1,5 @@
-"""Batches as rows (``rows=batches``), many at once: messages and marked wrappers of format v1 that follow each other
-and have nothing unusual. All else is left to ``batches.py``, one entry after the other. Pure."""
+"""Batches as rows (``rows=batches``), many at once with arrays: runs of messages or of wrappers with a marker, of
+format v1 and with nothing unusual. All other entries are left to ``batches.py``, one by one. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
 RUN_ENTRIES_MIN: Final = 16
 """A shorter run costs more than its entries one by one."""
 _FIELD_BYTES_MIN: Final = KEY_AT[1] + 8 + 1
-"""Of a message of format v1 without key and value, and a byte more: its fields can be looked at."""
+"""A message of format v1 without key and value, and one byte more: from this size on its fields can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Entries, of which each has a row for each of its batches. ``offsets``: the last one of each; they increase.
-    ``identities``: what the marker of each says, None where they are plain messages."""
+    """Consecutive entries of one kind, each with a row for each of its batches. ``offsets``: the last one of each
+    entry; they increase. ``identities``: the batches that the marker of each names; None: these are plain messages."""
 
     offsets: Array
     timestamps: Array
@@ -110,7 +110,8 @@ def _blocks(data: memoryview, starts: Array, ends: Array) -> Iterator[tuple[int,
 def _markers(
     data: memoryview, starts: Array, wanted: Array, offsets: Array
 ) -> tuple[list[bytes], list[tuple[Identity, ...] | None]]:
-    """Return of each entry that is wanted its key and what this names; None if it is no marker of such a wrapper."""
+    """Return the key of each wanted entry and the batches that it names; None if it is no marker that fits the
+    wrapper."""
     markers = [b""] * len(starts)
     identities: list[tuple[Identity, ...] | None] = [None] * len(starts)
     at = np.flatnonzero(wanted)

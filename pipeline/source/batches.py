@@ -28,7 +28,7 @@ SCHEMA: Final = arrow_schema(BATCHES)
 _INT64: Final = Struct(">q")
 _UINT32: Final = Struct(">I")
 _CRC_AT: Final = 12
-"""Of a message; a batch has its own in its header."""
+"""Where a message's checksum is; that of a batch is in ``BatchHeader``."""
 _MAGIC_AT: Final = 16
 
 

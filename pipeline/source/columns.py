@@ -52,7 +52,7 @@ def columns_for(options: Mapping[str, str]) -> str:
 
 
 def check_schema(schema: StructType, options: Mapping[str, str]) -> None:
-    """Raise WrongOption for columns that somebody else has declared."""
+    """Raise WrongOption if the user has declared other columns."""
     wanted = ",".join(f"{name}:{kind}" for name, kind in _columns(options))
     if schema.simpleString() != f"struct<{wanted}>":
         raise WrongOption(f"schema: the columns are given, leave it out: {columns_for(options)}")

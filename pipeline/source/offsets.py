@@ -16,7 +16,7 @@ from .problems import WrongOption
 
 Offsets = Mapping[TopicPartition, int]
 BEGINS_AT: Final = "begins at"
-"""No topic can be called so: a space is in it."""
+"""A key beside the topics; no topic can have this name, as it contains a space."""
 _INT64_END: Final = 1 << 63
 _INT32_END: Final = 1 << 31
 
@@ -66,7 +66,7 @@ def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 def stream_offset_json(offset: StreamOffset) -> dict[str, Any]:
     """Return what Spark keeps in the checkpoint and shows in the progress."""
     made: dict[str, Any] = as_json(offset.ends)
-    if offset.begins or not offset.ends:  # without any partition it says all the same that the stream has begun
+    if offset.begins or not offset.ends:  # without partitions it still says that the stream has begun
         made[BEGINS_AT] = as_json(offset.begins)
     return made
 

@@ -85,8 +85,8 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in each log: the same ``time`` for all (ms, ``EARLIEST`` or ``LATEST``), or one for each partition, or an
-    offset for each, where -1 is the latest and -2 the earliest. ``option`` has said it."""
+    """A place in each log: the same ``time`` for all (ms, ``EARLIEST`` or ``LATEST``), or a time for each partition, or
+    an offset for each, where -1 is the latest and -2 the earliest. ``option``: the name of the option that gave it."""
 
     option: str
     time: int | None = None
@@ -96,8 +96,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a query asks for. ``end`` is of a batch only. ``may_begin_at_end``: where no record is as late as the time
-    to begin at, instead of a failure."""
+    """What a query asks for. ``end``: for a batch query only. ``may_begin_at_end``: begin at the end of a partition
+    without a record as late as the starting time; false: that is an error."""
 
     bootstrap: tuple[Address, ...]
     access: Access

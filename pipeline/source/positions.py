@@ -22,11 +22,11 @@ def partitions_of(cluster: Cluster, topics: Topics) -> list[TopicPartition]:
 def look_for(
     cluster: Cluster, topics: Topics, known: Collection[TopicPartition] = (), *, is_patient: bool = True
 ) -> tuple[list[TopicPartition], str]:
-    """Return the partitions that are there, in order, and a sentence about what was named and is not, or a pattern that
-    fits none; empty: there is nothing to say. Raises BrokerProblem.
+    """Return the partitions that are there, in order, and a sentence about named topics or partitions that are missing,
+    or a pattern that fits none; empty: nothing is missing. Raises BrokerProblem.
 
-    ``known``: what a stream has read. It may be gone, which the stream says itself. ``is_patient``: also what is not
-    known is waited for, as it may have been created a moment ago."""
+    ``known``: partitions that a stream has read; the stream itself reports those that are gone. ``is_patient``: also
+    wait for topics that are not known, which may have been created a moment ago."""
     known_topics = {name for name, _ in known}
     expected = {*topics.names, *(name for name, _ in topics.partitions)}
     there = cluster.partitions(expected if is_patient else expected & known_topics)

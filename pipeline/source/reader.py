@@ -59,7 +59,7 @@ class BatchReader(DataSourceReader):
             starts = offsets_of(cluster, places, options.start, falls_back_to_end=options.may_begin_at_end)
             ends = offsets_of(cluster, places, options.end, falls_back_to_end=True)
         self._check(starts, ends)
-        # Spark plans a task of its own for a query without any, and hands it None.
+        # For a query without tasks Spark plans one of its own, whose partition has the value None.
         return task_partitions(options, ranges_between(starts, ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,8 @@ def arrow_schema(columns: Columns) -> pa.Schema:
 _SCHEMA: Final = arrow_schema(RECORDS)
 _SCHEMA_WITH_HEADERS: Final = arrow_schema(RECORDS_WITH_HEADERS)
 CONTENT_BYTES_AT_ONCE: Final = 16 << 20
-"""Of one Arrow batch, as far as records are small: columns of more take the JVM's memory, of less its time."""
+"""Bytes of contents in one Arrow batch, if records are small: larger ones take the JVM's memory, smaller ones its
+time."""
 NO_TIME, CREATE_TIME, APPEND_TIME = -1, 0, 1
 """Timestamp types, as Kafka numbers them."""
 _MS_MAX: Final = ((1 << 63) - 1) // 1000
@@ -45,7 +46,7 @@ Header = tuple[str, bytes | None]
 
 
 class Part(NamedTuple):
-    """What of a container belongs to a range: ``records``, counted from its first."""
+    """The part of a container that belongs to a range. ``records``: their indices in the container."""
 
     container: Container
     records: slice
@@ -107,7 +108,7 @@ def times(milliseconds: Array) -> pa.Array:
 def _field(data: Buffer, begins: Array, sizes: Array) -> pa.Array:
     """Return the fields that stand there as a column; a size of -1 is null."""
     ends = begins + np.maximum(sizes, 0)
-    # As Arrow sees it every second value is one of ours, and those between them are what stands between them.
+    # An Arrow array over the data as it lies: every second value is one of the fields, those between them are the gaps.
     borders = np.empty(2 * len(begins), np.int32)
     borders[::2], borders[1::2] = begins, ends
     is_there = np.ones(max(0, len(borders) - 1), bool)

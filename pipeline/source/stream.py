@@ -31,9 +31,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._latest: Offsets = {}
         self._target: Offsets | None = None
-        """Of ``Trigger.AvailableNow``: what was there when the query began."""
+        """With ``Trigger.AvailableNow``: the ends when the query began."""
         self._missing: str | None = None
-        """What was named, is not there, and was not read either; None: that was not looked for yet."""
+        """A sentence about named topics that are missing and were never read, empty: none are; None: not looked for
+        yet."""
         self._told_missing = ""
 
     def initialOffset(self) -> dict[str, Any]:
@@ -46,8 +47,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what is there: nothing behind it is read any more. What is not there is told with the first trigger, as
-        only that knows what was read."""
+        """Note the present ends, behind which the query reads nothing. Missing topics are reported by the first
+        trigger, as only that knows what was read before."""
         self._target = self._look({})
         self._missing = None
 
@@ -79,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks.read(partition.value)
 
     def _ends(self, before: Offsets) -> Offsets:
-        """Return the end of each partition: it is looked at again where it is below what was read already, as a new
+        """Return the end of each partition. Where one is below what was read already, ask again for a while: a new
         leader may lag."""
         if self._target is not None and self._missing is None:
             with Cluster(self._options.bootstrap, self._options.access) as cluster:
@@ -116,8 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return cluster.offsets_at(dict.fromkeys(new, EARLIEST))
 
     def _check_names(self, *, is_first: bool) -> None:
-        """Look for what was named and is not there. Raises WrongOption; not where it may have been deleted in the life
-        of the query: of what an earlier trigger passed over, this one knows nothing."""
+        """Report named topics that are missing. Raises WrongOption, with ``failOnDataLoss=false`` only in the first
+        trigger: later such a topic may have been missing before, which an earlier trigger has passed over."""
         missing = self._missing or ""
         if missing and (is_first or self._options.fails_on_data_loss):
             raise WrongOption(missing)
@@ -127,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _LOG.warning("%s, or not any more. The query goes on with what is there", missing)
 
     def _check(self, before: Offsets, latest: Offsets) -> None:
-        """Look for partitions that are not what they were. Raises DataLost."""
+        """Report partitions that are gone, or whose end is below what was read. Raises DataLost."""
         gone = before.keys() - latest.keys()
         for places, what in ((gone, "not there any more"), (_shorter(before, latest), "shorter than what was read")):
             if places:

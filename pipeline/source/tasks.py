@@ -126,7 +126,7 @@ class _Reading:
             self._wait(last)
 
     def _wait(self, high_watermark: int) -> None:
-        """The log ends before the range does."""
+        """Wait, as the log ends before the range does; after ``LAG_SECONDS_MAX`` the rest of the range is lost."""
         if self._patience.waits():
             return
         why = f"the log ends at {high_watermark}: the topic was made anew, or its leader has lost records"

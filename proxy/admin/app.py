@@ -32,7 +32,7 @@ _HEADERS: Final = (
 
 
 class WithHeaders:
-    """Adds what a browser is to keep to."""
+    """Adds the headers by which browsers restrict what the page may do."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

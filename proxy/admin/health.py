@@ -22,15 +22,15 @@ from ..telemetry.reports import Telemetry
 from ..versions import ApiKey
 
 CHECKS: Final = ("draining", "redis", "brokers", "listeners", "journal")
-"""What has to be so before clients can be served, by the names that ``/readyz?exclude=`` takes. ``redis``: the store
-and the lease. ``journal``: one that is required."""
+"""The conditions for serving clients, by the names that ``/readyz?exclude=`` takes. ``redis``: the store and the lease.
+``journal``: only one that is required."""
 _REASONS_SHOWN_MAX = 3
-"""Of brokers that are away: the log has all of them."""
+"""Brokers whose reason is shown; the log has the others."""
 _API_NAMES = {int(key): key.name.lower() for key in ApiKey}
 
 
 def api_name(key: int) -> str:
-    """Return the name of an API as metrics have it; keys that no client of ours should send are one."""
+    """Return the name of an API as metrics have it; API keys that the proxy does not know share one name."""
     return _API_NAMES.get(key, names.OTHER)
 
 
@@ -65,7 +65,7 @@ class Watched:
 
     @property
     def lease_seconds(self) -> float:
-        """How long may be sent without another renewal; 0: nothing may."""
+        """For how many more seconds produce requests may be sent if the lease is not renewed; 0: none may be."""
         store = self.store()
         if store is None or not store.lease.is_held:
             return 0.0
@@ -88,8 +88,8 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
         reasons += _without_store(watched)
     if "brokers" not in excluded:
         reasons += _without_brokers(watched)
-    # Ports open when Redis and a broker were there once, so closed ones are no news beside them. A probe that leaves
-    # one of them out is told it all the same: a pod that has never had Redis must not count as ready.
+    # Ports open once Redis and a broker have been there, so closed ports say nothing new while one of these is missing.
+    # A probe that excludes checks is told of closed ports all the same: a pod that has never had Redis is not ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
     if "listeners" not in excluded:
@@ -105,7 +105,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
 
 
 def _without_brokers(watched: Watched) -> list[str]:
-    """Why no client can be served now for want of a broker, with what its connections met."""
+    """Why no client can be served now for want of a broker, with the errors of the connections to brokers."""
     topology = watched.engine.statistics().topology
     if topology.is_known and any(broker.is_ready for broker in topology.brokers):
         return []
@@ -160,7 +160,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
     for key, count in _requests(now.requests_by_key):
         yield Sample(names.REQUESTS, (key,), count)
     yield Sample(names.CONNECTIONS_ACCEPTED, (), now.connections_accepted)
-    yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no truth values
+    yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no booleans
     yield Sample(names.DRAINING, (), int(now.is_draining))
     yield Sample(names.CONNECTIONS, (), now.connections)
     yield Sample(names.CONNECTIONS_LIMIT, (), now.connections_max)
@@ -203,7 +203,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
 
 
 def _requests(counts: Mapping[int, int]) -> Iterator[tuple[str, int]]:
-    """Requests by the name of their API; keys that no client of ours should send are one series."""
+    """Requests by the name of their API; unknown API keys share one series."""
     others = 0
     for key, count in counts.items():
         if key in _API_NAMES:

@@ -18,13 +18,14 @@ LONG_STEPS_KEPT: Final = 120
 
 
 class Durations(NamedTuple):
-    """A histogram. ``counts``: by ``metric_names.DURATION_BOUNDS_SECONDS``, and those above the last one."""
+    """A histogram. ``counts``: one for each of ``metric_names.DURATION_BOUNDS_SECONDS`` (not cumulative), and one for
+    those above the last bound."""
 
     counts: Sequence[int]
     total_seconds: float
 
     def since(self, earlier: Durations | None) -> Durations:
-        """Return what has come since then; None: since the start."""
+        """Return what was added since ``earlier``; None: since the start."""
         if earlier is None:
             return self
         counts = [now - before for now, before in zip(self.counts, earlier.counts, strict=True)]
@@ -61,7 +62,7 @@ class Rates:
         return {name: per_second(first, last, name) for name in last.totals}
 
     def lately(self, times: Mapping[str, Durations]) -> dict[str, Durations]:
-        """Return what of these durations, which are those of now, has come within the last two minutes."""
+        """Return what the last two minutes have added. ``times``: the present totals."""
         if len(self._taken) <= STEPS_KEPT:  # the process is younger than that
             return dict(times)
         return {name: found.since(self._taken[0].times.get(name)) for name, found in times.items()}

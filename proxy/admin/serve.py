@@ -81,8 +81,8 @@ class Admin:
 async def serve_forever(
     port: socket.socket, app: Any, report: Report, beside: Callable[[], Awaitable[None]] = trio.sleep_forever
 ) -> None:
-    """Answer on this socket until cancelled, with ``beside`` running. Whatever goes wrong here is said, and begun anew:
-    the batches have nothing to do with it."""
+    """Answer on this socket until cancelled, with ``beside`` running. An error is reported and serving begins anew: the
+    admin port must not end the proxy."""
     while True:
         try:
             async with trio.open_nursery() as nursery:
@@ -131,7 +131,7 @@ async def _take_totals(watched: Watched, rates: Rates) -> None:
 
 
 def _quiet_log() -> logging.Logger:
-    """Where hypercorn says what goes wrong; what goes well is said by us."""
+    """The log of hypercorn's errors; its other lines are dropped, as we log the port ourselves."""
     log = logging.getLogger("idemproxy.admin")
     log.setLevel(logging.WARNING)
     return log

@@ -1,7 +1,7 @@
-"""What several workers tell, as one: their JSON and their metrics added up. Pure.
+"""The answers of several workers as one: their JSON and their metrics added up. Pure.
 
-A number is the sum of the workers', unless its meaning forbids: the oldest doubt is the oldest of all, and who is ready
-is ready only if all are."""
+A number is the sum of the workers' numbers, unless its meaning forbids that: the age of the oldest doubt is the highest
+of all, and the proxy is ready only if all workers are."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def metrics(texts: Iterable[str], own: Iterable[Family] = ()) -> bytes:
 
 
 def counters(texts: Iterable[str]) -> str:
-    """Return what only grows, counters and histograms, as one."""
+    """Return the counters and histograms of these texts, added up, in Prometheus' text format."""
     return _written(_added_up(_read(texts, _COUNTERS))).decode()
 
 
 def vanished(before: str, after: str) -> str:
-    """Return the counters of names, chosen by clients, that a process had and has no more, as it had them; empty: there
-    are none."""
+    """Return the counters that are in ``before`` and not in ``after``, two texts of the same process: series of client
+    ids and topics that made room for others. Empty: there are none."""
     had, has = ({line.rpartition(" ")[0] for line in text.split("\n") if "topic=" in line} for text in (before, after))
     if had <= has:
         return ""
@@ -67,7 +67,7 @@ def vanished(before: str, after: str) -> str:
 
 
 def without_names(text: str, living: Iterable[str]) -> str:
-    """Return it without the series of names, chosen by clients, that none of the others has."""
+    """Return ``text`` without the series of client ids and topics that none of the ``living`` texts has."""
     still = {name: {*map(_named, samples)} for name, (_, samples) in _read(living).items()}
     found = _read([text])
     for name, (_, samples) in found.items():
@@ -78,7 +78,7 @@ def without_names(text: str, living: Iterable[str]) -> str:
 
 
 def most_names(texts: Iterable[str]) -> int:
-    """Return how many pairs of client and topic, or topics, the metric has that has most."""
+    """Return the highest number of pairs of client and topic, or of topics, that one metric has."""
     each = ({*map(_named, samples)} - {()} for _, samples in _read(texts).values())
     return max(map(len, each), default=0)
 
@@ -86,7 +86,7 @@ def most_names(texts: Iterable[str]) -> int:
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 """Name and labels of a sample."""
 _Families = dict[str, tuple[Family, dict[_Key, list[float]]]]
-"""By name, each with what the workers say of its samples."""
+"""By name: the metric, and the workers' values of each of its samples."""
 
 
 def _read(texts: Iterable[str], kinds: Collection[str] = ()) -> _Families:
@@ -104,9 +104,9 @@ def _read(texts: Iterable[str], kinds: Collection[str] = ()) -> _Families:
 
 
 def _added_up(found: _Families) -> list[Family]:
-    """Return each metric with what all say together."""
+    """Return each metric with the workers' samples made one (``_SUMMED_UP``)."""
     for name, (family, samples) in found.items():
-        # Rounded once: a sum whose numbers only grow never falls then, not by its last bit either.
+        # fsum rounds once, so a sum of numbers that only grow never falls, not even by its last bit.
         add = _SUMMED_UP.get(name, fsum)
         for (sample_name, labels), values in samples.items():
             family.add_sample(sample_name, dict(labels), add(values))
@@ -114,7 +114,8 @@ def _added_up(found: _Families) -> list[Family]:
 
 
 def _named(key: _Key) -> tuple[str, ...]:
-    """The labels' values that clients have chosen; empty: there is none, or it is the one of all above a cap."""
+    """The values of labels that clients choose (client id, topic); empty: there are none, or it is the series of all
+    that is above the cap."""
     found = tuple(value for name, value in key[1] if name in ("client_id", "topic"))
     return () if set(found) == {names.OTHER} else found
 
@@ -148,7 +149,7 @@ def reasons(told: Iterable[Told]) -> list[str]:
 
 
 def status(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/status`` of all workers; ``workers`` has what is of each."""
+    """Return ``/api/v1/status`` of all workers; the field ``workers`` has the numbers of each."""
     each = [one.answer for one in told]
     first = each[0]
     not_ready = reasons(Told(one.number, one.answer["not_ready"]) for one in told)
@@ -198,8 +199,8 @@ def status(told: Sequence[Told]) -> Json:
 
 
 def history(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/history`` of all: step by step, as far back as the oldest knows. Of quantiles and ages there is
-    the highest, as quantiles cannot be added."""
+    """Return ``/api/v1/history`` of all, step by step, as far back as the worker with the longest history. Of quantiles
+    and ages it has the highest, as quantiles cannot be added."""
     found: Json = {}
     for name in told[0].answer:
         of_steps = zip_longest(*(reversed(one.answer[name]) for one in told))
@@ -230,14 +231,16 @@ def brokers(told: Sequence[Told]) -> list[Json]:
 
 
 def producers(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/producers`` of all, each with its ``worker``; one that has moved is at both for a time."""
+    """Return ``/api/v1/producers`` of all, each with its ``worker``. A producer whose client has connected to another
+    worker is listed for both for a time."""
     each = ([{**one, "worker": number} for one in answer["producers"]] for number, answer in told)
     mixed = (one for together in zip_longest(*each) for one in together if one is not None)
     return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, LIST_MAX))}
 
 
 def client_ids(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/client_ids`` of all: a producer that has moved has the same one at each."""
+    """Return ``/api/v1/client_ids`` of all: a producer that is in memory at several workers has the same one at
+    each."""
     return {"client_ids": {key: client for one in told for key, client in one.answer["client_ids"].items()}}
 
 
@@ -276,7 +279,7 @@ def clients(told: Sequence[Told]) -> list[Json]:
 
 
 def named(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/names`` of all, the one that began last first: of a name it is the newest instance."""
+    """Return ``/api/v1/names`` of all, the one that began last first. Of each name it has the newest instance."""
     found: dict[str, Json] = {}
     for one in told:
         for row in one.answer:
@@ -290,7 +293,7 @@ def named(told: Sequence[Told]) -> list[Json]:
 
 
 def _furthest(stopped: Sequence[Json]) -> list[Json]:
-    """Return one row of each partition: a worker that has not written there since knows an older state."""
+    """Return the furthest row of each partition: a worker that has not written there for a while has an older state."""
     found: dict[tuple[str, int], Json] = {}
     for row in stopped:
         place = row["topic"], row["partition"]
@@ -299,7 +302,7 @@ def _furthest(stopped: Sequence[Json]) -> list[Json]:
 
 
 def tombstones(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/tombstones`` of all: they share one list; one that has read it later knows more of it."""
+    """Return ``/api/v1/tombstones`` of all. They share one list, so of each range the newest state counts."""
     found: dict[tuple[Any, ...], Json] = {}
     for one in told:
         for row in one.answer:

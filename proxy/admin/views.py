@@ -1,6 +1,6 @@
 """What the admin port tells as JSON: plain data made from a running proxy, nothing else. Looks, and changes nothing.
 
-Called from other threads: what is iterated over is copied first. Producer ids are text: they have 63 bits, and a
+Called from other threads: what is iterated over is copied first. Producer ids are text: they have up to 63 bits, and a
 browser's numbers 53."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .rates import Durations, Rates, Taken, per_second
 Json = dict[str, Any]
 LIST_DEFAULT: Final = 100
 NAMED_PARTITIONS_MAX: Final = 5
-"""Of each name, in the list of names: the list of producers has all."""
+"""Partitions of each name in the list of names; the list of producers has all of them."""
 LIST_MAX: Final = 1_000
 """Entries of one list."""
 
@@ -192,9 +192,9 @@ def clients(watched: Watched, count: int) -> list[Json]:
 
 
 def named(watched: Watched, count: int) -> list[Json]:
-    """Named producers that began at this process, the one that began last first. ``fenced``: instances that those
-    which began here replaced. ``stopped``: the last record that each has stored on the partitions that it used last, as
-    far as they are in memory."""
+    """Named producers that began at this process, the one that began last first. ``fenced``: how many earlier instances
+    were replaced by those that began here. ``stopped``: the last sequence stored on each of the partitions that it used
+    last, as far as they are in memory."""
     metrics = watched.telemetry.metrics
     now = metrics.activities.now()
     newest = metrics.named.newest_first()[:count]
@@ -223,7 +223,7 @@ def named(watched: Watched, count: int) -> list[Json]:
 
 
 def tombstones(watched: Watched, count: int) -> list[Json]:
-    """Ranges of offsets that were named as second copies, the newest word first; ``last_offset`` is included."""
+    """Ranges of offsets that were named as second copies, the one changed last first; ``last_offset`` is included."""
     now_ms = watched.wall() * 1000
     return [
         {

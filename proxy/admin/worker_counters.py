@@ -1,8 +1,8 @@
-"""The metrics of workers over time: their counters never fall, as Prometheus takes one that falls for one that began
-anew, and counts what it shows then a second time.
+"""Keeps the summed counters of workers from falling: Prometheus takes a counter that falls for one that was reset, and
+would count its value a second time.
 
-A worker that does not answer for once counts with what it told last, and one that has ended goes on to count with that,
-beside the one that was started in its place. Gauges are of those that answer. Pure."""
+A worker that does not answer counts with what it told last. So does a process that has ended, beside the one that was
+started in its place. Gauges are only of workers that answer. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Told(NamedTuple):
 
 
 class WorkerCounters:
-    """Of one supervisor. Holds two texts for each worker: what it told last, and the counters of its earlier processes
-    and of names that have made room for others."""
+    """The counters that one supervisor keeps. Holds two texts for each worker: what it told last, and the counters of
+    its earlier processes and of names that have made room for others."""
 
     def __init__(self) -> None:
         self._last: dict[int, _Told] = {}
@@ -47,14 +47,14 @@ class WorkerCounters:
         return summed.metrics([*each, more], own)
 
     def _take(self, number: int, text: str, asked_at: float, told_at: float) -> bool:
-        """Keep what a worker has told; return whether something is of the past now."""
+        """Keep what a worker has told; return whether counters of it were added to those of the past."""
         last = self._last.get(number)
         if last is None:
             last = _Told("", 0.0, "")
         elif asked_at < last.at:
-            return False  # two ask at a time: nobody knows which of the answers is the older one
+            return False  # of two overlapping scrapes nobody knows which answer is the older one
         found = _STARTED.search(text)
-        started = found[1] if found else last.started  # it may have no descriptor to look with
+        started = found[1] if found else last.started  # the worker may have no descriptor to read /proc with
         is_new = last.started not in ("", started)
         gone = last.text if is_new else summed.vanished(last.text, text)
         if gone:
@@ -70,8 +70,8 @@ class WorkerCounters:
         return summed.metrics([before, text]).decode() if before else text
 
     def _forget_names(self) -> None:
-        """Clients choose names freely. Above the cap those of the past end that no worker has now; they begin at 0 if
-        they come back."""
+        """Clients choose client ids and topics freely. Above the cap the series of the past that no worker has now are
+        dropped; they begin at 0 if they come back."""
         if summed.most_names(self._past.values()) > limits.CLIENT_TOPIC_SERIES_MAX:
             living = [last.text for last in self._last.values()]
             self._past = {number: summed.without_names(text, living) for number, text in self._past.items()}

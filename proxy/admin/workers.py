@@ -1,7 +1,7 @@
 """The admin port of a supervisor: asks every worker over its unix socket, and shows all of them as one (``summed.py``).
 
-A worker that does not answer is left out of the numbers, and said; what it has counted stays in the metrics
-(``worker_counters.py``)."""
+A worker that does not answer is left out of the numbers and named in ``concerns`` or ``/readyz``; what it has counted
+stays in the metrics (``worker_counters.py``)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
                 return Response(body, status, media_type="text/plain")
         told = [Told(number, _sentences(*answer)) for number, answer in answers.items()]
         if any(not one.answer for one in told) and not any(one.answer for one in told):
-            return PlainTextResponse("ok\n")  # one that is started again takes no connections meanwhile
+            return PlainTextResponse("ok\n")  # a worker that is being restarted takes no connections
         reasons = summed.reasons(told) + workers.missing
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), _NOT_READY)
 
@@ -161,7 +161,7 @@ def _sentences(status: int, body: bytes) -> Sequence[str]:
 
 
 def _with_missing(name: str, found: Any, workers: Workers) -> Any:
-    """What an operator should look at says which workers do not run."""
+    """Add the workers that do not run to the concerns of a status."""
     status = found["status"] if name == "page" else found if name == "status" else None
     if status is not None:
         status["concerns"] += workers.missing

@@ -1,1 +1,1 @@
-"""What the command line offers beside ``run``: ``check``, ``schema``, ``inspect``, ``forget``."""
+"""The commands ``check``, ``schema``, ``inspect``, ``forget`` and ``tombstone``, and the options of all commands."""

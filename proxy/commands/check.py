@@ -47,7 +47,7 @@ class _Report:
 
     @property
     def verdict(self) -> str:
-        """All of it in one line."""
+        """The whole result in one line."""
         if self.problems:
             return f"configuration is not valid: {_numbered(len(self.problems), 'problem')}"
         if found := self.count("problem"):

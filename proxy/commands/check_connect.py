@@ -100,7 +100,8 @@ def _look_for_private_redis(directory: Path) -> Finding:
 async def _try_redis(
     reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
 ) -> list[Finding]:
-    """``belongs_to`` is called with the id of the cluster whose state is stored under this name, if there is one."""
+    """Log in to Redis and try what a proxy needs. ``belongs_to`` is called with the id of the Kafka cluster whose state
+    is stored under the cluster name, if there is one."""
     what = f"redis {shown(redis.address)}"
     found: list[Finding] = []
     done = trio.Event()

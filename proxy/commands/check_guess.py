@@ -13,7 +13,7 @@ _BYTES_MAX = 64
 _HANDSHAKE = bytes.fromhex("0000000e 0011 0000 00000001 ffff 0002") + b"no"
 """A frame of 14 bytes: SaslHandshake, version 0, correlation id 1, no client id, the mechanism \"no\"."""
 _UNKNOWN_MECHANISM = bytes.fromhex("00000001 0021")
-"""The same correlation id, and code 33."""
+"""How its answer begins: the same correlation id, and code 33 (UNSUPPORTED_SASL_MECHANISM)."""
 _HANDSHAKE_BYTES_MAX = 1024
 
 

@@ -21,7 +21,7 @@ _HEADERS, _VALUE, _BATCHES = "headers", "value", "batches"
 
 def add_job(name: str, job: Parser) -> None:
     """Add all options of one job."""
-    job.set_defaults(coordinates=_HEADERS, name="", follow=False)  # of those that have no such option
+    job.set_defaults(coordinates=_HEADERS, name="", follow=False)  # for jobs without these options
     _add_places(job)
     how = job.add_argument_group("how")
     if name in ("repartition", "clean"):

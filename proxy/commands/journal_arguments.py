@@ -13,13 +13,13 @@ from .parsing import explained
 from .shared_arguments import partition_number, producer_id
 
 EVENTS: Final = (*JOURNALED.values(), "missing", "not_synced", "journal")
-"""What a line may be, as it stands in ``event``."""
+"""The values of the field ``event`` of a line."""
 _AGO: Final = re.compile(r"(\d{1,5})([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def add_journal(journal: argparse.ArgumentParser) -> None:
-    """Add what can be done with a journal, and the options."""
+    """Add the subcommands and their options."""
     what = journal.add_subparsers(dest="what", metavar="WHAT", title="what to do", required=True)
     cat = what.add_parser("cat", help="print the lines of journals in the order of time")
     cat.add_argument(

@@ -1,5 +1,5 @@
-"""The frame of the command line: a parser whose help is in groups, that says what may have been meant by a misspelt
-word, and completion for shells. Knows no command."""
+"""The frame of the command line: a parser whose help is in groups and whose errors suggest what a misspelt word may
+have meant, and completion for shells. Knows no command."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
 class Parser(argparse.ArgumentParser):
-    """``argparse``'s, without abbreviations: a script that uses one would break with the next option."""
+    """``argparse``'s parser without abbreviations: a script that uses one would break when an option is added."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**{**named, "allow_abbrev": False})
         self.color = False  # of Python 3.14: here every version has the same colours
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Every word has to be known: what is left over is named here, where it is known which options there are."""
+        """Refuse unknown words here instead of in the caller: this parser knows which of its options may have been
+        meant."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(_unknown(unknown[0], self._option_string_actions))
@@ -41,7 +42,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"unknown: {value}{meant(str(value), choices)}")
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line, and where more is told; ``usage`` of all options would hide it."""
+        """Say what is wrong in one line, and where to find help; argparse would print the usage of all options
+        first."""
         self.exit(2, f"{PROGRAM}: {message.removeprefix('argument ')}\nwhat there is: {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:

@@ -14,7 +14,7 @@ LOCAL_SPARK = "local[*]"
 
 
 def add_store(group: argparse._ArgumentGroup, absent: Any = None) -> None:
-    """Add what ``store_settings`` reads. ``absent``: what an option is that is not given."""
+    """Add what ``store_settings`` reads. ``absent``: the default of all these options."""
     group.add_argument(
         "--config",
         metavar="FILE",

@@ -1,5 +1,5 @@
-"""Which Redis a command looks at that asks it itself, past the proxies: ``inspect``, ``forget``, ``tombstone``,
-``rebuild``. Reads the configuration and one file of the data directory; connects to nothing."""
+"""Which Redis is used by the commands that talk to it directly, without a proxy: ``inspect``, ``forget``,
+``tombstone``, ``rebuild``. Reads the configuration and one file of the data directory; connects to nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..settings.load import load
 OTHERS = "--redis names a server, --data-directory another directory, --config a file that does"
 _OPTIONS = ("redis", "data_directory", "cluster_name")
 _NO_UPSTREAM = "localhost:9092"
-"""Of a command that asks no broker: their addresses are the one setting that is required."""
+"""For commands that ask no broker: the brokers' addresses are the only required setting."""
 
 
 def store_settings(options: argparse.Namespace) -> Settings:
@@ -36,7 +36,7 @@ def redis_of(settings: Settings) -> RedisAddress:
 
 
 def private_redis(data_directory: Path) -> RedisAddress:
-    """Return where it listens. Raises ConfigError with a sentence where no proxy runs with this directory."""
+    """Return where the private Redis of this data directory listens. Raises ConfigError where no proxy runs with it."""
     path = data_directory / "redis" / "redis.socket"
     try:
         return RedisAddress(os.fsdecode(path.read_bytes()))

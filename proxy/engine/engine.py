@@ -71,7 +71,7 @@ def _aborting(sessions: Sequence[Hosted], reason: str) -> Steps[None]:
 
 
 class ClientEndpoint(Endpoint, Hosted, Protocol):
-    """Of a client's connection."""
+    """The endpoint of a client's connection, which the engine also hosts as a session."""
 
 
 MakeSession = Callable[..., ClientEndpoint]
@@ -93,9 +93,9 @@ class Engine:
     refuses_all: Callable[[], tuple[str, str] | None] = staticmethod(lambda: None)
     """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
     topic_defaults = TopicDefaults()
-    """What new topics get whose creator leaves it to the broker."""
+    """Partitions and replicas of topics that are created with -1."""
     conditional_topics = ConditionalTopics()
-    """Those that take conditional publishes only. Chosen before clients come."""
+    """The topics that take only conditional publishes. Set before clients come."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class Engine:
         on_mode: Callable[[], None] = lambda: None,
         has_fast_path: bool = True,
     ) -> None:
-        """``mode``: who gives idempotence; None: the proxy. ``on_mode``: that was chosen by what the brokers are.
-        ``shares_store``: other proxies may use the store as well. ``on_brokers``: listeners are wanted for these.
-        ``on_refused``: a broker cannot be served, for another reason than before.
-        ``has_fast_path``: batches with which nothing is unusual go without a flow.
-        ``for_clients``: opens connections to brokers that belong to one client; None: ``reactor`` does."""
+        """``mode``: who gives idempotence; None: the proxy. ``on_mode``: called when that was chosen by what the
+        brokers are. ``on_brokers``: called with the brokers for which listeners are wanted. ``on_ready``: a broker can
+        be used, or the tombstones were read. ``on_refused``: a broker cannot be served, for another reason than before.
+        ``shares_store``: other proxies may use the store as well. ``for_clients``: opens the connections to brokers
+        that belong to one client; None: ``reactor`` does. ``has_fast_path``: usual batches go without a flow."""
         self.caps = caps or Caps()
         self.memory = MemoryBudget(self.caps)
         self.reactor = reactor
@@ -164,7 +164,7 @@ class Engine:
         """Tell where producers stopped."""
         self.sweeper = sweeper = Sweeper(reactor)
         self.sweep, self.swept = sweeper.add, sweeper.remove
-        """Answer this request in time; it is answered."""
+        """``sweep``: have this request answered in time (rule R18); ``swept``: it was answered."""
         self.fallback_cluster_id = synthetic_cluster_id(cluster)
         self._metadata_answers, self.new_topics = MetadataAnswers(reactor, self.fallback_cluster_id), NewTopics()
 
@@ -207,27 +207,28 @@ class Engine:
         return broker is not None and broker.takes_batches
 
     def hand_over(self) -> None:
-        """The brokers give idempotence from now on, also to the producers that have their ids from here (rule R21)."""
+        """The brokers give idempotence from now on, also to producers whose ids a proxy has issued (rule R21)."""
         self.context.life.hands_over = True
 
     def look_for_brokers(self) -> None:
-        """Begin to look what there is, before anything is served."""
+        """Begin to look for brokers; serves nothing yet."""
         self.topology.open()
         self._tick()
 
     def start(self, store: LeasedStore) -> None:
-        """Take part in what proxies share, and begin to look for brokers. See ``give_idempotence``."""
+        """Use the store that the proxies share, and begin to look for brokers. See ``give_idempotence``."""
         self.give_idempotence(store)
         self.look_for_brokers()
 
     def give_idempotence(self, store: LeasedStore) -> None:
-        """Take part in what proxies share; needed where the brokers do not give it. ``store``: was made with
+        """Use the store that the proxies share; needed unless the brokers give idempotence. ``store``: was made with
         ``life.incarnation``, and calls ``new_generation`` and ``lease_lost``."""
         self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
         self._incarnations.start(store)
 
     def keep_tombstones(self, topic: str | None = None) -> None:
-        """From now on fetches leave out what is stored as second copies. ``topic``: a compacted one for their copy."""
+        """From now on fetches leave out the active tombstones. ``topic``: the compacted topic that gets a copy of
+        them."""
         life = self.context.life
         common = self.report, life.wall_clock_ms
 
@@ -258,7 +259,7 @@ class Engine:
         self.has_fast_path, self.context.fast_path = False, None
 
     def set_caps(self, caps: Caps) -> None:
-        """Other limits from now on; what is open goes on under those it began with."""
+        """Use other limits from now on. What is open already is not closed for them."""
         self.caps = self.memory.caps = caps
         self._sequencers.entries_max = caps.producers_max
 
@@ -270,9 +271,9 @@ class Engine:
         make: MakeSession = Session,
         admitted: AdmittedConnection | None = None,
     ) -> ClientEndpoint | None:
-        """The endpoint of a new client connection, None when there are too many. ``place_of``: where clients of its
-        listener reach each broker. ``principal``: the client's name, if it has shown it. ``admitted``: what
-        the quotas keep of the connection."""
+        """Return the endpoint of a new client connection; None when it is refused: the process drains, refuses all, or
+        has too many. ``place_of``: where clients of its listener reach each broker. ``principal``: the client's name,
+        if it has authenticated. ``admitted``: what the quotas keep of the connection."""
         ending = ("draining", "the proxy is ending") if self.is_draining else self.refuses_all()
         if refusal := ending or self._idle_eviction.refusal(self.caps.connections_max):
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
@@ -293,7 +294,7 @@ class Engine:
         return self._idle_eviction.make_room(reason, why)
 
     def _incarnation_begun(self) -> None:
-        """Another one than the first (rule R10)."""
+        """A new incarnation has begun, not the first one: clients of the last one are disconnected (rule R10)."""
         assert self._producer_ids is not None
         self._producer_ids.forget()
         old: list[Hosted] = []
@@ -321,7 +322,8 @@ class Engine:
         self.reactor.later(0, end_them)
 
     def reset_busy(self, reason: str) -> None:
-        """Reset every connection over which an append is out: what of it has not left never does (rule R4)."""
+        """Reset every connection on which an append is unanswered: bytes of it that have not left never do (rule
+        R4)."""
         for broker in self.topology.brokers:
             broker.pool.give_up_busy(reason)
         for lanes in list(self.pass_through_lanes):
@@ -346,7 +348,7 @@ class Engine:
         return self._native_ranges
 
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
-        """Where a client that reached us at this address reaches each broker; brokers that it can not reach are left
+        """Where a client that reached us at this address reaches each broker; brokers that it cannot reach are left
         out."""
         places = ((broker_id, place_of(broker_id, local_host)) for broker_id in self.topology.cluster.brokers)
         return {broker_id: place for broker_id, place in places if place is not None}
@@ -361,7 +363,8 @@ class Engine:
         return broker if broker is not None and broker.is_ready else None
 
     def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None:
-        """The one place where a producer's batches of a partition are worked on. None: too many are at work at once."""
+        """The one place where a producer's batches of a partition are worked on. None: this pass has taken too long, or
+        there are too many producers and none of those looked at is idle."""
         if self.loop_budget.is_too_long:
             return None
         key = (producer_id, topic, partition)
@@ -381,8 +384,8 @@ class Engine:
         self.topology.look_for(topic, done)
 
     def topics_changed(self, gone: Collection[str] = (), created: Collection[str] = ()) -> None:
-        """A client has had topics created, enlarged or deleted: they are asked for anew. ``gone``: those that it has
-        had deleted; ``created``: those that are there now."""
+        """A client has created, enlarged or deleted topics: metadata is asked for anew. ``gone``: those that were
+        deleted; ``created``: those that exist now."""
         self.new_topics.changed(created, gone, self.reactor.now())
         self.topology.changed(gone)
 
@@ -394,7 +397,7 @@ class Engine:
         client: Client,
         done: Callable[[int, int, int], None],
     ) -> None:
-        """Hand out a producer id, with its epoch."""
+        """Answer InitProducerId. ``done`` gets (error code, producer id, epoch), -1 for both with an error."""
         if self._producer_ids is None:  # a client that came back at once, while Redis is being started
             done(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), -1, -1)
             return
@@ -407,7 +410,7 @@ class Engine:
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None:
-        """Answer Metadata from memory, after a short look whether it is still true."""
+        """Answer Metadata from memory, which is refreshed first if it is too old. ``done`` gets the body."""
 
         def answer() -> None:
             cluster = self.topology.cluster
@@ -489,7 +492,7 @@ class Engine:
             in_turns(self.reactor, self._sequencers.looking_for_busy(), lambda busy: self._drain_ends(busy, drained))
 
     def _drain_ends(self, is_any_busy: bool, drained: Callable[[], None]) -> None:
-        # Who has not produced yet is still read from: a batch without a producer id may have begun meanwhile.
+        # Clients that have not produced yet are still read: one may have sent a batch without a producer id meanwhile.
         is_any_busy = is_any_busy or any(session.has_produce_in_flight for session in self.sessions)
         if is_any_busy:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))

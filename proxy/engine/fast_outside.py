@@ -20,7 +20,7 @@ from .perform import look_at_outcome
 
 
 class FastOutside:
-    """Of one engine. ``stored``: the store, which comes later than this."""
+    """The outside of the fast path in one engine. ``stored``: returns the store, which is given to the engine later."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FastOutside:
         self._loop_budget = loop_budget
         self._store: Store | None = None
         self._unwritten: dict[Flushed, None] = {}
-        """Those that hold a commit, until it is written."""
+        """Sequencers that hold a commit, until it is written; in the order in which they came."""
         self._is_looking = False
 
     def swap(
@@ -47,7 +47,8 @@ class FastOutside:
         value: bytes,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Reserve."""
+        """Swap an entry, to reserve (``Store.swap``). It has no expiry (``ttl_ms`` 0) as long as it has an open
+        intent."""
         if self._runner.on_effect is not None:
             self._runner.on_effect(Swap(key, expected_version, value, 0))
         store = self._store
@@ -70,7 +71,7 @@ class FastOutside:
         look_at_outcome(self.leaders, topic, outcome)
 
     def flush_soon(self, sequencer: Flushed) -> None:
-        """Have what it holds written if no reserve comes that carries it. One timer for all of them."""
+        """Have the commit that it holds written if no reserve comes to carry it. One timer serves all of them."""
         self._unwritten[sequencer] = None
         if not self._is_looking:
             self._is_looking = True
@@ -89,7 +90,7 @@ class FastOutside:
 
 
 def _effect_of(broker_id: int, append: QueuedAppend) -> Append:
-    """Return what a flow would ask for in its place: for those that watch effects."""
+    """Return the effect by which a flow would have asked for this append, for those that watch effects."""
     return Append(
         broker_id,
         append.topic,

@@ -29,7 +29,7 @@ class LeasedStore(Store, Protocol):
 
 
 class Incarnations:
-    """Of one process. ``life`` says which one it is now, since which generation, and until when it waits."""
+    """The incarnations of one process. ``life`` has the present one, the generation, and until when it waits."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Incarnations:
         life.incarnation = random_bytes(INCARNATION_BYTES)
 
     def start(self, store: LeasedStore) -> None:
-        """The first one begins. ``store``: was made with its name."""
+        """Begin the first incarnation. ``store``: was made with its name."""
         self._store = store
         self._report(IncarnationBegun(self._life.incarnation))
 
@@ -99,6 +99,6 @@ class Incarnations:
         self._begun()
 
     def _wait_for_old_leases(self) -> None:
-        """What was granted under a lost state may still be on its way: those leases have to run out first (rule R10).
-        Until this incarnation is registered the state may be lost once more, unnoticed: from then on it counts anew."""
+        """What was granted under a lost state may still be in flight: those leases have to run out first (rule R10).
+        Called again once this incarnation is registered, as until then the state may be lost once more, unnoticed."""
         self._life.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS

@@ -18,10 +18,10 @@ _Key = tuple[int, tuple[str, ...] | None, tuple[object, ...]]
 
 
 class MetadataAnswers:
-    """What was made, as long as it is true."""
+    """Keeps the encoded answers for as long as the cluster is as they say."""
 
     def __init__(self, reactor: Reactor, fallback_cluster_id: str) -> None:
-        """``fallback_cluster_id``: where the cluster tells none."""
+        """``fallback_cluster_id``: told to clients where the brokers have no cluster id."""
         self._reactor = reactor
         self._fallback_cluster_id = fallback_cluster_id
         self._cluster: Cluster | None = None

@@ -49,7 +49,8 @@ def effect_handlers(
 
 
 def look_at_outcome(topology: Topology, topic: str, outcome: Outcome) -> None:
-    """A broker that does not know the topic tells that it may have been deleted."""
+    """If a broker did not know the topic, do not believe its metadata until it was asked for again: the topic may have
+    been deleted."""
     if not isinstance(outcome, NotSent) and outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topology.doubt(topic)
 

@@ -24,10 +24,10 @@ class OpenDoubt:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """One proxy. ``at``: the engine's clock in seconds. ``idempotence``: who gives it; None: that is not known yet.
-    ``generation``: of the data in Redis, as last seen.
-    ``why_ending``: what was found that ends the process; empty when nothing was. ``requests_by_key``: counted by API
-    key since the start. ``entries``: producers on partitions that are in memory. ``client_lanes``: by broker,
-    connections of clients that show it themselves who they are; ``client_pools``: so many of them have any."""
+    ``generation``: of the data in Redis, as last seen. ``why_ending``: what was found that ends the process; empty when
+    nothing was. ``requests_by_key``: counted by API key since the start. ``entries``: producers on partitions that are
+    in memory. ``client_lanes``: by broker, the lanes of clients that authenticate at it themselves (pass-through);
+    ``client_pools``: how many pools of such lanes there are."""
 
     at: float
     cluster: str
@@ -59,5 +59,5 @@ class Statistics:
         return max((self.at - doubt.since for doubt in self.doubts), default=0.0)
 
     def lanes_of_clients(self, broker_id: int) -> LaneStatistics:
-        """Return those to one broker."""
+        """Return ``client_lanes`` of one broker."""
         return self.client_lanes.get(broker_id, NO_LANES)

@@ -1,5 +1,5 @@
-"""Stands for the store until there is one: clients that come back at once find the ports open while Redis is being
-started. Nothing is known then, which flows can deal with. Stores nothing."""
+"""Takes the place of the store until there is one: clients that reconnect at once may find ports open while Redis is
+being started. To flows it looks like a store that is away. Stores nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ ROOM_WITH_REDIS_BYTES = 256 * 1024
 
 
 def _whose(path: Path) -> str:
-    """Whose it is, if that is not who we are: by number, as a container knows no names."""
+    """Return whose the path is, for an error message, if it is not ours; by number, as a container has no user
+    names."""
     try:
         owner = path.stat().st_uid
     except OSError:  # it is not there, or cannot even be looked at
@@ -62,7 +63,8 @@ class DataDirectory:
 
     def earlier_incarnations(self) -> list[bytes]:
         """Return the incarnations that ended without giving their lease back. This process holds the lock, so they are
-        certainly dead. None where the file is damaged: their leases end by themselves."""
+        certainly dead. Empty, with the reason in ``damage``, where the file is damaged: their leases end by
+        themselves."""
         try:
             found = [bytes.fromhex(line) for line in (self.path / "incarnations").read_text("ascii").split()]
         except FileNotFoundError:
@@ -85,8 +87,8 @@ class DataDirectory:
         new.replace(self.path / "incarnations")
 
     def try_to_write(self, incarnations: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
-        """Check that there is space for more than is stored already, without changing that. Raises ConfigError: better
-        now than after something was started."""
+        """Check that there is space, by writing so many bytes; what is stored stays the same. Raises ConfigError:
+        better now than after something was started."""
         new = self.path / "incarnations.new"
         try:
             new.write_bytes(bytes(room_bytes))

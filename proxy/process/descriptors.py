@@ -1,6 +1,6 @@
-"""How many connections and files this process may have open at a time, as the system limits it, and a reserve of these
-that clients do not get: without a free descriptor, the lease of all would end with the next lost connection to Redis.
-Raises the process's own limit as far as that goes."""
+"""The file descriptors of this process: how many the system allows, and a reserve that clients do not get. Without a
+free one, a lost connection to Redis could not be replaced, and the lease would end. Raises the process's soft limit as
+far as the hard limit allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _STANDARD_INPUT = 0
 
 
 def raise_descriptors(clients: int) -> str | None:
-    """Make sure that there are enough for so many clients. Returns a warning where the system does not allow that."""
+    """Raise the limit of descriptors to what this number of clients needs. Return a warning if the system does not
+    allow that, else None."""
     wanted = _PER_CLIENT * clients
     have = _raise_limit(max(_WANTED_MIN, wanted))
     if have >= wanted:
@@ -44,7 +45,7 @@ class Descriptors:
 
     def __init__(self, to_brokers: Callable[[], int], make_room: Callable[[str], bool]) -> None:
         """``to_brokers``: how many connections of its own the proxy may have to brokers. ``make_room``: called with
-        what is scarce, closes the connection of a client that can do without it; False if there is none."""
+        the reason, closes the connection of a client that has been idle; False if there is none."""
         self._to_brokers = to_brokers
         self._make_room = make_room
 

@@ -25,10 +25,9 @@ _LARGE_BUFFER_BYTES = 4 * limits.MIB
 _FREE_BYTES_KEPT = 128 * limits.MIB
 _GC_THRESHOLDS = (5_000, 10, 400)
 """A request makes hundreds of short-lived objects and no cycles; by default the collector runs much more often. It
-stops everything: with these thresholds a collection of the youngest takes 2 ms, one of those that survived ten of these
-25 ms."""
+stops everything: with these thresholds a collection of generation 0 takes 2 ms, one of generation 1 takes 25 ms."""
 _YOUNG = 1
-"""The generations that are collected when the process is idle: not all producers that are in memory."""
+"""The oldest generation that is collected when the process is idle: generation 2 has all producers in memory."""
 _PIECES_BYTES = (limits.MIB, limits.MIB // 8, limits.MIB // 32)
 """Free memory is taken in pieces of these sizes, the largest first; smaller ones are left to the last step."""
 _FREED_AT_ONCE = 500
@@ -131,7 +130,7 @@ class MemoryWatch:
         return used < limits.QUIET_CPU_SHARE * seconds and resident > self._least + limits.MEMORY_GROWN_BYTES
 
     def given_back(self, resident: int) -> None:
-        """Note what is left; it is more than before where there is more to remember."""
+        """Note what is left after giving back, from which growth is measured."""
         self._least = resident
 
 

@@ -15,7 +15,7 @@ from ..telemetry.journal_file import JournalFile
 
 
 class JournalUpkeep:
-    """Of one process."""
+    """Keeps the journal of one process."""
 
     def __init__(self, journal: Journal, file: JournalFile, report: Report) -> None:
         """``journal`` writes to ``file``."""
@@ -38,7 +38,8 @@ class JournalUpkeep:
         self._tell_once(lost, self.file.why_not_closed)
 
     async def keep(self) -> None:
-        """Until cancelled; what has been written by then is brought to the disk, unless that takes too long."""
+        """Sync and look until cancelled. Then what has been written is brought to the disk, for at most
+        ``ASK_SECONDS_MAX``."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sync)

@@ -1,8 +1,8 @@
 """The ports that clients connect to: which ones, for which broker, and which addresses a client of each is told. Opens
 them through the reactor; knows no request.
 
-A port that another process has ends the start. Later, when a broker is found whose port is taken, clients get no
-address of it, as they would reach another process."""
+A port that another process has ends the start. When a broker is found later whose port is taken, clients are told no
+address for it, as they would reach that other process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Listeners:
         self._is_started = False
         self._taken: dict[_Key, _Taken] = {}
         self._planned: set[_Key] = set()
-        """Ports that could not be opened later, and those of them that will be tried again."""
+        """``_taken``: ports that could not be opened after the start; ``_planned``: those with a timer for the next
+        try."""
         self._unreachable: set[tuple[str, int]] = set()
 
     def open_bootstrap(self) -> bool:

@@ -75,7 +75,8 @@ def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None
 
 
 def _told(start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[str]] = lambda told: told) -> int:
-    """What ends a start, as sentences and an exit status. ``located``: adds where in a file what is wrong stands."""
+    """Run ``start`` and return its exit status; print as sentences what ends it, and return 2. ``located``: adds to the
+    sentences about settings where these stand in the file."""
     try:
         return start()
     except ConfigError as problem:

@@ -70,7 +70,7 @@ _NATIVE_NOW = (
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
 _LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer"
-"""Said once: it knows an HTTP server, a broker of another TLS side, a password that is wrong."""
+"""Said once: the check recognises an HTTP server, TLS on one side only, and a wrong password."""
 
 
 class EndedItselfError(Exception):
@@ -276,8 +276,8 @@ class Server:
         self._mode_chosen.set()
 
     def _look_whether_handed_over(self) -> None:
-        """The start knows now what was before: if producers were handed over, that holds, whatever the brokers store by
-        now. Nothing was served yet."""
+        """The mark of an earlier hand-over was read from Redis. If producers were handed over before, they stay so,
+        whatever the brokers store by now. Nothing was served yet."""
         assert self._mark is not None
         if self._mark.since_ms is not None and self._passes_in_seconds() <= 0 and self._mode.is_native:
             self._begin_natively()
@@ -371,7 +371,7 @@ class Server:
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 
     def _journal_lost(self, reason: str) -> None:
-        """A line is missing of a journal that is required: the answer that it is about does not leave either."""
+        """A line of a required journal could not be written: the answer that it is about does not leave either."""
         if not self._mode.is_native:
             self.engine.drop_clients(f"the journal is required and cannot be written: {reason}")
 
@@ -506,8 +506,8 @@ class Server:
 
     # ------------------------------------------------------------------ listeners
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        """Clients that know a broker's port of before come to it at once: none is open before the bootstrap ports are,
-        as nobody can be served until the state is there."""
+        """Open the ports of new brokers, but none before the start is ready: clients that know a port from before
+        connect at once, and nobody can be served until the state is there."""
         if self._ready.is_set():
             self._listeners.open_for(brokers)
 
@@ -661,7 +661,7 @@ class Server:
 
     # ------------------------------------------------------------------ the end
     async def _handle_signals(self, signals: AsyncIterator[int]) -> None:
-        """Once it drains, another signal changes nothing: systemd tells a worker, and so does the worker's
+        """While the process drains, further signals are ignored: a worker gets SIGTERM from systemd and from its
         supervisor."""
         async for number in signals:
             if self._stop.is_set():

@@ -1,4 +1,4 @@
-"""Several workers under one roof: starts them, starts those anew that die, and ends with all of them.
+"""Starts several workers, replaces those that die, and ends when all have ended.
 
 They share the listeners' ports (SO_REUSEPORT) and one Redis, private or not; each has an incarnation and a directory of
 its own inside the data directory. A worker that is started in the directory of one that has died ends the lease of that
@@ -63,7 +63,7 @@ class Supervisor:
         self._running: dict[int, trio.Process] = {}
         self._restarts = 0
         self._redis_launches = 0
-        """Of the private Redis, at the start."""
+        """How often the private Redis had been launched when the start was complete."""
         self._stop = trio.Event()
         self._why_ending: str | None = None
         self._has_failed = False
@@ -82,7 +82,7 @@ class Supervisor:
                 nursery.start_soon(self._handle_signals, signals)
                 try:
                     await self._prepare()
-                except (ConfigError, EmbeddedRedisError) as error:  # as it is, and in no group
+                except (ConfigError, EmbeddedRedisError) as error:  # raised below as it is, not in an ExceptionGroup
                     problem = error
                 else:
                     await self._keep_all(nursery, admin)
@@ -130,8 +130,8 @@ class Supervisor:
 
     # ------------------------------------------------------------------ workers
     async def _wait_for_orphans(self) -> None:
-        """Where an earlier supervisor was killed, its workers have noticed, and finish what is in flight; until they
-        have, the ports and the leases are theirs."""
+        """Where an earlier supervisor was killed, its workers have noticed that, and drain; until they have ended, they
+        hold the ports and their leases."""
         directories = sorted(self._settings.data_directory.glob("worker-*"))
         orphans = [one.name for one in directories if is_in_use(one)]
         if not orphans:
@@ -145,12 +145,13 @@ class Supervisor:
 
     @property
     def _drain_seconds(self) -> float:
-        """For so long a worker may take to end once it is told to."""
+        """How long a worker may take to end after SIGTERM."""
         return self._settings.limits.drain_seconds + limits.ASK_SECONDS_MAX + _GOODBYE_SECONDS
 
     async def _keep(self, number: int) -> None:
-        """Have this worker run until all end. What ends its first start ends the proxy, as it would end any proxy's.
-        Later it may have passed when the next start is tried, and the other workers live through it."""
+        """Keep this worker running until all end. If its first start fails, the whole proxy ends, as without workers,
+        and so it does whenever a serving worker has found what ends the proxy. Later starts that fail are repeated: the
+        cause may pass, and the other workers go on meanwhile."""
         pause = limits.WORKER_RESTART_SECONDS_MIN
         is_first = True
         while not self._stop.is_set():
@@ -197,7 +198,7 @@ class Supervisor:
         return process
 
     async def _end_all(self) -> None:
-        """Once it is time: have all drain, and kill who does not end."""
+        """Wait for the end; then have all workers drain, and kill those that do not end in time."""
         await self._stop.wait()
         self._signal(signal.SIGTERM)
         drain = self._drain_seconds
@@ -233,8 +234,8 @@ class Supervisor:
                 self._end("draining: all workers finish what is in flight")
 
     async def _reload(self) -> None:
-        """What a worker would refuse is said once, and none is told; else each reads the settings itself, and one that
-        is started later has them."""
+        """SIGHUP: if the new settings cannot be taken, say so once and tell no worker; else have each worker reload
+        them itself, and start later ones with them."""
         try:
             new = await trio.to_thread.run_sync(load_apart, self._config, self._options)
         except ConfigError as problem:
@@ -293,7 +294,8 @@ def _how_ended(status: int) -> str:
 
 
 class _Sockets:
-    """Where the workers' admin sockets are: in the data directory, or in a short one that only we can enter."""
+    """Where the workers' admin sockets are: in the data directory, or, where that path is too long for a unix socket,
+    in a temporary directory that only this user can enter."""
 
     def __init__(self, directory: Path) -> None:
         longest = directory / f"worker-{limits.WORKERS_MAX}" / "admin.sock"
@@ -304,11 +306,11 @@ class _Sockets:
             self._directory = Path(self._temporary)
 
     def path(self, number: int) -> str:
-        """Of one worker."""
+        """Return the path of one worker's socket."""
         return os.fspath(self._directory / f"worker-{number}" / "admin.sock")
 
     def fresh(self, number: int) -> str:
-        """The same, with nothing there: an earlier one may have left its socket."""
+        """The same, with nothing at the path: an earlier worker may have left its socket."""
         path = Path(self.path(number))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)

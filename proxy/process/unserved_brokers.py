@@ -17,7 +17,7 @@ _COUNTS_AT_START = (Kind.UNSERVED, Kind.HARMED)
 
 
 class UnservedBrokers:
-    """Of one process."""
+    """What one process does about brokers that cannot be served."""
 
     def __init__(self, brokers: Callable[[], Sequence[Broker]], report: Report, end: Callable[[str], None]) -> None:
         """``brokers``: all known ones, before that the configured addresses. ``end`` gets the sentence that says why

@@ -1,7 +1,8 @@
-"""One of several processes that serve the same ports: what it is told, and its life. ``supervisor.py`` starts it.
+"""One of several processes that serve the same ports: what it is told at its start, and when it ends. Started by
+``supervisor.py``.
 
-It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. It ends as after SIGTERM when
-its supervisor has gone: that holds the other end of its standard input."""
+It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. It drains as after SIGTERM
+when its standard input is closed: its supervisor, which holds the other end, has gone."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ ENDED_WHILE_SERVING = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which of the workers it is, and what the supervisor has for it. ``number``: from 1 on. ``admin``: the path of the
-    socket at which it tells how it does, None: nobody asks. ``private_redis``: the socket of the supervisor's own
-    server, None: Redis is external."""
+    """Which of the workers this is, and what the supervisor has for it. ``number``: from 1 on. ``admin``: the path of
+    its admin socket, None: there is no admin port. ``private_redis``: the socket of the supervisor's private Redis,
+    None: Redis is external."""
 
     number: int
     admin: str | None = None

@@ -22,7 +22,7 @@ UNLISTED_PORTS = 1_000
 give to brokers end there (reserved.broker.max.id)."""
 
 USUAL_BROKERS = 10
-"""Where brokers are not listed, no other listener may use the ports of so many."""
+"""Where a listener's brokers are not listed, the admin port may not be one of the ports of so many brokers."""
 
 PlaceOf = Callable[[int, str], tuple[str, int] | None]
 """(broker id, our address as this client reached it) -> where this client reaches the broker; None: nowhere."""
@@ -116,7 +116,7 @@ class Listener:
 
 
 def _host_pattern(template: str) -> re.Pattern[str]:
-    """Return the pattern of the brokers' names; if the id has several places, the first one counts."""
+    """Return the pattern of the brokers' names; if ``{id}`` is there several times, the first one counts."""
     parts, end, seen = [], 0, False
     for match in _PLACEHOLDER.finditer(template):
         parts.append(re.escape(template[end : match.start()].lower()))
@@ -202,7 +202,7 @@ def _split(text: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------- several listeners
 def _at(listener: Listener) -> str:
-    """By its address: two that were given no name have the same one."""
+    """Name a listener by its address: two without a name have the same default name."""
     return f"the listener at {shown((listener.host, listener.port))}"
 
 
@@ -253,7 +253,7 @@ def own_clash(listener: Listener) -> str | None:
 
 
 def _first_ports(listener: Listener) -> list[tuple[int, int]]:
-    """Return brokers that certainly may exist, with their ports."""
+    """Return the listed brokers with their ports; broker 0 where none are listed."""
     ids = listener.broker_ids or (0,)
     return [(broker_id, port) for broker_id in ids if (port := listener.port_of(broker_id)) is not None]
 

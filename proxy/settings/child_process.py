@@ -25,7 +25,7 @@ class Reading:
 
     def __init__(self, path: Path | None, options: Mapping[str, Any]) -> None:
         """``options``: values of the command line by argparse's names. Raises ConfigError where no process starts."""
-        # -P: not the folder we were called in. A session of its own: Ctrl-C is for us, and one traceback is enough.
+        # -P: the working directory is not on the import path. A session of its own: Ctrl-C must not reach the child.
         command = [sys.executable, "-P", "-c", _PROGRAM]
         try:
             self._child = subprocess.Popen(

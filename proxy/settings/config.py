@@ -19,7 +19,8 @@ CONFIG_VARIABLE = "IDEMPROXY_CONFIG"
 DEFAULT_LISTEN = "127.0.0.1:9092"
 DEFAULT_LISTEN_VARIABLE = "IDEMPROXY_DEFAULT_LISTEN"
 DEFAULT_ADMIN_VARIABLE = "IDEMPROXY_DEFAULT_ADMIN_BIND"
-"""Set by an image: where clients and the admin port are if nothing else says it, not even the file."""
+"""Set by the container image: the addresses of the listener and of the admin port if neither file, variable nor option
+sets them."""
 DEFAULT_CLUSTER = "default"
 DEFAULT_DATA_DIRECTORY = "data"
 
@@ -55,7 +56,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What a new topic gets whose creator leaves it to the broker; by default as Kafka's brokers have it."""
+    """Partitions and replicas of a topic that is created with -1 for them (KIP-464); the defaults are Kafka's."""
 
     default_partitions: int = 1
     default_replication_factor: int = 1

@@ -48,7 +48,7 @@ def _commas(value: object) -> object:
 
 
 def from_text(value: object) -> object:
-    """Parse a text: the environment gives what is not a text as YAML (or JSON)."""
+    """Parse a text as YAML (or JSON), in which the environment gives lists and sections."""
     try:
         return yaml.safe_load(value) if isinstance(value, str) else value
     except (yaml.YAMLError, RecursionError):

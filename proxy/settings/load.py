@@ -45,12 +45,12 @@ _FOREIGN = re.compile(
 )
 """Variables of ours that are no settings, and those that Kubernetes sets for a service of this name."""
 _NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
-"""A password that begins with * or ! and is not quoted is one of these to YAML."""
+"""YAML takes an unquoted password that begins with * or ! for an alias or a tag: what follows is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was read. ``configuration`` None: it has mistakes. ``written`` has what is right all the same."""
+    """What was read. ``configuration`` None: it has mistakes; then ``written`` has the sections that are right."""
 
     configuration: Configuration | None
     written: Written
@@ -201,8 +201,8 @@ def _put(data: dict[str, Any], place: Place, value: Any) -> None:
 
 
 def _with_sections(data: dict[str, Any]) -> dict[str, Any]:
-    """Write the path of a journal that stands alone as a section: or it would take the place of one below it, with all
-    that this says."""
+    """Turn a journal that is given as a path into a section: as a text it would replace the whole section of a source
+    of lower precedence."""
     journal = data.get("journal")
     return {**data, "journal": {"path": journal}} if isinstance(journal, str) else data
 
@@ -214,7 +214,8 @@ def _listeners_apart(
     initial: dict[str, Any],
     given: dict[Place, str],
 ) -> Iterator[str]:
-    """Take the listeners as a whole from one source: put that of the options into ``initial``; yield what is wrong."""
+    """Take the listeners as a whole from one source. Put the one of the command line, if it has one, into ``initial``
+    and ``given``; yield what is wrong."""
     if isinstance(environment.get("listeners"), dict):
         name = f"{ENVIRONMENT_PREFIX}LISTENERS"
         del environment["listeners"]
@@ -231,8 +232,8 @@ def _listeners_apart(
 
 
 def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the one listener of ``--listen`` and ``--advertised-host``. It never replaces one that has TLS in the
-    file."""
+    """Return the one listener of ``--listen`` and ``--advertised-host``; None: neither is given. The caller refuses it
+    beside listeners of the file or the environment, so it never replaces one with TLS."""
     listen, host = options.get("listen"), options.get("advertised_host")
     if listen is None and host is None:
         return None
@@ -250,7 +251,7 @@ def _defaults_of_image() -> dict[str, Any]:
 
 
 def _journal_twice() -> Iterator[str]:
-    """A variable with the path alone would hide the others of the section."""
+    """Yield a problem if ``IDEMPROXY_JOURNAL`` is set beside variables of the section, which it would hide."""
     alone = f"{ENVIRONMENT_PREFIX}JOURNAL"
     given = [name for name in sorted(os.environ) if os.environ[name]]
     below = [name for name in given if name.upper().startswith(f"{alone}__")]

@@ -51,8 +51,8 @@ class Written:
         return Partial(tls, self._path(("data_directory",), DEFAULT_DATA_DIRECTORY), self._journal())
 
     def clashes(self) -> list[tuple[Place, str]]:
-        """Return places and messages of contradictions that are not among the errors, as those were not checked for
-        them."""
+        """Return places and messages of contradictions between sections. Where a section has errors, pydantic does not
+        check these; those that are among the errors already are left out."""
         listeners = self._listeners()
         upstream = self._section(UpstreamSection, ("upstream",))
         found: list[tuple[Place, str]] = [(("listeners",), one) for one in listener_problems(listeners, upstream)]

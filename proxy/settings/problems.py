@@ -18,7 +18,7 @@ Place = tuple[str | int, ...]
 """Where a setting stands: names, and numbers in lists."""
 
 JOURNAL_PATH: Place = ("journal", "path")
-"""May stand alone, without the name of its section around it."""
+"""The journal may also be given as a path alone, without a section."""
 _SHOWN_MAX = 60
 _UPSTREAM_MISSING = (
     f": a broker of the cluster, HOST:PORT (--upstream, {ENVIRONMENT_PREFIX}UPSTREAM__BOOTSTRAP, or upstream.bootstrap "
@@ -73,14 +73,14 @@ class Sources:
         return line or 0, f"{where}{dotted(place)}: {message}"
 
     def _as_written(self, place: Place) -> Place:
-        """Return the place of what stands for the journal's path, where that stands alone."""
+        """Return the place as the user wrote it: ``journal`` for ``journal.path`` where the path is given alone."""
         if place != JOURNAL_PATH or _variable_of(self.environment, place) == len(place):
             return place
         section = self.environment.get("journal") or self.file.data.get("journal")
         return place if isinstance(section, dict) else place[:1]
 
     def sentences_of(self, error: ErrorDetails) -> list[tuple[int, str]]:
-        """The same for an error of pydantic, which may be several: each is a line."""
+        """The same for an error of pydantic, whose message may have several problems, one a line."""
         place, is_missing = error["loc"], error["type"] == "missing"
         if error["type"] == "extra_forbidden" and (known := _variable_of(self.environment, place)) == len(place):
             return [(0, f"{_variable(place[:known])}: unknown variable{_variable_meant(place)}")]

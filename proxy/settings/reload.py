@@ -32,13 +32,13 @@ _NAMES: Mapping[str, str] = {
 """The names in the file of fields of the settings that are called otherwise there."""
 
 _IN_FILE = re.compile(r"(?<=\])\.(?:host|port|advertised\.\w+)$")
-"""Of a listener: parts of an address."""
+"""Fields of a listener that are one text in the file: host and port of ``bind``, the parts of ``advertised``."""
 
 _OF_REDIS = {"redis.address": "redis.url", "redis.database": "redis.url"}
 _KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
-    "topics.default_",  # what writes to a topic does not change its kind under it: topics.conditional
+    "topics.default_",  # but not topics.conditional: a topic must not change its kind while it is written to
     "upstream.sasl.",
     "redis.username",
     "redis.password",

@@ -14,7 +14,8 @@ CLEAR_TEXT = (PLAIN, OAUTHBEARER)
 
 @dataclass(frozen=True, slots=True)
 class SaslClient:
-    """``username`` and ``password`` for PLAIN and SCRAM, ``token_file`` for OAUTHBEARER; the others are None."""
+    """The login at the brokers: ``username`` and ``password`` for PLAIN and SCRAM, ``token_file`` for OAUTHBEARER; the
+    others are None."""
 
     mechanism: str
     username: str | None = None

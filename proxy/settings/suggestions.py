@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 
 def meant(name: str, known: Sequence[str], *, lists_all: bool = True) -> str:
-    """Return what may have been meant by an unknown name, or all known names (``lists_all``), after a semicolon."""
+    """Return a text to append to an error: "; did you mean ...?" if a known name is close, else all known names if
+    ``lists_all``, else nothing."""
     begun = [one for one in known if len(name) > 2 and one.startswith(name)]
     close = begun or difflib.get_close_matches(name, known, 1)
     if close:

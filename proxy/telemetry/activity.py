@@ -12,13 +12,13 @@ from .metric_names import OTHER
 Place = tuple[str, str]
 """Client id and topic."""
 BEYOND: Final = (OTHER, OTHER)
-"""Where everything is counted that has no place of its own."""
+"""Where everything is counted that has no pair of its own."""
 
 
 class Activity:
-    """One client on one topic. Batches have a producer id; ``appended``, ``records`` and ``record_bytes`` are of those
-    that were appended. ``answered``, ``joined``: duplicates that were prevented, as they were answered from the log, or
-    joined to a first try that was under way. ``last_at``: seconds of the clock."""
+    """One client on one topic: its batches with a producer id. ``appended``, ``records`` and ``record_bytes`` are of
+    those that were appended. ``answered``, ``joined``: duplicates that were prevented, as they were answered from the
+    log, or joined to a first try that was under way. ``last_at``: seconds of the clock."""
 
     __slots__ = ("answered", "appended", "joined", "last_at", "record_bytes", "records", "verdicts")
 
@@ -36,7 +36,7 @@ class Activity:
         self.record_bytes += record_bytes
 
     def add_answered(self, other: Activity) -> None:
-        """Batches of another one were answered here."""
+        """Add another pair's batches; not the duplicates that were prevented."""
         self.appended += other.appended
         self.records += other.records
         self.record_bytes += other.record_bytes
@@ -50,8 +50,8 @@ class Activity:
 
 
 class Activities:
-    """Of all clients and topics. A pair that was idle for long may make room for another one; it begins at 0 when it
-    comes back. What its batches were stays with the topic."""
+    """The activity of all clients on all topics. A pair that was idle for long may make room for another one, and
+    begins at 0 when it comes back. Its batches stay counted for their topic."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -65,7 +65,7 @@ class Activities:
         """Nothing makes room before this time."""
 
     def of(self, client: str, topic: str) -> Activity:
-        """Return where this pair is counted, and note that it is there."""
+        """Return where this pair is counted, and note that it is active now."""
         place = client, topic
         found = self._known.get(place)
         now = self.now()
@@ -79,7 +79,8 @@ class Activities:
         return list(self._known.items())
 
     def by_topic(self) -> list[tuple[str, Activity]]:
-        """Return what was done on topics, a topic as often as pairs have it. May be called from another thread."""
+        """Return (topic, activity) of all pairs, so that a topic may come several times. May be called from another
+        thread."""
         known, left = self._whole
         return [*left.items(), *((topic, one) for (_, topic), one in list(known.items()))]
 
@@ -94,8 +95,8 @@ class Activities:
         return found
 
     def _has_room(self, place: Place, now: float) -> bool:
-        """May this pair be counted apart, too? If the cap is reached, the one that was idle for longest makes room, if
-        that was long enough."""
+        """May this pair be counted separately? At the cap the pair that was idle for longest makes room, if it was idle
+        for ``CLIENT_TOPIC_IDLE_SECONDS``."""
         pairs = len(self._known) - (BEYOND in self._known)
         if pairs < limits.CLIENT_TOPIC_SERIES_MAX:
             return True
@@ -111,8 +112,8 @@ class Activities:
         return True
 
     def _replace(self, idlest: Place, coming: Place) -> None:
-        """Have one pair make room for another one. There are never more topics than there may be pairs: those that no
-        pair has end first, oldest first."""
+        """Have one pair make room for another one. Topics have the same cap as pairs: those that no pair has any more
+        are dropped first, oldest first."""
         known, left = dict(self._known), dict(self._left)
         total, (_, topic) = Activity(), idlest
         for one in (left.pop(topic, None), known.pop(idlest)):

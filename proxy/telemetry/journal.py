@@ -16,7 +16,8 @@ from typing import Any, Final
 from .. import events, limits
 
 FORMAT: Final = 2
-"""Of the lines. 1: without a first line, and without ``record_count``, ``crc`` and ``seconds`` of an answer."""
+"""The version of the lines. 1 was without a first line, and without ``record_count``, ``crc`` and ``seconds`` of an
+answer."""
 JOURNALED: Final[dict[type, str]] = {
     events.AppendSent: "sent",
     events.AppendEnded: "outcome",
@@ -68,13 +69,13 @@ class Journal:
         self._about = about or {}
         self._incarnation = ""
         self.is_required = False
-        """May no client be told anything without its line?"""
+        """May no client be answered unless its line was written (``journal.required``)?"""
         self.lost: Callable[[str], None] = _nobody_to_tell
-        """Called when a line is missing of a required journal, in the step in which it should have been written."""
+        """Called when a line of a required journal could not be written, in the same step."""
         self.missing_events = 0
-        """So many could not be written, by this process."""
+        """Events that this process could not write."""
         self._missing = 0
-        """Of these, since the last one that was."""
+        """Of these, those since the last line that was written."""
         self._again_ms = 0
         """After a failed write nothing is tried before this time."""
         self._why_not_written = ""
@@ -95,7 +96,7 @@ class Journal:
         self._report(event)
 
     def header(self) -> bytes:
-        """Return the line with which a file begins, and what a process adds to one."""
+        """Return the first line of a file, which is also the first line that a process adds to an existing file."""
         now_ms = self._wall_clock_ms()
         whose = {"incarnation": self._incarnation} if self._incarnation else {}
         return _line({"journal": FORMAT, "time_ms": now_ms, "event": "journal", **self._about, **whose})
@@ -112,14 +113,14 @@ class Journal:
         return self.why_lost if self.is_required else ""
 
     def try_again(self) -> None:
-        """Write the line that counts what is missing, if anything is and it is time: no event may come to try it
-        with, as clients are refused meanwhile."""
+        """Write the line that counts the missing events, if there are any and the pause is over. While clients are
+        refused no event comes with which writing would be tried again."""
         now_ms = self._wall_clock_ms()
         if self._missing and now_ms >= self._again_ms:
             self._guarded(now_ms, self._write_missing)
 
     def not_synced(self, reason: str) -> None:
-        """What was written does not get to the disk. More than once is the same as once."""
+        """What was written does not get to the disk. May be called again while that lasts; it is reported once."""
         if not self._why_not_synced:
             self._why_not_synced = f"it does not get to the disk: {reason}"
             self._not_synced_since_ms = self._wall_clock_ms()
@@ -128,7 +129,7 @@ class Journal:
             self.lost(self.why_lost)
 
     def synced(self) -> None:
-        """It does."""
+        """What was written has got to the disk."""
         if self._why_not_synced:
             now_ms, since_ms, reason = self._wall_clock_ms(), self._not_synced_since_ms, self._why_not_synced
             self._why_not_synced = ""

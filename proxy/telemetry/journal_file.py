@@ -2,8 +2,8 @@
 are deleted. Knows no event.
 
 Every line is one write, so what a client was told is in the file, however this process ends; after a power cut it is
-there if it was brought to the disk before. That takes as long as the disk likes, so it is done by a thread
-(``to_disk``), and so is all else that has to do with files which are not written any more."""
+there if it was brought to the disk before (fsync). That may take long, so it is done by a thread (``to_disk``), as is
+closing and deleting files that are not written any more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..settings.config import JournalSettings
 
 _TIME: Final = "%Y%m%dT%H%M%S"
 _RENAMED: Final = re.compile(r"\.\d{8}T\d{6}\.\d{3}Z(?:-\d{3})?")
-"""What is behind the name of a file that was renamed."""
+"""What is appended to the name of a file when it is renamed."""
 _LOOK_BYTES: Final = 64 * 1024
 """Read at once of what may be a line that was cut off."""
 
@@ -39,34 +39,34 @@ def renamed(path: Path) -> list[Path]:
 
 
 class JournalFile:
-    """Of one process. ``settings``: may be replaced while it is written."""
+    """The journal's files of one process. ``settings`` may be replaced at any time."""
 
     def __init__(self, settings: JournalSettings, wall_clock_ms: Callable[[], int], now: Callable[[], float]) -> None:
         """``now``: seconds of a clock that never jumps back. Raises OSError when the file cannot be opened."""
         self.settings = settings
         self.path = settings.path
         self.written_bytes = 0
-        """So many by this process."""
+        """By this process."""
         self.header: Callable[[], bytes] = bytes
-        """Makes the line with which a file, or what this process adds to one, begins."""
+        """Makes the first line of a file, and of what this process adds to an existing one."""
         self.why_not_rotated = ""
-        """What the system said when a new file was to begin; empty: all is well."""
+        """Why no new file could begin, in the system's words; empty: all is well."""
         self.why_not_deleted = ""
-        """The same of the oldest files."""
+        """The same for deleting the oldest files."""
         self.why_not_closed = ""
-        """The same when the last file was closed that is not written any more. It is closed all the same."""
+        """The same for closing a file that is not written any more. Its descriptor is released all the same."""
         self._wall_clock_ms = wall_clock_ms
         self._now = now
         self._replaced: list[FileIO] = []
-        """Not written any more, and not closed yet."""
+        """Files that are not written any more, and not closed yet."""
         self._size = 0
         self._renamed_ms = 0
-        """Milliseconds since 1970 in the name of the last one."""
+        """Milliseconds since 1970 in the name of the last renamed file."""
         self._rotate_at = 0.0
-        """Not before this time."""
+        """No rotation is tried before this time."""
         self._unsynced_since: float | None = None
         self._syncing_since: float | None = None
-        """When the oldest line was written that is not on the disk, and of those that are on their way there."""
+        """When the oldest line was written that no fsync covers yet, and the oldest that the present fsync covers."""
         self._is_directory_changed = True
         self._file = self.opened()
         self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -142,7 +142,7 @@ class JournalFile:
             self.go_on_in(file)
 
     def _free_name(self, path: Path) -> Path:
-        """Return a name that no file has, and that comes behind those of all that this process has renamed."""
+        """Return a name that no file has, and that sorts behind those of all files which this process has renamed."""
         self._renamed_ms = max(self._wall_clock_ms(), self._renamed_ms)
         seconds, ms = divmod(self._renamed_ms, 1000)
         at = datetime.fromtimestamp(seconds, UTC).strftime(_TIME)
@@ -165,8 +165,8 @@ class JournalFile:
         return self._unsynced_since is not None or bool(self._replaced)
 
     def to_disk(self) -> Callable[[], None]:
-        """Return the work of bringing to the disk all that was written so far, for one thread at a time; it raises
-        OSError. ``synced`` is to be called when it has ended."""
+        """Return a function that brings to the disk all that was written so far, to be called in a thread, one at a
+        time; it raises OSError. Call ``synced`` when it has ended."""
         file, replaced, is_changed = self._file, tuple(self._replaced), self._is_directory_changed
         path, keep_files = Path(os.path.realpath(self.path)), self.settings.keep_files
         is_regular = self._is_regular
@@ -208,7 +208,7 @@ def _closed(files: Iterable[FileIO]) -> str:
 
 
 def _is_same(path: Path, file: FileIO) -> bool:
-    """Has this file the name?"""
+    """Is this file the one at the path?"""
     try:
         named, ours = path.stat(), os.fstat(file.fileno())
     except FileNotFoundError:
@@ -234,19 +234,20 @@ def _end_at_a_line(path: Path) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Bring names to the disk. Raises OSError."""
+    """Bring a directory's entries to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that has no such thing
+        if error.errno != errno.EINVAL:  # a file system without fsync of directories
             raise
     finally:
         os.close(descriptor)
 
 
 def _delete_oldest(path: Path, keep_files: int) -> str:
-    """Delete renamed files above so many; 0: none. Return what went wrong, "" if nothing."""
+    """Keep the newest ``keep_files`` renamed files and delete the others; 0: keep all. Return what went wrong, "" if
+    nothing."""
     try:
         if keep_files:
             for one in renamed(path)[:-keep_files]:

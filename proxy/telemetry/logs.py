@@ -26,7 +26,7 @@ class _Utc(logging.Formatter):
 def set_up(level: str, form: str, worker: int | None = None) -> None:
     """Send what is logged to standard error. ``level``: debug, info, warning or error; ``form``: text or json.
     ``worker``: which of several processes this is, None: the only one, or their supervisor. May be called again with
-    others."""
+    other values."""
     handler = logging.StreamHandler(sys.stderr)
     text = _TEXT.format("" if worker is None else f"worker {worker}: ")
     handler.setFormatter(_json(worker) if form == "json" else logging.Formatter(text))
@@ -38,8 +38,8 @@ def set_up(level: str, form: str, worker: int | None = None) -> None:
 
 
 class Collector(logging.Filter):
-    """What the SDK of OpenTelemetry says of a collector that is down: one line a minute without a traceback, instead of
-    one for each try."""
+    """Limits what OpenTelemetry's SDK logs about a collector that is down: one line a minute without a traceback,
+    instead of one with a traceback for each try."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Every metric of the proxy: its name, kind, unit, labels and what it means. Only names; nothing is counted here.
 
 Names are OpenTelemetry's. ``Metric.prometheus_name`` is what ``/metrics`` shows: dots become underscores, seconds and
-bytes are said in the name, counters end in _total."""
+bytes are part of the name, counters end in _total."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
 
 class Metric(NamedTuple):
-    """``unit``: as UCUM writes it; in braces it is only a word. ``labels``: what tells its series apart."""
+    """``unit``: in UCUM; in braces it is only an annotation. ``labels``: the names of its labels."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -408,7 +408,8 @@ MOST_OF_WORKERS: Final = (
     *(DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
     *(TOMBSTONES, TOMBSTONE_OFFSETS, JOURNAL_UNSYNCED),
 )
-"""Gauges of which several workers together have the least, or the most, that one of them has. All else is added."""
+"""Gauges for which several workers together show the lowest, or the highest, value of any of them. All else is
+added."""
 OF_JOURNAL: Final = (JOURNAL_WRITTEN, JOURNAL_MISSING, JOURNAL_UP, JOURNAL_UNSYNCED)
 """Without a journal they have no series."""
 METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))

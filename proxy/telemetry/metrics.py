@@ -52,7 +52,8 @@ class Sample(NamedTuple):
 
 
 class Buckets:
-    """A histogram of seconds. ``counts``: by ``DURATION_BOUNDS_SECONDS``, and those above the last one."""
+    """A histogram of seconds. ``counts``: one for each of ``DURATION_BOUNDS_SECONDS`` (not cumulative), and one for
+    those above the last bound."""
 
     __slots__ = ("counts", "total_seconds")
 
@@ -123,9 +124,9 @@ class Metrics:
         self.refusals: dict[str, int] = dict.fromkeys(names.REFUSALS, 0)
         """Connections refused, by the reason."""
         self.certificates: dict[str, float] = {}
-        """When the certificates in use end, unix seconds, by the place in the configuration."""
+        """When the certificates in use expire, unix seconds, by their place in the configuration."""
         self.store_memory: events.RedisMemoryMeasured | None = None
-        """The last memory figures of Redis while it is reachable."""
+        """The last memory figures of Redis; None while it cannot be reached."""
         self._plain: dict[Metric, int] = dict.fromkeys(COUNTED.values(), 0)
         self._client_to_broker = self.histograms[names.CLIENT_TO_BROKER]
         self._broker = self.histograms[names.BROKER]
@@ -179,14 +180,15 @@ class Metrics:
             one.verdicts[event.verdict] = one.verdicts.get(event.verdict, 0) + 1
 
     def appended_at_once(self, batch: CountedBatch, topic: str) -> None:
-        """The same of a batch that was appended, without an event."""
+        """Count a batch of the fast path that was appended, for which there is no event."""
         self.verdicts["appended"] += 1
         if self._now is not None:
             self._arrived.append(batch.arrived_at)
             self.activities.of(batch.client, topic).count_appended(batch.record_count, batch.record_bytes)
 
     def request_answered(self, api: str, seconds: float) -> None:
-        """A request that is no produce was answered so long after it came."""
+        """A request was answered so many seconds after it came. Produce requests only where the brokers give
+        idempotence."""
         found = self.requests.get(api)
         if found is None:
             found = self.requests[api] = Buckets()
@@ -230,8 +232,8 @@ class Metrics:
 
     # ------------------------------------------------------------------ times
     def measure_passes(self, now: Callable[[], float]) -> None:
-        """From now on ``pass_ended`` is called after each pass, as answers leave only then; and ``step_took`` after
-        each step."""
+        """Measure durations from now on. The caller calls ``pass_ended`` after each pass of the reactor, as answers
+        leave only then, and ``step_took`` after each step."""
         self._now = now
         self._longest_step = Longest(now, limits.LOOP_STEP_WINDOW_SECONDS)
 

@@ -130,8 +130,8 @@ def _by_metric(samples: Iterable[Sample]) -> dict[Metric, list[Observation]]:
 
 
 class _Collection(threading.local):
-    """What all instruments of one collection show: read once, so that numbers which belong together agree. Each thread
-    collects for itself."""
+    """The samples of one collection, read once for all instruments, so that numbers which belong together agree. Each
+    thread has its own: the exporters collect from threads of theirs."""
 
     samples: dict[Metric, list[Observation]] | None = None
 
@@ -185,6 +185,6 @@ def _point(labels: dict[str, str], buckets: Buckets, begun_ns: int, now_ns: int)
         sum=buckets.total_seconds,
         bucket_counts=counts,
         explicit_bounds=DURATION_BOUNDS_SECONDS,
-        min=bounds[filled[0]],  # as precisely as buckets tell
+        min=bounds[filled[0]],  # the bound of its bucket, as no exact minimum is kept
         max=bounds[filled[-1] + 1],
     )

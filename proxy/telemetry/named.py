@@ -10,8 +10,8 @@ from ..events import InstanceBegan
 
 @value(frozen=True, slots=True)
 class NamedInstance:
-    """The newest instance of a name that began here. ``instances``, ``fenced``: so many began here, and so many of
-    these had one before them, which is fenced since. ``began_at``: seconds of the clock."""
+    """The newest instance of a name that began at this process. ``instances``: how many of the name began here;
+    ``fenced``: how many of these replaced an earlier instance, which was fenced. ``began_at``: seconds of the clock."""
 
     producer_id: int
     producer_epoch: int
@@ -21,12 +21,13 @@ class NamedInstance:
 
 
 class NamedInstances:
-    """Of one process. ``began``, ``fenced``: of all names, also of those that are not known any more."""
+    """The named instances of one process. ``began``, ``fenced``: counted over all names, also those that were
+    dropped."""
 
     def __init__(self) -> None:
         self.began = self.fenced = 0
         self._known: dict[str, NamedInstance] = {}
-        """The name of which an instance began last is the last one."""
+        """By name; the one whose instance began last comes last."""
 
     def take(self, event: InstanceBegan, now: float) -> None:
         """Another one has begun."""

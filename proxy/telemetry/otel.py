@@ -1,5 +1,5 @@
-"""What the standard OTEL_* variables ask for: spans, metrics by OTLP, the resource. Nothing of OpenTelemetry is loaded
-unless they ask.
+"""What the standard OTEL_* variables ask for: spans, metrics by OTLP, the resource. Loads nothing of OpenTelemetry
+unless they ask for it.
 
 OTLP goes over HTTP, or over gRPC where OTEL_EXPORTER_OTLP_PROTOCOL says grpc. Settings that cannot be used give one
 warning and never end the proxy."""

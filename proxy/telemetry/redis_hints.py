@@ -10,11 +10,11 @@ _TODO = {
     "DENIED": "give it a password; or, where nobody else reaches it, set its protected-mode to no",
     "OOM": "raise its maxmemory, or take out what others keep in it",
 }
-"""By the code that Redis gives, or the words of what is tried."""
+"""By Redis's error code, or by words of our own reasons."""
 
 
 NEW_LEASE = "a new lease is taken, over a new connection"
-"""Why a connection ends that the proxy ends itself, after a lost lease."""
+"""The reason of a connection that the proxy closes itself, after a lost lease."""
 
 
 def redis_reason(reason: str) -> str:

@@ -84,7 +84,7 @@ class Telemetry:
         self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
         """The broker with this id, if there is one: for the spans."""
         self.has_generation = False
-        """Was a life of Redis's data seen? Each one after the first is news."""
+        """Was a generation of Redis's data seen? Each one after the first is worth a warning."""
         self._now = time.monotonic
         self._rate_limit = LogRateLimit()
         self._is_sum_planned = False
@@ -112,8 +112,8 @@ class Telemetry:
     def log(
         self, level: int, text: str, *values: object, span: SpanContext | None = None, about: object = None
     ) -> None:
-        """Write one line; ``span``: of the batch that the line is about; ``about``: an event whose fields a JSON line
-        has beside the text."""
+        """Write one line. ``span``: that of the batch which the line is about. ``about``: an event whose fields a JSON
+        line has beside the text."""
         fields = {} if about is None else fields_of(about)
         if span is not None:
             fields |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
@@ -122,8 +122,8 @@ class Telemetry:
             self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
 
     def may_write(self, kind: str, least: int = 0) -> bool:
-        """May a line be written that clients can cause at will? Lines that are left out are summed up later. ``least``:
-        so many of this kind may be written, whatever is configured."""
+        """May a line of this kind, which clients can cause at will, be written? Lines that are left out are summed up
+        later. ``least``: at least so many of this kind a minute, whatever is configured."""
         if not self.lines_per_minute_max:
             return True
         most, now = max(least, self.lines_per_minute_max), self._now()
@@ -180,7 +180,7 @@ class Telemetry:
 
 def fields_of(event: object) -> dict[str, object]:
     """Return what a JSON line has of an event, under the same names whichever event it is. Producer ids are text: they
-    have 62 bits, and many readers of JSON keep 53."""
+    have up to 63 bits, and many readers of JSON keep 53."""
     found: dict[str, object] = {}
     for name, key in _FIELDS.items():
         value = getattr(event, name, None)
@@ -229,7 +229,8 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
 
 
 _USUAL_REFUSALS = ("duplicate_below_window", "conflict")
-"""Who is told so is as it should be: it comes again, or reads where the log ends (rule R23)."""
+"""Refusals that are part of normal operation: a late retry of a batch that is stored (46), and a conditional publisher
+that another one was faster than (rule R23)."""
 
 
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
@@ -253,7 +254,7 @@ _REASONS = {"suspect": "what Redis has of it is of an earlier life of the data, 
 
 
 def _which(event: events.DoubtOpened | events.DoubtResolved) -> str:
-    """Which of a producer's batches is in doubt; below 0: all that it has there."""
+    """Which of a producer's batches is in doubt. A base sequence below 0: the whole entry is read from the log."""
     return f" sequence {event.base_sequence}" if event.base_sequence >= 0 else ""
 
 

@@ -53,7 +53,7 @@ _Step = tuple[events.StepDone, Address | None]
 
 
 class _Ids(IdGenerator):
-    """``next_trace``: the id of the next trace that begins, if it is known already; else it is made."""
+    """Makes ids. ``next_trace``: the id of the next trace, if ``begin_trace`` has chosen it already; None: make one."""
 
     def __init__(self, others: IdGenerator) -> None:
         self.next_trace: int | None = None
@@ -68,12 +68,12 @@ class _Ids(IdGenerator):
 
 
 class Spans:
-    """A span per batch: from its arrival to its answer, with its steps as children. It is part of the trace that its
-    first record belongs to, and linked to those of the others; without one it begins its own.
+    """A span per batch: from its arrival to its answer, with its steps as children. It is part of the trace of its
+    first record that belongs to one, and linked to the traces of the others; without any it begins a trace.
 
-    Every batch of a group gets the group's steps as children of its own: they are at most five, and a trace that only
-    links to another one's append cannot be read alone. What happened before the answer waits for it; a commit may come
-    after the answer, so the place in the trace is kept for it.
+    Every batch of a group gets the group's steps as children of its own: a group has at most five batches, and a trace
+    that only links to another one's append cannot be read alone. Steps before the answer are kept until the span is
+    made; a commit may come after the answer, so its place in the trace is kept for it.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -92,8 +92,8 @@ class Spans:
         self._uncommitted: dict[_Key, tuple[Context, int]] = {}
 
     def begin_trace(self, topic: str) -> Trace:
-        """Begin the trace of a batch that names none. Whether it is sampled is asked here, so that only a batch whose
-        span is wanted needs steps that are timed."""
+        """Begin the trace of a batch whose records name none. The sampler is asked here, so that only the steps of a
+        batch whose span is wanted are timed."""
         trace_id = self._ids.generate_trace_id()
         decided = self._provider.sampler.should_sample(self._root, trace_id, f"produce {topic}", SpanKind.PRODUCER)
         return Trace(trace_id, decided.decision is not Decision.DROP)
@@ -132,7 +132,8 @@ class Spans:
         return any(step.step == "resolve" for step, _ in self._steps.get(_key(event), ()))
 
     def answered(self, event: events.BatchAnswered) -> SpanContext:
-        """Make the span of a batch, and of the steps that led to its answer. Return its name."""
+        """Make the span of a batch, and those of the steps that led to its answer. Return its context (trace and span
+        id)."""
         key = _key(event)
         told = self._contexts.of_batch(event.records) if event.records is not None else []
         parent = self._below(told[0]) if told else self._root
@@ -218,8 +219,8 @@ def _server(address: Address | None) -> dict[str, str | int]:
 
 
 def _client_id(records: memoryview) -> str:
-    """Return the client id of these records' request, "" if it is not known. The records are a part of their request,
-    and the id is in its header."""
+    """Return the client id of the request that these records came in, "" if it is not known. The records are a view
+    into the whole request, whose header has the id."""
     whole = records.obj
     if not isinstance(whole, bytes):
         return ""

@@ -22,7 +22,7 @@ from ...codecs.steps import STEP_BYTES
 from .. import limits
 
 _HINTS = (b"traceparent", b"b3", b"B3")
-"""One of these is in the bytes of every batch that has a context, unless other propagators are configured."""
+"""The payload of every batch with a context contains one of these, unless other propagators are configured."""
 Carrier = Mapping[str, str]
 
 
@@ -54,8 +54,8 @@ class TraceContexts:
             self._hints = _HINTS
 
     def of_batch(self, records: memoryview) -> list[SpanContext]:
-        """Return the different contexts of a batch's first records, in their order. None at all when a propagator
-        fails, or for a batch that unpacks to more than is read in one step."""
+        """Return the different contexts of a batch's first records (``TRACED_RECORDS_MAX``, ``TRACED_HEADERS_MAX``), in
+        their order. Empty when a propagator fails, or for a batch that unpacks to more than is read in one step."""
         found: dict[tuple[int, int], SpanContext] = {}
         headers_left = limits.TRACED_HEADERS_MAX
         if len(records) > STEP_BYTES:

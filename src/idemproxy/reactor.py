@@ -15,10 +15,10 @@ Address = tuple[str, int] | str
 
 
 class Timer(Protocol):
-    """Something that will happen once, unless it is cancelled."""
+    """A callback that will be called once, unless it is cancelled."""
 
     def cancel(self) -> None:
-        """Forget it. Calling this twice, or after it happened, does nothing."""
+        """Do not call it. Calling this twice, or after the callback, does nothing."""
         ...
 
 
@@ -36,16 +36,18 @@ class Wire(Protocol):
         ...
 
     def send(self, *chunks: Buffer) -> None:
-        """Queue bytes. They leave in one write at the end of this pass, in order. After a loss: ignored."""
+        """Queue bytes. They leave in order, in one write at the end of this pass. Ignored after the connection was
+        lost."""
         ...
 
     def hand_over(self, endpoint: Endpoint) -> None:
-        """From now on this endpoint is told. It is not told that the connection is open: who hands it over does."""
+        """Deliver the connection's events to this endpoint from now on. ``connected`` is not called: the caller passes
+        the wire on itself."""
         ...
 
     def fence(self, may_send: Callable[[], bool]) -> None:
-        """From now on ask before and after every write; a No resets the connection and the endpoint is told (rule
-        R4)."""
+        """From now on call this before and after every write. False resets the connection, and the endpoint's ``lost``
+        is called (rule R4)."""
         ...
 
     def before_reading(self, look: Callable[[], None]) -> None:
@@ -57,13 +59,13 @@ class Wire(Protocol):
         ...
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes are missing of the one message that has begun to arrive: the next read may take more at once,
-        but none beyond them. Holds for that read only."""
+        """So many bytes are missing of the one message that has begun to arrive: the next read may take more at once
+        than usual, but no byte beyond the message. Holds for that read only."""
         ...
 
     def pause(self) -> None:
-        """Stop reading. A peer that hangs up is noticed all the same (rule R17); real sockets hand over then what it
-        sent before (rule R16)."""
+        """Stop reading. A peer that closes the connection is noticed all the same (rule R17); real sockets then deliver
+        what it had sent before (rule R16)."""
         ...
 
     def resume(self) -> None:
@@ -96,9 +98,9 @@ class Endpoint(Protocol):
 
 
 class Peer(NamedTuple):
-    """Who connected to a listener. ``server_name``: what the client asked for in TLS (SNI), in small letters;
-    ``principal``: the subject of its certificate. Both None where there is none. ``admitted``: what its connection
-    quotas keep of it; only handed on."""
+    """Who connected to a listener. ``host``: its address. ``server_name``: what the client asked for in TLS (SNI), in
+    lower case; ``principal``: the subject of its certificate. Both None where there is none. ``admitted``: what the
+    connection quotas keep of the connection; only passed on."""
 
     host: str
     server_name: str | None = None

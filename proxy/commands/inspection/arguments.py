@@ -19,7 +19,7 @@ SORTS = ("topic", "producer", "used")
 
 
 def add_commands(commands: Commands) -> None:
-    """Add both commands to the command line's."""
+    """Add ``inspect``, ``forget`` and ``tombstone`` to the command line."""
     inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
     _add_common(inspect)
     _add_admin(inspect, "admin_before")
@@ -170,8 +170,8 @@ def _add_order(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
-    """Add where client ids are asked for. ``dest``: what is given before the word that says what to show, and what is
-    given behind it, are two lists: argparse would drop the first one."""
+    """Add the option that names admin ports to ask for client ids. ``dest``: what is given before the subcommand and
+    what is given behind it are kept as two lists, as argparse would drop the first one."""
     parser.add_argument_group("client ids").add_argument(
         "--admin",
         metavar="HOST:PORT",
@@ -187,13 +187,13 @@ def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
 
 
 def _add_redis(parser: argparse.ArgumentParser) -> None:
-    """Each of these may stand before or behind what is to be shown: one that is missing behind it does not undo one
-    before it."""
+    """Each of these may stand before or behind the subcommand. Without ``SUPPRESS`` the default of one that is missing
+    behind it would overwrite what was given before it."""
     add_store(parser.add_argument_group("which Redis"), argparse.SUPPRESS)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    """Of what shows something: the same, and how it is shown."""
+    """Add the options of commands that show something: which Redis, and ``--json``."""
     _add_redis(parser)
     parser.add_argument(
         "--json",

@@ -23,7 +23,7 @@ from ...settings.addresses import join_host_and_port
 Address = tuple[str, int]
 _OK: Final = 200
 _HERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a port is asked on this machine that is open at all of its addresses."""
+"""The address at which this machine's own port is asked if it is bound to all addresses."""
 _NOBODY: Final = (
     "client ids: no admin port was asked; --admin HOST:PORT names that of a running proxy, and so does admin.bind in "
     "the configuration (--config FILE)"
@@ -41,7 +41,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class ClientIds:
-    """What all of them told of so many producers. ``is_cut``: more producers are shown than may be asked for."""
+    """What all admin ports told. ``producers``: how many were asked about. ``is_cut``: more are shown than may be asked
+    about."""
 
     told: Sequence[Told] = ()
     producers: int = 0
@@ -83,8 +84,8 @@ def asked_addresses(own: Address | str | None, named: Iterable[Address]) -> list
 def ask(addresses: Sequence[Address], producer_ids: Collection[int], *, is_cut: bool = False) -> ClientIds:
     """Ask every admin port for these producers. Takes ``ADMIN_ASKED_SECONDS_MAX`` at most, whatever is there.
 
-    Each is asked by a thread of its own that ends with the process: neither the look-up of a name nor a peer that sends
-    a byte now and then can be given up otherwise."""
+    Each is asked by a daemon thread: there is no other way to give up on a look-up of a name, or on a peer that sends a
+    byte now and then."""
     answers: queue.SimpleQueue[Told] = queue.SimpleQueue()
     questions = [_Question(address, producer_ids) for address in addresses]
     for question in questions:
@@ -153,7 +154,7 @@ class _UselessAnswer(Exception):
 
 
 def client_ids_in(body: bytes) -> dict[int, str]:
-    """Return the client ids in an answer. Raises an exception whose text is a sentence where it has none."""
+    """Return the client ids in an answer, by producer id. Raises ``_UselessAnswer`` where it has none."""
     try:
         told = json.loads(body)["client_ids"]
         if all(isinstance(text, str) for text in told.values()):

@@ -36,7 +36,8 @@ class NothingStored(Exception):
 
 
 def run_inspection(options: argparse.Namespace) -> int:
-    """Return 0; 1 where there was nothing to show or not all was forgotten; 2 with a sentence on the error output."""
+    """Return 0; 1 where there was nothing to show or not all was done; 2 with a sentence on the error output; 130 after
+    Ctrl-C."""
     try:
         settings = store_settings(options)
         with _open(settings) as inspection:
@@ -103,8 +104,8 @@ def _admin_ports(settings: Settings, options: argparse.Namespace) -> list[tuple[
 def _with_client_ids(
     rows: Iterator[EntryRow], admin_ports: Sequence[tuple[str, int]], show: _Show, as_json: bool
 ) -> Iterator[str]:
-    """Yield what ``show`` makes of the rows, then who told client ids: for machines on the error output, and only if
-    an admin port that was asked tells none."""
+    """Yield what ``show`` makes of the rows, and then one line that says which admin ports told client ids. With
+    ``--json`` that line goes to the error output, and only if a port that was asked did not tell."""
     first = list(islice(rows, limits.CLIENT_IDS_ASKED_MAX))
     if not first:
         yield from show(rows, as_json=as_json)

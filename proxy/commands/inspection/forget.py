@@ -1,5 +1,5 @@
-"""``idemproxy forget producer`` and ``forget name``: say what it costs, ask, and forget. Never an entry that a living
-proxy may be writing, unless that is ordered; never what has changed since it was shown."""
+"""``idemproxy forget producer`` and ``forget name``: say what it costs, ask, and forget. Never drops an entry that a
+living proxy may be writing (but with ``--force``), and never one that has changed since it was shown."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ...settings.config import ConfigError
 
 FILE_NAME: Final = "second_copies.json"
 FILE_BYTES_MAX: Final = 64 << 20
-"""Of what an audit has written: half a million ranges, many times what Redis has room for."""
+"""The largest file of an audit: half a million ranges, many times what Redis has room for."""
 _FORMAT: Final = 1
 _PARTITIONS: Final = 1 << 31
 _SECOND_COPY: Final = b'"event":"second_copy"'
@@ -36,7 +36,8 @@ class SecondCopy:
 
 @dataclass(slots=True)
 class Found:
-    """What a file says. ``by``: who has found them. ``notes``: sentences about what cannot be taken from it."""
+    """The second copies in a file. ``by``: who has found them. ``notes``: sentences about what the file does not
+    tell."""
 
     by: str
     copies: list[SecondCopy] = field(default_factory=list)
@@ -90,7 +91,7 @@ def _copy_of(row: Mapping[str, Any]) -> SecondCopy:
 
 
 def _in_parts(copy: SecondCopy) -> Iterator[SecondCopy]:
-    """Each record may be a message of its own."""
+    """Cut it into ranges that may be stored: a range has a limit of messages, and each record may be one."""
     place = copy.place
     for first in range(place.first, place.end, RANGE_MESSAGES_MAX):
         part = OffsetRange(place.topic, place.partition, first, min(first + RANGE_MESSAGES_MAX, place.end))
@@ -99,8 +100,8 @@ def _in_parts(copy: SecondCopy) -> Iterator[SecondCopy]:
 
 # ---------------------------------------------------------------------- of a journal
 def found_by_proxy(path: Path) -> Found:
-    """Read the second copies that a journal tells of. It names where they begin; how many records a batch has is in the
-    lines of its appends. Raises ConfigError."""
+    """Read the second copies that a journal tells of. Their lines have the offsets at which they begin; how many
+    records the batch has is in the lines of its appends. Raises ConfigError."""
     try:
         with path.open("rb") as lines:
             offsets = _told_copies(lines)

@@ -1,5 +1,5 @@
-"""Sorts and pages what is stored. Pure. Without an order rows pass as they come, so that a million of them take no
-memory; with one, no more are kept than there are up to the end of the page."""
+"""Sorts and pages what is stored. Pure. Without a sort order rows pass through as they come, so that a million of them
+take no memory; with one, only the rows up to the end of the page are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEVER_SECONDS = 2**62
 
 
 def _used(row: EntryRow) -> tuple[int, str, int]:
-    """Those that the server cannot tell of come last."""
+    """Most recently used first; rows whose idle time the server does not tell come last."""
     seconds = _NEVER_SECONDS if row.untouched_seconds is None else row.untouched_seconds
     return seconds, row.place.topic, row.place.partition
 

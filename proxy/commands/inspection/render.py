@@ -1,5 +1,5 @@
 """How each stored thing is shown: cells of a table, fields of a JSON object, or sentences. Pure. Producer ids are text
-in JSON: they have 62 bits, and many readers of JSON keep 53."""
+in JSON: they have up to 63 bits, and many readers of JSON keep 53."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
 
 
 def _last_id(row: BlockRow) -> int:
-    """Of a name's block only the first one is used."""
+    """Return the last producer id of a block. A name's block is used for its first id only."""
     return row.start if is_named(row.start) else row.start + BLOCK_SIZE - 1
 
 

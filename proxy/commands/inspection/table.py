@@ -1,5 +1,5 @@
-"""Rows as a table that is written while they arrive: the first ones decide how wide the columns are. Pure. Stored texts
-are made printable, as they could control the terminal otherwise."""
+"""Rows as a table that is written while they arrive: the first rows decide how wide the columns are. Pure. Stored texts
+are made printable, as they could contain control sequences of terminals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``idemproxy tombstone restore``: reads the compacted topic to its end, and writes into Redis what it lacks. A later
-word that is in Redis stays. The topic is read from the brokers with the proxy's own login, by the client."""
+"""``idemproxy tombstone restore``: reads the compacted topic to its end, and writes into Redis what Redis lacks. Where
+Redis has a later state of a range, that stays. The topic is read by ``client``, with the proxy's own login."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ RANGES_MAX: Final = 50_000
 
 @dataclass(slots=True)
 class TopicContents:
-    """What the topic says. ``unreadable``: records with a key that are none of ours; ``problem``: of the first one."""
+    """What the topic says. ``unreadable``: how many records with a key cannot be read as tombstones; ``problem``: why
+    the first of them cannot."""
 
     tombstones: dict[OffsetRange, Tombstone] = field(default_factory=dict)
     unreadable: int = 0
     problem: str = ""
 
     def take(self, record: StoredRecord) -> None:
-        """The last record of a key counts; a null value ends it. One without a key is a proxy's question whether the
-        topic is compacted."""
+        """Take the next record. The last one of a key counts, and a null value deletes the range. A record without a
+        key is a proxy's probe whether the topic is compacted. Raises ConfigError above ``RANGES_MAX``."""
         if record.key is None:
             return
         try:
@@ -127,7 +128,8 @@ def restore_tombstones(inspection: RedisInspection, contents: TopicContents, *, 
 def filled_from(
     known: Tombstones, topic: Tombstones, left: list[tuple[OffsetRange, OffsetRange]]
 ) -> tuple[dict[OffsetRange, Tombstone], Tombstones]:
-    """Return what Redis is to have, and what of it is new. ``left`` gets the ranges that meet another one there."""
+    """Return what Redis is to have, and what of it is new. ``left`` gets the ranges that are not written, each with the
+    asked or active range in Redis that it overlaps."""
     filled = dict(known)
     news: dict[OffsetRange, Tombstone] = {}
     for place, tombstone in topic.items():

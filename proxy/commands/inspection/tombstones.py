@@ -1,6 +1,6 @@
-"""``idemproxy tombstone``: says what it means, asks, writes the wish into Redis and waits until a proxy has looked into
-the log. Leaves nothing out by itself: the proxies do, once one of them has seen what lies there; they write the copy in
-the compacted topic, too."""
+"""``idemproxy tombstone``: says what a tombstone means, asks, writes it into Redis as *asked*, and waits until a proxy
+has looked into the log. The proxies apply it, once one of them has read the log there; they also write the copy in the
+compacted topic."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def table_of(shown: Tombstones) -> Iterator[str]:
 def add_tombstone(
     inspection: RedisInspection, place: OffsetRange, reason: str, *, ask: Callable[[], str] | None, out: TextIO
 ) -> int:
-    """Ask for a range to be left out, and wait for a proxy's word; return the exit status. ``ask`` returns what was
-    typed; None: no question is asked."""
+    """Ask for a range to be left out, and wait until a proxy has looked into the log; return the exit status. ``ask``
+    returns what was typed; None: no question is asked."""
     _check_reason(reason)
     if _is_active(inspection.tombstones(), place):
         print(
@@ -111,8 +111,8 @@ def add_tombstone(
 def add_found(
     inspection: RedisInspection, found: Found, reason: str, *, ask: Callable[[], str] | None, out: TextIO
 ) -> int:
-    """Ask for all ranges that were found to be left out, and wait for a proxy's word; return the exit status. What a
-    person has removed stays shown."""
+    """Ask for all ranges that were found to be left out, and wait for the proxies; return the exit status. Ranges that
+    a person has removed are not asked for again."""
     _check_reason(reason)
     for note in found.notes:
         print(printable(note), file=out)
@@ -140,7 +140,7 @@ def add_found(
 def _ask_for(
     inspection: RedisInspection, news: Sequence[SecondCopy], reason: str, by: str, out: TextIO
 ) -> list[OffsetRange]:
-    """Write the wishes, in one step; return those that meet no other range."""
+    """Write all ranges as *asked*, in one step; return those that were written, which overlap no other range."""
     asked: list[OffsetRange] = []
     met: list[tuple[OffsetRange, OffsetRange]] = []
 
@@ -166,7 +166,7 @@ def _ask_for(
 
 
 def _wait_for(inspection: RedisInspection, asked: Sequence[OffsetRange], out: TextIO) -> bool:
-    """Wait for the proxies, and tell what became of all. Returns True if all are left out."""
+    """Wait for the proxies, and print what became of the ranges. Return whether all are left out."""
     until = time.monotonic() + WAIT_SECONDS_MAX + WAIT_SECONDS_EACH * len(asked)
     while True:
         known = inspection.tombstones()

@@ -58,7 +58,7 @@ ClientOf = Callable[[int], str | None]
 
 
 def unknown_client(_producer_id: int) -> None:
-    """Where nobody was asked."""
+    """Return None: no admin port was asked."""
 
 
 @dataclass(slots=True)
@@ -237,7 +237,7 @@ def _list(
 ) -> Iterator[str]:
     if as_json:
         return (json.dumps(_fields(row, server, client_of)) for row in rows)
-    # Last, as it may have spaces in it: whoever cuts lines into words finds all others where they are.
+    # The last column, as it may contain spaces: scripts that split lines at spaces find all others at fixed places.
     with_client = ((*cells(row), client_of(row.place.producer_id) or "-") for row in rows)
     return table_lines((*titles, "CLIENT ID"), with_client)
 
