@@ -58,7 +58,7 @@ def compile_check(struct_field: Any, api_version: int, *, flexible: bool, strict
     """Return a function that walks one body and returns its size in bytes; it raises WireError for what is wrong.
 
     ``struct_field`` is the library's schema of the message. ``strict_nulls`` refuses null strings and bytes where the
-    schema has none; null arrays are always refused there, since code that loops over them would break.
+    schema does not allow them. Null arrays are always refused there: code that loops over them would break.
     """
     walk = _Compiler(api_version, flexible, strict_nulls).struct(struct_field, tagged=flexible)
 
@@ -104,7 +104,7 @@ class _Compiler:
         if field.is_struct_array():
             return self._array(field.name, self.struct(field.array_of, tagged=tagged), nullable)
         if field.is_array():
-            # The library lets elements inherit that their array may be null; they themselves never are.
+            # In the library the elements of a nullable array count as nullable, too; on the wire they never are.
             return self._array(field.name, self._field(field.array_of, tagged, False), nullable)
         if field.is_struct():
             inner = self.struct(field, tagged=tagged)

@@ -37,8 +37,8 @@ _INT32: Final = Struct(">i")
 _UINT32_LITTLE: Final = Struct("<I")
 
 BLOCK_BYTES_MAX: Final = 16 << 20
-"""Bytes of a batch with zstd or with snappy in one block, when decompressed: they are made in one step, of about 20 ms.
-Sixteen times what clients put into a batch by default."""
+"""Decompressed bytes of a batch with zstd, or of one block of snappy: they are made in one step, of about 20 ms.
+Sixteen times the largest request that clients send by default (max.request.size, 1 MiB)."""
 
 # isal's level 1: a tenth of the time of zlib's level 6, for a few percent of size.
 GZIP_LEVEL: Final = 1
@@ -68,7 +68,8 @@ _LZ4_RATIO_MAX: Final = 256  # one byte more of a match's length stands for 255 
 
 ZSTD_LEVEL: Final = 3  # Kafka's default
 _ZSTD_INPUT_BYTES_MAX: Final = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX // 64
-"""Frames and blocks may be empty, without end. What cannot be compressed grows by less than this."""
+"""Bytes of compressed input. Any number of frames and blocks may be empty, so a limit on the output alone would not
+bound it. What cannot be compressed grows by less than a 64th."""
 _ZSTD_FIRST_GUESS: Final = 8  # times the input: what records usually inflate to; doubled until it fits
 
 
@@ -156,7 +157,7 @@ def _too_large(codec: Codec, output_bytes_max: int) -> LimitExceeded:
 
 
 def _joining(chunks: Iterator[Buffer]) -> Steps[bytes | bytearray]:
-    """Return the chunks as one, with a turn for others after ``STEP_BYTES`` of them, or after many small ones."""
+    """Return the chunks joined; one step ends after ``STEP_BYTES`` of them, or after ``_STEP_CHUNKS`` small ones."""
     first = next(chunks, b"")
     if len(first) >= STEP_BYTES:
         yield  # it was a step of its own, with a codec that knows no smaller ones
@@ -246,7 +247,7 @@ class _GzipReader:
         return chunk
 
     def _take_input(self) -> None:
-        """In pieces, because what is left of one is copied at every read."""
+        """Feed the input in pieces: at every read the decompressor copies what is left of its input."""
         if not self._input and self._position < len(self._view):
             self._input = self._view[self._position : self._position + STEP_BYTES]
             self._position += len(self._input)

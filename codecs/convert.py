@@ -1,7 +1,8 @@
 """Record batches (magic 2) to message sets (magic 0 and 1), and one message set to several smaller ones, in steps.
 
-Verifies every record that it reads, but not a batch's checksum: the caller has done that, for conversion signs anew and
-would launder a corrupt batch. What old formats can't carry (record headers) is refused or dropped by a policy.
+Verifies every record that it reads, but not a batch's checksum. The caller has to do that before: conversion computes
+new checksums, so a corrupt batch would look intact afterwards. What old formats can't carry (record headers) is refused
+or dropped by a policy.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
 """Headers that instrumentation adds to every record (W3C, B3), dropped by default; * stands for any text."""
 
-_SHIFTED_AT_ONCE: Final = 10 * STEP_RECORDS  # numbers are added up that much faster than records are read
+_SHIFTED_AT_ONCE: Final = 10 * STEP_RECORDS  # offsets: adding to one is that much faster than reading a record
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _OFFSET: Final = Struct(">q")
 _OFFSET_AND_SIZE: Final = Struct(">qi")
@@ -61,7 +62,7 @@ _TIMESTAMP: Final = Struct(">q")
 _TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
 _GROWTH_BYTES: Final = {magic: size - RECORD_BYTES_MIN for magic, size in OVERHEAD_BYTES.items()}
-"""What a record as a message has more than in a batch, at most."""
+"""By how many bytes a record grows at most when it becomes a message, by magic."""
 _new_tuple: Final = tuple.__new__
 _STEP_RECORDS_IN_PLACE: Final = STEP_RECORDS // 5  # read by code that is not compiled
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
@@ -78,8 +79,9 @@ class HeaderRefused(Exception):
 
 
 def expression_of(pattern: str) -> str:
-    """Return a regular expression for ``fullmatch``, where * stands for any text. It takes time in proportion to the
-    name that it is asked for: what lies between two stars is taken where it is first, and nowhere else."""
+    """Return a regular expression for ``fullmatch`` of a pattern in which * stands for any text. Matching never goes
+    back (atomic groups): a text between two stars is taken at its first place only, so a name of any length takes time
+    in proportion to its length."""
     first, *others = map(re.escape, pattern.split("*"))
     if not others:
         return first
@@ -131,7 +133,8 @@ class Inner(NamedTuple):
 
 
 def content_of_message(message: ShallowMessage) -> bytes:
-    """Return the digest of a stored record (a plain message, or one from inside a wrapper) as of one that is sent."""
+    """Return the content digest of a stored record (a plain message, or one from inside a wrapper): the same as that of
+    the record when it was sent."""
     return content_digest(message.key, message.value)
 
 
@@ -168,9 +171,9 @@ def converting(
 
 
 def cutting(inner: Inner, at: Sequence[int]) -> Steps[list[Inner]]:
-    """Return the records in as many pieces as borders, and one more; ``at``: the first record of each but the first.
+    """Return the records cut before the record numbers ``at`` (ascending): one piece more than there are numbers.
 
-    Nothing is signed anew: checksums do not cover offsets. Format v1.
+    No checksum changes: those of messages do not cover their offsets. Format v1.
     """
     pieces: list[Inner] = []
     view = memoryview(inner.message_set)
@@ -194,7 +197,8 @@ def cutting(inner: Inner, at: Sequence[int]) -> Steps[list[Inner]]:
 
 
 def border_of_halves(inner: Inner) -> Steps[int]:
-    """Return how many records the first of two halves has, of about equal bytes, with one record in each at least."""
+    """Return how many records the first half has if the records are cut into two halves of about equal bytes, with at
+    least one record in each."""
     assert inner.record_count > 1
     view = memoryview(inner.message_set)
     half = len(view) // 2
@@ -224,7 +228,7 @@ def digesting_batch(
 ) -> Steps[list[bytes]]:
     """Return the digests of the records' keys and values, in order, from record ``first`` on, ``count`` at most.
 
-    Raises WireError for what it reads, which is no more than it needs.
+    Verifies only the records that it reads, up to the last one that it digests. Raises WireError.
     """
     payload = yield from reading_payload(batch, header, output_bytes_max)
     _converted_bytes(payload, header, 1, output_bytes_max)
@@ -264,14 +268,14 @@ class InnerContents:
         self._digests = digests
 
     def of(self, first: int, end: int) -> Iterator[bytes]:
-        """Give the digests of the records from number ``first`` to below ``end``, as far as there are so many."""
+        """Yield the digests of the records from number ``first`` to below ``end``, or to the last one."""
         size = DIGEST_BYTES
         for position in range(first * size, min(end, len(self.offsets)) * size, size):
             yield bytes(self._digests[position : position + size])
 
 
 def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[InnerContents]:
-    """Return offsets and digests of the messages inside a wrapper. Nothing else is kept of them: they may be millions.
+    """Return offsets and digests of the messages inside a wrapper. Nothing else of them is kept: they may be millions.
 
     Raises WireError as ``message_set.unpacking`` and ``message_set.iterate_inside``.
     """
@@ -303,8 +307,8 @@ def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[Inn
 
 def wrap_plain(batches: Sequence[memoryview], output_bytes_max: int) -> tuple[bytes, bytes, bytes, int] | None:
     """Return (wrapper of format v1 with the marker of these batches, its anchor, the digest of the first record's
-    content, the highest timestamp) of uncompressed batches without record headers: what ``converting`` and ``wrapping``
-    make of them in several steps. None: it has to be done there."""
+    content, the highest timestamp) of uncompressed batches without record headers, in one call of the kernel. None:
+    there is no kernel, or it leaves these batches to ``converting`` and ``wrapping``, which make the same."""
     return KERNEL.wrap_batches(output_bytes_max, *batches) if KERNEL else None
 
 
@@ -379,7 +383,8 @@ def _wrapper_codec(codec: Codec) -> Codec:
 
 
 class _Writer:
-    """Puts one message behind the other. ``message_set``: what is complete already, if it comes in several pieces."""
+    """Appends messages to a message set. ``message_set``: the part that is complete; the rest is still in the compiled
+    builder."""
 
     __slots__ = ("_builder", "_magic", "first_content", "max_timestamp", "message_set", "record_count")
 
@@ -398,7 +403,7 @@ class _Writer:
         return append
 
     def appending_large(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None) -> Steps[None]:
-        """The same for one that takes long."""
+        """Append a record that is copied in steps, as its key or value is larger than one step."""
         self._flush()
         yield
         if value is None:
@@ -414,7 +419,7 @@ class _Writer:
             self.message_set += view[start : start + STEP_BYTES]
 
     def appending_compiled(self, payload: Buffer, header: BatchHeader) -> Steps[bool]:
-        """Whether the kernel appended all records of a batch, part by part; else nothing has changed."""
+        """Have the kernel append all records of a batch, part by part. False: it did not, and nothing has changed."""
         if KERNEL is None:
             return False
         self._flush()
@@ -439,7 +444,7 @@ class _Writer:
         return True
 
     def _flush(self) -> None:
-        """What was appended last becomes a part of ``message_set``."""
+        """Move what is in the builder into ``message_set``."""
         built: bytearray = self._builder.build()
         if built:
             self.message_set += built
@@ -457,8 +462,8 @@ class _Writer:
 def _copying(
     reader: Any, writer: _Writer, policy: HeaderPolicy, step_records: int, *, may_be_large: bool
 ) -> Steps[None]:
-    """Append the records of one batch. ``may_be_large``: there are more bytes than are copied in one step. Raises
-    Malformed, HeaderRefused, and what the reader raises."""
+    """Append the records of one batch. ``may_be_large``: together they may have more bytes than are copied in one step.
+    Raises Malformed, HeaderRefused, and what the reader raises."""
     append = writer.append
     offset = first_offset = writer.record_count
     max_timestamp = writer.max_timestamp
@@ -496,7 +501,7 @@ def _copying(
 
 
 def _converted_bytes(payload: Buffer, header: BatchHeader, magic: int, room: int) -> int:
-    """Return the most bytes that the records of a batch can have as messages. Raises LimitExceeded above ``room``."""
+    """Return how many bytes the records of a batch have at most as messages. Raises LimitExceeded above ``room``."""
     size_bytes = len(payload) + header.record_count * _GROWTH_BYTES[magic]
     if size_bytes > room:
         raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")

@@ -1,5 +1,5 @@
 """Kafka's error codes, by number and by name, what those of a produce mean to people, and whether a client tries again.
-Maps nothing onto them."""
+Chooses none: ``proxy/producer/answers.py`` does."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's own clients send the request again after this code."""
+        """Whether Kafka's own clients send the request again after this code. Source: Kafka's RetriableException."""
         return self in _RETRIABLE
 
 

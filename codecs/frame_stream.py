@@ -1,7 +1,8 @@
-"""A byte stream that goes on as it comes, but for the starts of some of its frames. Owns where frames begin.
+"""A byte stream that is forwarded as it arrives, except that the start of a frame may be replaced. Owns where frames
+begin.
 
-A frame is never kept: of each one its start is shown, and the answer says how much of it is replaced by what. All else
-is handed on in the pieces in which it arrived, also the rest of a frame of which only the start is here.
+A whole frame is never kept: ``look`` sees the start of each one, and says how much of it is replaced by what. All else
+is forwarded in the pieces in which it arrived, also the rest of a frame of which only the start is here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from .primitives import Buffer
 
 
 class Cut(NamedTuple):
-    """What becomes of one frame: its first ``taken`` bytes, with the four of its size, are replaced by ``instead``. The
-    rest goes on, or is dropped."""
+    """What becomes of one frame: its first ``taken`` bytes, the four of its size included, are replaced by ``instead``.
+    The rest is forwarded, or dropped (``drops_rest``)."""
 
     taken: int
     instead: Buffer
@@ -27,12 +28,12 @@ PASSES: Final = Cut(0, b"")
 """The frame goes on as it is."""
 
 Look = Callable[[bytes, int, int], Cut | None]
-"""Called with bytes, where in them the frame begins (with its size), and how many bytes the frame has without that.
-None: more of it is needed before anything can be said."""
+"""Called with bytes, the position in them at which the frame begins (with its size), and how many bytes the frame has
+without its size. None: more bytes are needed to decide."""
 
 
 def _drop(_data: bytes, _start: int, _size: int) -> Cut:
-    """Nobody looks any more."""
+    """The stream was closed: every further frame is dropped."""
     return Cut(0, b"", drops_rest=True)
 
 
@@ -50,13 +51,13 @@ class FrameStream:
         self._start_bytes_max = start_bytes_max
         self._start = b""
         self._left = 0
-        """Bytes of the frame that has begun, and was decided on, that have not arrived."""
+        """Bytes that have not arrived yet of the frame that was decided on last."""
         self._drops = False
         """Is the rest of that frame dropped?"""
 
     @property
     def is_between(self) -> bool:
-        """Has no frame begun?"""
+        """Is the stream between two frames, so that no frame has begun?"""
         return not self._left and not self._start
 
     @property
@@ -65,11 +66,11 @@ class FrameStream:
         return len(self._start)
 
     def close(self) -> None:
-        """From now on nothing is shown, and nothing new goes on."""
+        """From now on drop every frame that was not decided on yet, without showing it to ``look``."""
         self._look = _drop
 
     def feed(self, data: bytes) -> list[Buffer]:
-        """Return what goes on of these bytes, in order. Raises WireError for a size that cannot be, and what ``look``
+        """Return the bytes to forward, in order. Raises WireError for an impossible frame size, and what ``look``
         raises; after that the stream is of no use."""
         left, end = self._left, len(data)
         if left >= end:
@@ -91,8 +92,8 @@ class FrameStream:
         return self._split(data, left)
 
     def _split(self, data: bytes, left: int, first: tuple[Cut | None, int] | None = None) -> list[Buffer]:
-        """Take what has ``left`` bytes of an earlier frame in front. ``first``: what was said of the next one, and
-        where it ends."""
+        """Return the bytes to forward of ``data``, which begins with ``left`` bytes of an earlier frame. ``first``: the
+        decision on the next frame and where that ends, if ``look`` has been asked already."""
         out: list[Buffer] = []
         end = len(data)
         kept, position = left if self._drops else 0, left

@@ -18,11 +18,11 @@ FRAME_BYTES_CEILING: Final = 0x16_03_00_00 - 1
 """No limit goes above this (369 MB): a TLS hello or an HTTP method, read as a size, is larger and so is noticed."""
 
 _JOINED_BYTES_MAX: Final = 8 << 20
-"""Larger frames grow where they are: to join their pieces would copy all of it in one step (this much: 2 ms), and for
-that time it would be there twice. Below, to grow costs more than to join: the heap moves what has arrived several
+"""Larger frames grow in one bytearray. Joining their pieces would copy the whole frame in one step (this much takes
+2 ms), and hold it twice meanwhile. For smaller frames joining is cheaper: a bytearray that grows is moved several
 times."""
 _PIECES_MAX: Final = 256
-"""Each is an object of its own, which for a byte takes more than forty."""
+"""Each piece is a bytes object with more than 40 bytes of overhead, even if a client sends byte by byte."""
 
 _TLS_HELLO: Final = b"\x16\x03"
 _TLS_ALERT: Final = b"\x15\x03"
@@ -38,7 +38,7 @@ def frame(*chunks: Buffer) -> bytes:
 
 
 def wrong_size(start: bytes, frame_bytes_max: int) -> LimitExceeded | Malformed:
-    """Return the error that says what is wrong with the first four bytes of a frame, as far as they tell."""
+    """Return the error for the first four bytes of a frame; it names the other protocol that they look like, if any."""
     if start.startswith(_TLS_HELLO):
         return Malformed("frame size: this is the start of a TLS connection, and this listener speaks plain Kafka")
     if start in _HTTP_STARTS:

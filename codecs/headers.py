@@ -67,7 +67,7 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {
 _NEVER: Final = 1 << 15  # above every version
 
 TAGGED_FIELDS_MAX: Final = 64
-"""Tagged fields in one header: Kafka defines none, a later one will define few; more is an attack on our time."""
+"""Tagged fields in one header. Kafka defines none so far, and few are to be expected; more is an attack on our time."""
 
 _REQUEST_START: Final = Struct(">hhih")
 _KEY_VERSION_CORRELATION: Final = Struct(">hhi")
@@ -86,7 +86,7 @@ class RequestHeader(NamedTuple):
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether this version has compact strings and tagged fields. Unknown APIs have not."""
+    """Whether this version has compact strings and tagged fields (KIP-482). False for an unknown API."""
     return api_version >= FLEXIBLE_FROM.get(api_key, _NEVER)
 
 

@@ -77,7 +77,7 @@ def iterate_shallow(data: Buffer) -> Iterator[ShallowMessage]:
 
 
 def tail_is_partial(data: Buffer) -> bool:
-    """Whether the set ends within a message. If so and it has no whole one, the fetch size is too small for it."""
+    """Whether the set ends within a message. If it has no whole message before that, the fetch size is too small."""
     view = memoryview(data)
     position = 0
     while (end := _end_of_message(view, position)) is not None:
@@ -168,16 +168,18 @@ def iterate_inside(message: ShallowMessage, data: Buffer) -> Iterator[ShallowMes
 
 
 def shift_of(message: ShallowMessage, last_offset: int) -> int:
-    """Return what makes the offsets inside a wrapper absolute; ``last_offset``: the last one there.
+    """Return what has to be added to the offsets inside a wrapper to make them absolute. ``last_offset``: the last
+    offset inside.
 
-    In format v1 they are relative and the wrapper's is the last one's; in v0 they are absolute.
+    In format v1 they are relative, and the wrapper has the absolute offset of the last one (KIP-31); in v0 they are
+    absolute.
     """
     return message.offset - last_offset if message.magic else 0
 
 
 def inner_messages(message: ShallowMessage, output_bytes_max: int) -> list[ShallowMessage]:
-    """Return the messages inside a wrapper at once, with absolute offsets. What others have stored is read in steps
-    (``spanning``, ``convert.digesting_inner``).
+    """Return the messages inside a wrapper with absolute offsets, in one step. For wrappers of other writers, which may
+    be large, there are ``spanning`` and ``convert.digesting_inner``.
 
     Where the wrapper has log append time, that is every message's time. Raises as ``unpacking`` and ``iterate_inside``.
     """
@@ -197,7 +199,7 @@ def span(message: ShallowMessage, output_bytes_max: int) -> tuple[int, int]:
 
 
 def spanning(message: ShallowMessage, output_bytes_max: int) -> Steps[tuple[int, int]]:
-    """Return (first offset, last offset) that the message covers: to see gaps, a wrapper must be opened."""
+    """Return (first offset, last offset) of what the message holds. A wrapper has to be decompressed for the first."""
     if not message.is_wrapper:
         return message.offset, message.offset
     data = yield from unpacking(message, output_bytes_max)

@@ -42,7 +42,7 @@ def _message_classes() -> dict[tuple[int, str], Any]:
     waiting = list(ApiMessage.__subclasses__())
     while waiting:
         message_class = waiting.pop()
-        # Classes of a single version are made on the way, below these.
+        # The library makes subclasses for single versions while it is used; they are left out.
         if message_class._class_version is None:
             found[message_class.API_KEY, message_class.type] = message_class
     return found

@@ -18,16 +18,17 @@ from .primitives import Buffer, encode_unsigned_varint, read_unsigned_varint
 API_KEY: Final = 0
 CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
-"""What the proxy says to old brokers."""
+"""The version that old brokers are sent at most: the last one with message sets."""
 IDEMPOTENT_VERSION_MIN: Final = 3
-"""The first version whose batches have a producer id."""
+"""The first version with record batches, which have a producer id (KIP-98)."""
 SENT_VERSION_MAX: Final = 8
-"""The highest version that is encoded, and whose response is parsed: the first one with messages for people."""
+"""The highest version that is sent as a client, and whose response is parsed: the first one with an error message for
+people (KIP-467)."""
 FLEXIBLE_VERSION: Final = 9
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions in one request or response. Both concern one broker, which should lead 4,000 at most. To read, or to
-answer, this many takes 10 ms."""
+"""Partitions in one request or response. Both concern one broker, which should lead 4,000 at most. Reading or answering
+so many takes 10 ms."""
 
 _NULL_STRING: Final = b"\xff\xff"
 _INT16: Final = Struct(">h")

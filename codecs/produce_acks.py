@@ -21,8 +21,8 @@ _NEGATIVE_FROM: Final = 1 << 15
 
 
 def acks_of(data: Buffer, position: int, size: int, api_version: int) -> int | None:
-    """Return the acks of the request whose header begins at ``position`` and that has ``size`` bytes; None: the bytes
-    that are here do not tell yet. Raises Truncated, or Malformed."""
+    """Return the acks of the request whose header begins at ``position`` and that has ``size`` bytes, header included.
+    None: not enough of it has arrived yet. Raises Truncated or Malformed."""
     at = position + _BEFORE_CLIENT_ID
     try:
         at = _behind_string(data, at)

@@ -24,10 +24,11 @@ RECORD_BYTES_MIN: Final = 7
 """Length, attributes, two deltas, two null lengths and a header count: one byte each."""
 
 RECORD_HEADERS_MAX: Final = 10_000
-"""Headers of one record: two bytes of each on the wire become about a hundred in memory. Applications use a handful."""
+"""Headers of one record. A header may have two bytes on the wire, and takes about a hundred in memory. Applications use
+a handful."""
 HEADERS_BYTES_UNCHECKED: Final = 256 * 1024
-"""Bytes of a record below which its headers are not counted beforehand. They become 10 MB at most, for a moment, in
-20 to 40 ms. To walk over smaller batches costs usual ones a third of their conversion."""
+"""The headers of a record are counted before it is read if it has more bytes than this. Those of a smaller one take
+10 MB at most, for a moment, and 20 to 40 ms. To count in every batch would make usual conversions a third slower."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -84,8 +85,8 @@ class Record(NamedTuple):
 
 
 class LargeRecord(NamedTuple):
-    """One record of a batch that has large ones: of a key or value above ``STEP_BYTES`` no copy is made, as that takes
-    long. Names of its fields are those of the compiled reader's records."""
+    """One record of a batch that has large ones. A key or value above ``STEP_BYTES`` is not copied, as that takes long:
+    it is a view of the data. The fields have the names of the compiled reader's records (aiokafka)."""
 
     offset: int
     timestamp: int
@@ -199,11 +200,11 @@ def reading_payload(records: memoryview, header: BatchHeader, output_bytes_max: 
 
 
 def finding_longest(data: Buffer) -> Steps[int]:
-    """Return the bytes of the longest record. Raises LimitExceeded when one has more than ``RECORD_HEADERS_MAX``
-    headers, before a reader lists them.
+    """Return the size in bytes of the longest record above ``HEADERS_BYTES_UNCHECKED``; 0 if there is none. Raises
+    LimitExceeded when one has more than ``RECORD_HEADERS_MAX`` headers, before a reader lists them.
 
-    Only records above ``HEADERS_BYTES_UNCHECKED`` are looked into: smaller ones can't hold enough to matter. What is
-    wrong with lengths is left to the reader that comes after, which sees it too.
+    Smaller records are not looked into: they can't hold enough headers to matter. Stops at a record whose length is
+    wrong, which the reader that comes after reports.
     """
     longest = 0
     view = memoryview(data)
@@ -290,7 +291,7 @@ def _read_record(
         raise Truncated(f"record at {position}: length {length}, {len(data) - start} bytes there")
     end = start + length
     data = data[:end]
-    # Unused, always 0; a reader that took it for a varint would read on at a wrong place.
+    # A record's attributes: unused, always 0. A reader that took them for a varint would go on at a wrong place.
     if length and data[start] >= 0x80:
         raise Malformed(f"record at {position}: attributes {data[start]:#04x}")
     timestamp_delta, position = read_varlong(data, start + 1)

@@ -18,14 +18,16 @@ PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SC
 
 SCRAM_ITERATIONS_MIN: Final = 4096
 SCRAM_ITERATIONS_MAX: Final = 1_000_000
-"""Below, passwords are found out too easily (Kafka's own minimum); above, a broker could keep us busy for seconds."""
+"""With fewer (Kafka's own minimum) a password is guessed too easily; with more a broker could keep us busy for
+seconds."""
 
 NONCE_BYTES: Final = 18
 """Random bytes of a SCRAM nonce."""
 SCRAM_HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 _GS2_HEADER: Final = b"n,,"
 _SALTED_MAX: Final = 64
-"""Salts differ by broker and mechanism, and change with the password."""
+"""Hashes that are kept. There is one for each salt: salts differ by broker and mechanism, and change with the
+password."""
 _SAID_MAX: Final = 200
 
 
@@ -34,7 +36,7 @@ class SaslError(Exception):
 
 
 class Mechanism(Protocol):
-    """One exchange."""
+    """The client's side of one exchange; used once."""
 
     def first(self) -> bytes:
         """Return the client's first message."""
@@ -89,7 +91,8 @@ class Scram:
         nonce: bytes,
         salted: Callable[[str, str, bytes, int], bytes],
     ) -> None:
-        """``nonce``: printable, never used before, without commas. ``salted``: the password's slow hash."""
+        """``nonce``: printable, never used before, without commas. ``salted``: returns the slow hash (PBKDF2) of hash
+        name, password, salt and iterations: see ``SaltedPasswords.get``."""
         self._hash_name = hash_name
         self._password = password
         self._nonce = nonce
@@ -159,7 +162,8 @@ def _base64(text: bytes, what: str) -> bytes:
 
 
 class SaltedPasswords:
-    """The slow hashes of passwords, each computed once: they are made to be slow, and every connection needs one."""
+    """The slow hashes of passwords (PBKDF2), each computed once: they are slow on purpose, and every connection needs
+    one."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, bytes, int], bytes] = {}

@@ -54,7 +54,7 @@ class SaslExchange:
 
     @property
     def is_refused_by_closing(self) -> bool:
-        """Whether a bare token is out: who does not take it closes the connection. All else is refused in words."""
+        """Whether a bare token is out: a broker refuses it by closing the connection. All else is refused in words."""
         return self._due is _Due.TOKEN and self._asked is None
 
     def start(self) -> bytes:
@@ -71,7 +71,7 @@ class SaslExchange:
         return b"".join(chunks)
 
     def explain_loss(self, reason: str) -> str:
-        """Return the sentence for a connection that ended before the exchange did: so do old brokers refuse a token."""
+        """Return the sentence for a connection that ended before the exchange did: old brokers refuse a token so."""
         if self._due is _Due.TOKEN:
             return f"authentication failed: the broker closed the connection after {self._shown} ({reason})"
         if self._due is _Due.VERSIONS:

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
-"""Yields nothing, many times or never; its value is the result. What it raises, it raises in any step."""
+"""Yields None at each point where other work may run, perhaps never; its return value is the result. May raise in any
+step."""
 
 STEP_BYTES: Final = 1 << 20
 """Bytes that are compressed, decompressed, hashed or copied in one step: 1 to 10 ms with the slowest codec."""

@@ -1,8 +1,9 @@
 """A message set without some of its records, as a compacted log would have it: the others keep their offsets.
 
-Owns which bytes stay. A record is left out only if the message that has it is at the offset, and has the checksum, that
-were noted of it: a log that was made anew loses nothing. Reads the two old formats; from the first byte of another one
-on everything stays. Source: Kafka's LogCleaner (offsets stay when messages go); KIP-31 (offsets inside a wrapper).
+Owns which bytes stay. A record is left out only if its message has the offset and the checksum that a proxy has noted
+for the range: a topic that was deleted and made anew loses nothing. Reads formats v0 and v1; from a message of another
+format on everything stays. Source: Kafka's LogCleaner (offsets stay when messages go); KIP-31 (offsets inside a
+wrapper).
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class Ranges(NamedTuple):
     last_offset: int
 
     def have(self, first: int, last: int) -> bool:
-        """Are all of these offsets in one of them?"""
+        """Are the offsets from ``first`` to ``last`` (inclusive) all in one of the spans?"""
         return any(start <= first and last < end for start, end in self.spans)
 
 
 class Left(NamedTuple):
-    """``records``: what is left, in pieces. ``skipped_to``: where the log goes on, if no message is left; else -1."""
+    """``records``: what is left, in pieces. ``skipped_to``: if no message is left, the offset at which the log goes on;
+    else -1."""
 
     records: tuple[Buffer, ...]
     skipped_to: int = -1
@@ -87,8 +89,8 @@ def without_ranges(records: memoryview, ranges: Ranges, output_bytes_max: int) -
 
 
 def _outside(message: memoryview, ranges: Ranges, output_bytes_max: int) -> Buffer | None:
-    """Return a wrapper of those records that are not in the ranges. None: the whole message stays, for it cannot be
-    read."""
+    """Return a wrapper of those records that are not in the ranges; empty if there are none. None: the message stays as
+    it is, because it is no wrapper or cannot be read."""
     try:
         shallow = next(iterate_shallow(message))
         if not shallow.is_wrapper:
@@ -106,7 +108,8 @@ def _outside(message: memoryview, ranges: Ranges, output_bytes_max: int) -> Buff
 
 
 def _wrapped_anew(wrapper: ShallowMessage, inside: bytes, offset: int) -> bytes:
-    """Return a wrapper around some of its messages, with its key, time and codec; ``offset``: of the last of them."""
+    """Return a wrapper around ``inside``, messages that were in ``wrapper``, with its key, time and codec. ``offset``:
+    of the last one."""
     codec = codec_of(wrapper.codec)
     return encode_message(
         wrapper.key,

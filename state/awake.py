@@ -10,13 +10,13 @@ SETTLE_SECONDS = 1.0
 PROBE_SECONDS = 0.1
 """How often it is asked meanwhile."""
 PROBE_LATE_SECONDS = 0.3
-"""If an answer comes so much later than this broker's answers usually do, or if the broker is not asked for so long, it
-may have been paused meanwhile, and its second begins anew."""
+"""If an answer comes so much later than this broker's answers usually do, or if the next question is late by as much,
+the broker may have been paused meanwhile, and its second begins anew."""
 USUAL_SECONDS_MAX = 1.0
-"""How long they may usually take. An answer that is later than this by ``PROBE_LATE_SECONDS`` is late at any broker: it
-cannot be told whether one that is so slow works or sleeps."""
+"""The longest time that counts as usual. An answer that takes ``PROBE_LATE_SECONDS`` more than this is late at any
+broker: whether a broker that is so slow works or sleeps cannot be told."""
 _ANSWERS = 10
-"""The quickest one of so many is how long its answers usually take."""
+"""How long a broker's answers usually take: as long as the quickest of its last so many."""
 
 
 class Awake:
@@ -37,19 +37,20 @@ class Awake:
         return self._since is not None
 
     def saw(self, asked: float, now: float, *, is_answered: bool) -> bool:
-        """A question that was ``asked`` then has ended ``now``. Has the broker been awake for long enough?"""
+        """Note a question that was sent at ``asked`` and ended at ``now``; return whether the broker has been awake for
+        long enough. ``is_answered``: False if it ended without an answer."""
         if not is_answered:
             self._since = None
             return False
         took = now - asked
         self._took.append(took)
         usual = min(min(self._took), USUAL_SECONDS_MAX)
-        was_looked_at = asked - self._seen <= PROBE_SECONDS + PROBE_LATE_SECONDS  # or we have slept ourselves
+        was_looked_at = asked - self._seen <= PROBE_SECONDS + PROBE_LATE_SECONDS  # else we may have slept
         self._seen = now
         if took > usual + PROBE_LATE_SECONDS:
             self._since = None
             return False
         if self._since is None or not was_looked_at:
             self._since = now
-        # Where each answer takes longer, because much waits there, what was read before waits for longer, too.
+        # Where every answer takes longer, requests queue at the broker, and what it has read waits for longer, too.
         return now - self._since >= SETTLE_SECONDS * max(1.0, usual / PROBE_LATE_SECONDS)

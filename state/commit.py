@@ -24,7 +24,7 @@ class Stored:
 
 
 def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequence: int) -> Entry:
-    """Return the entry of a producer that has none here yet; version 0 is that of an absent value."""
+    """Return the entry of a producer that has none on this partition yet. Its version is 0, that of an absent key."""
     return Entry(0, generation, principal, producer_epoch, next_sequence)
 
 
@@ -79,31 +79,33 @@ def given_up(entry: Entry) -> Entry:
 
 
 def handed_over(entry: Entry) -> Entry:
-    """Return the entry of a producer that the brokers know from here on (rule R21). Nothing is open in it, and nothing
-    is written to it any more, unless sequences come round: what a proxy that does not know of it would still reserve
-    fails."""
+    """Return the entry of a producer that the brokers know from here on (rule R21). Nothing is open in it, and no batch
+    is reserved or committed in it any more: the swap of a proxy that has not heard of the hand-over fails, as the
+    version is another one."""
     assert not entry.has_open_intent
     return replace(entry, version=entry.version + 1, is_handed_over=True)
 
 
 def moved_on(entry: Entry, next_sequence: int) -> Entry | None:
-    """Return such an entry when the brokers have taken so much, up to ``next_sequence``, that no client sends anything
-    of before again: it names no batches any more that a later one, of the next round of sequences, could be taken for
-    (rule R9). None: that is not yet so."""
-    ahead = distance(entry.next_sequence, next_sequence)  # of what lies before it: more than half the ring
+    """Return a handed-over entry without its window, once the brokers have appended records up to ``next_sequence``, a
+    quarter to half of the ring further. No client resends what the window names by then, but a batch of the next round
+    of sequences could be taken for one of these batches (rule R9). None: not so far yet, or nothing to drop."""
+    ahead = distance(entry.next_sequence, next_sequence)  # of a sequence before the entry's: more than half the ring
     if not entry.window or not SEQUENCE_MODULUS // 4 <= ahead < SEQUENCE_MODULUS // 2:
         return None
     return replace(entry, version=entry.version + 1, next_sequence=next_sequence, window=())
 
 
 def claimed(entry: Entry, claim: Intent) -> Entry:
-    """Return a suspect entry that somebody rebuilds now (rule R10)."""
+    """Return a suspect entry with the claim of the proxy that rebuilds it now (rule R10)."""
     return _with_intent(entry, claim)
 
 
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
     """Return the entry after ``batches``, in sequence and of the entry's epoch, were found or acknowledged in the
-    log. The first one may be a batch of which the entry has a part already: it takes the place of that part."""
+    log. The intent is gone. The first batch may be one of which the entry has a part already, and replaces that part.
+
+    ``end_offset``, ``anchor``: the end of the append, and the digest of the message that ends there."""
     window, due = entry.window, batches[0].base_sequence
     if due != entry.next_sequence:
         assert distance(due, entry.next_sequence) < batches[0].record_count, (batches, entry)
@@ -137,11 +139,11 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
         if piece.producer_epoch < entry.producer_epoch:
             continue
         if entry.window and is_ahead(piece.base_sequence, entry.next_sequence):
-            # Known already: the bound may lie before the last commits.
+            # Known already: the search may have begun below the last commits.
             entry = replace(entry, first_base_offset=_least(entry.first_base_offset, piece.base_offset))
             continue
         if not entry.window or piece.base_sequence != entry.next_sequence:
-            # What lies between was removed by compaction: the window contains neither that nor what came before it.
+            # The log has a hole before this piece (compaction): the window restarts behind the hole.
             entry = replace(entry, next_sequence=piece.base_sequence, window=())
         entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
     if stored:
@@ -151,12 +153,13 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
 
 
 class Gathered:
-    """Pieces of a producer, given one by one in log order; of them it keeps those that tell ``rebuilt`` as much as all.
+    """Some of a producer's pieces, which come one by one in log order and may be millions: only those are kept of which
+    ``rebuilt`` makes the same entry as of all.
 
-    Of an older epoch that is the first one. The newest epoch's are taken as stretches. A stretch is what lies within
-    half the ring after its first piece, so each piece of it is either ahead of that one or known; a piece that lies
-    elsewhere begins another. Of a stretch the first piece is kept, and the last ones from where a window is full: an
-    entry that knows none of these takes them all, one that knows some of them knows all between."""
+    Of an older epoch the first piece is kept. The pieces of the newest epoch form stretches: a stretch is what lies
+    within half the ring after its first piece, so that "ahead" and "behind" are well defined in it; a piece elsewhere
+    begins the next stretch. Of a stretch its first piece is kept, and the last pieces that fill a window: an entry that
+    knows none of these takes them all, and one that knows some of them knows everything between."""
 
     def __init__(self) -> None:
         self._older: dict[int, Stored] = {}
@@ -164,8 +167,8 @@ class Gathered:
         self._start = 0
         """Where in ``_newest`` the present stretch begins."""
         self._last_begin = self._end = self._in_order = 0
-        """In records after the start: the last piece, and the end of all. How many pieces at the end begin where all
-        before them have ended, or after it."""
+        """Where the last piece begins and where all pieces end, in records after the start; and how many pieces at the
+        end each begin at or after the end of all before them."""
 
     def __iter__(self) -> Iterator[Stored]:
         """Yield what is kept; the first one of each epoch is its first in the log."""
@@ -189,7 +192,7 @@ class Gathered:
         end = begin + piece.record_count
         if max(end, self._end) >= SEQUENCE_MODULUS // 2:
             self._begin(piece)
-        elif begin > self._last_begin:  # else every entry that has come so far knows it
+        elif begin > self._last_begin:  # else it adds nothing: an entry with the last piece is ahead of it
             newest.append(piece)
             self._in_order = self._in_order + 1 if begin >= self._end else 0
             self._last_begin, self._end = begin, max(end, self._end)
@@ -224,7 +227,8 @@ def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:
 
 
 def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
-    """The same as ``replace`` with the next version, which takes five times as long on the hot path."""
+    """Return the entry with this intent and the next version. ``replace`` would take five times as long on the hot
+    path."""
     return Entry(
         entry.version + 1,
         entry.generation,
@@ -242,7 +246,8 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
 
 
 def _least(known: int, base_offset: int) -> int:
-    """Return the lower bound of where an epoch begins in the log; what was truncated may begin later."""
+    """Return the lower of both offsets: where an epoch begins in the log at the earliest. After a truncation its first
+    batch may lie higher than before."""
     return base_offset if known == NO_OFFSET or base_offset < known else known
 
 

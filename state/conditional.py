@@ -2,8 +2,8 @@
 
 All writers of a shard, which is one partition of a conditional topic, have one producer id and epoch, and the base
 sequence of a batch is the offset at which it is expected. So the swap that reserves compares where the log ends, over
-any number of proxies. What is stored of that producer id is where the log ends, all of it: the window is of no use, as
-the log itself tells what lies at an offset, and an entry that is lost is made anew from the end of the log."""
+any number of proxies. All that the entry of that producer id has to tell is where the log ends: it needs no window, as
+the log itself shows what lies at an offset, and a lost entry is made anew from the end of the log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from .producer_ids import CONDITIONAL_ID
 from .sequence import SEQUENCE_MODULUS, distance
 
 _A_TIME_US = 10**15
-"""Of 2001. No version that is only counted comes so far."""
+"""Microseconds since 1970: 2001. A version at or above this is a time, as no counter of writes comes so far."""
 _MORE_THAN_IS_COUNTED = 60 * 10**6
-"""Versions: what was written since a fence was lifted before is far fewer, and the time of a minute."""
+"""Versions, and microseconds: a minute. The version of a fence that follows an earlier lift is the time of that lift
+plus the writes since, which are far fewer. Only a version that is higher by more than this is another lift."""
 CONDITIONAL_EPOCH = 0
 """Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O7)."""
 
@@ -32,8 +33,9 @@ class NotYet:
 
 @value(frozen=True, slots=True)
 class Past:
-    """The log has come past the expected offset. ``offsets``: what lies there tells whether it is this batch; none
-    where it cannot be, before the log began or across its end, as a batch is stored as a whole."""
+    """The log has come past the expected offset. ``offsets``: where the batch lies if it was appended before; the log
+    has to be read there. Empty: it cannot be there, as it would begin below offset 0 or reach across the end of the
+    log, and a batch is stored as a whole."""
 
     offsets: tuple[int, ...]
 
@@ -65,7 +67,8 @@ def sequence_of(offset: int) -> int:
 
 
 def begun(entry: Entry, generation: bytes, next_offset: int) -> Entry:
-    """Return the entry of a shard whose log was seen to end there, after all that was sent before had its outcome."""
+    """Return the entry of a shard whose log was seen to end at ``next_offset``, once every append that was sent before
+    had its outcome."""
     return replace(
         entry,
         version=entry.version + 1,
@@ -88,9 +91,8 @@ def unsure(entry: Entry) -> Entry:
 
 
 def fenced_by(entry: Entry, generation: bytes, next_offset: int, pieces: Sequence[Stored]) -> Entry | None:
-    """Return the fenced entry of a shard that was fenced before, whose log ends before where the entry says
-    (``next_offset``: where it does end), or of which one of these pieces, which were found in the log, lies at another
-    offset than it was expected at; else None."""
+    """Return the fenced entry of a shard if it was fenced before, if its log ends (at ``next_offset``) below where the
+    entry says, or if one of ``pieces``, found in the log, lies at another offset than its sequence says; else None."""
     if is_fenced(entry):
         return replace(entry, version=entry.version + 1, generation=generation, intent=None)
     if entry.end_offset != NO_OFFSET and next_offset < entry.end_offset:
@@ -105,19 +107,19 @@ def fenced_by(entry: Entry, generation: bytes, next_offset: int, pieces: Sequenc
 
 
 def ended_at(entry: Entry, end_offset: int) -> Entry:
-    """Return the fenced entry of a shard whose log was seen to end elsewhere than it should."""
+    """Return the fenced entry of a shard whose log was seen to end elsewhere than it should, at ``end_offset``."""
     return replace(entry, version=entry.version + 1, end_offset=end_offset, anchor=NO_ANCHOR)
 
 
 def is_fenced(entry: Entry) -> bool:
-    """Does the log end elsewhere than what was published conditionally? Nothing else has to be stored to know that for
-    good."""
+    """Does the log end elsewhere than what was published conditionally? These two fields differ until the fence is
+    lifted, so it needs no flag of its own."""
     return entry.end_offset != NO_OFFSET and sequence_of(entry.end_offset) != entry.next_sequence
 
 
 def is_lifted_since(stored: Entry, fenced: Entry) -> bool:
-    """Has a person said, after what is known as ``fenced`` was written, that the log is right as it is? The version is
-    then a time, as microseconds since 1970, and what was written since (``inspection.forgotten``)."""
+    """Has an operator lifted the fence after ``fenced`` was written? The stored version is then the time of that, in
+    microseconds since 1970, plus the number of writes since (``inspection.forgotten``)."""
     since = fenced.version if fenced.version < _A_TIME_US else fenced.version + _MORE_THAN_IS_COUNTED
     return stored.version >= _A_TIME_US and stored.version > since
 
@@ -128,16 +130,16 @@ def expected_end(entry: Entry) -> int:
 
 
 def shift_of(sequence: int, offset: int) -> int:
-    """Return how many records further on something lies than its sequence says; negative: the log has lost records."""
+    """Return by how many records ``offset`` is higher than ``sequence`` says; negative: the log has lost records."""
     ahead = distance(sequence, sequence_of(offset))
     return ahead if ahead < SEQUENCE_MODULUS // 2 else ahead - SEQUENCE_MODULUS
 
 
 # R23 lives here: a batch is appended only where the log ends.
 def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = None) -> Verdict:
-    """Return what becomes of ``batch``. The entry was begun; nothing in it is open, or only that something is past
-    counts. ``offset``: the expected one in full, where it is known; its sequence alone is the same for offsets that are
-    2^31 apart."""
+    """Return what becomes of ``batch``. ``entry``: one that was begun (``begun``). While an intent is open in it only
+    the verdict ``Past`` may be used. ``offset``: the expected offset in full, where the client has told it; the base
+    sequence is the same for offsets that are 2^31 apart. Without it the one nearest to the end of the log is meant."""
     if is_fenced(entry):
         end = expected_end(entry)
         offset = end - shift_of(batch.base_sequence, end)

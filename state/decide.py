@@ -2,7 +2,7 @@
 
 The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then
 ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether a refusal may be told to
-the client is not decided here (rule R11: the sequencer asks the authority again first)."""
+the client is not decided here (rule R11: the sequencer first confirms the entry by a swap)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Duplicate:
 
 @value(frozen=True, slots=True)
 class Overlap:
-    """By the numbers its first ``record_count`` records are in the log, all or only some, and it is none of the last
-    five batches. It is an older one, one that is stored in parts, or another one: the log tells."""
+    """By their sequences its first ``record_count`` records, perhaps all of them, are in the log, but it is none of the
+    last five batches. It is an older batch, one that is stored in parts, or another one: only the log can tell."""
 
     record_count: int
 
@@ -66,8 +66,8 @@ _APPEND = Append()
 def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -> Verdict:
     """Return what a broker would do with ``batch``. An open intent is not looked at: see ``is_in_intent``.
 
-    ``entry`` None: nothing is stored of this producer here; then only sequence 0 starts it, or any (``any_start``: its
-    state has expired, as Kafka does since KIP-360).
+    ``entry`` None: nothing is stored of this producer on the partition. Then only sequence 0 may start it; with
+    ``any_start``, when its state may have expired, any sequence may (as at brokers since KIP-360).
     """
     if entry is None:
         if batch.base_sequence == 0 or any_start:
@@ -89,7 +89,8 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
 
 
 def records_stored(entry: Entry, batch: BatchIdentity) -> int:
-    """Return how many of its first records are in the log, by the numbers: up to the sequence that is due."""
+    """Return how many of the batch's first records are in the log by their sequences: those below the sequence that is
+    due."""
     if batch.producer_epoch != entry.producer_epoch or not entry.window:
         return 0
     if not is_ahead(batch.base_sequence, entry.next_sequence):

@@ -1,8 +1,8 @@
 """What is stored of one producer on one partition, and its packed form. Owns the byte layout; decides nothing.
 
-One entry is one Redis value. Byte 0 is the format, bytes 1 to 9 the version that every write raises (compared by the
-swap); all the rest means nothing to Redis. Source of the window: Kafka ProducerStateEntry (NUM_BATCHES_TO_RETAIN =
-5)."""
+One entry is one Redis value, big endian. Byte 0 is the format, bytes 1 to 8 the version that every write raises
+(compared by the swap); the rest means nothing to Redis. Source of the window: Kafka ProducerStateEntry
+(NUM_BATCHES_TO_RETAIN = 5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ NO_OFFSET = -1
 NO_TIME = -1
 NO_SEQUENCE = -1
 NO_CRC = 0
-"""Of a batch whose checksum is not known. One whose checksum is 0 is among them: of all these the log tells."""
+"""The checksum of the batch is not known. A batch whose checksum happens to be 0 is treated alike: its records are
+compared with those in the log."""
 NO_ANCHOR = bytes(8)
 NO_CONTENT = bytes(8)
 NO_PRINCIPAL = bytes(8)
@@ -61,7 +62,8 @@ class StoredFormatError(Exception):
 
 @value(frozen=True, slots=True)
 class WindowBatch:
-    """One of the last five batches that are in the log; of a batch that is stored in parts what is stored of it.
+    """One of the last five batches that are in the log. Of a batch that is stored in parts: those of its records that
+    are stored.
 
     ``crc``: the CRC-32C that the client's whole batch had. Another one is no proof of another content: some clients
     make a batch anew for each try, with other timestamps (rule R9). ``NO_CRC``: the batch was found by its marker, is
@@ -76,8 +78,8 @@ class WindowBatch:
 
 @value(frozen=True, slots=True)
 class IntentBatch:
-    """One batch that is about to be, or may have been, forwarded; of one that is stored in parts what is left of it, of
-    which only the first part may have been."""
+    """One batch that is about to be, or may have been, forwarded. Of a batch that is stored in parts: the records that
+    are left; only the first part of these may have been forwarded. ``crc``: of the client's whole batch."""
 
     base_sequence: int
     record_count: int
@@ -88,11 +90,13 @@ class IntentBatch:
 class Intent:
     """What an incarnation may append, stored before a byte goes to the broker (rule R2).
 
-    ``batches`` empty: it is an ownership, under which its owner may append any, or nothing is forwarded under it and
-    its owner rebuilds the whole entry from the log (rule R10).
+    ``batches`` empty: it is an ownership, under which its owner may append any batches of the epoch; or a claim, under
+    which its owner forwards nothing and rebuilds the whole entry from the log (rule R10); or, given up, the mark of a
+    blurred entry (``commit.blurred``).
     ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` identifies the record just below it
     (rule R8). ``content``: digest of the first record's key and value, to find out whether a marker was lost on the
-    way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6)."""
+    way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6).
+    ``attempts``: how often it was forwarded again, or one of ``GIVEN_UP``, ``OWNED``, ``TAKEN_OVER``."""
 
     owner: bytes
     producer_epoch: int
@@ -112,13 +116,13 @@ class Intent:
 
     @property
     def is_ownership(self) -> bool:
-        """May its owner append any batches of this epoch behind the bound, without writing of them first (rule R2)?
-        Each has its marker in the log, so whoever takes it over rebuilds the entry from there."""
+        """May its owner append any batches of this epoch behind the bound without an intent for each (rule R2)? Each
+        has its marker in the log, so whoever takes the ownership over rebuilds the entry from the bound on."""
         return self.attempts == OWNED and not self.batches
 
     @property
     def was_ownership(self) -> bool:
-        """Is it an ownership, or was it one when its takeover began, which another flow may have to finish?"""
+        """Is it an ownership, or was it one when its takeover began? Another flow may have to finish that takeover."""
         return self.attempts in (OWNED, TAKEN_OVER) and not self.batches
 
 
@@ -169,7 +173,8 @@ def principal_of(name: str | None) -> bytes:
 
 
 def pack(entry: Entry) -> bytes:
-    """Return the bytes to store; about 100 for a quiet entry, 270 with a full window and an intent."""
+    """Return the bytes to store: 65 without a window, 165 with a full one, 265 with that and an intent of five batches;
+    8 more for each batch in the window where the broker stores log append time."""
     window, intent = entry.window, entry.intent
     count = len(window)
     timed = False

@@ -1,6 +1,6 @@
 """What is stored under a cluster's name, read back for people: the meaning of each key and value. Pure. The inverse of
-the keys in ``store``; values are decoded by the modules that write them. Never raises because of what is stored: a
-value that cannot be read is ``Damaged``."""
+the keys in ``store``, but for ``handed_over_key``; values are decoded by the modules that write them. Never raises
+because of what is stored: a value that cannot be read is ``Damaged``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class NamePlace:
 
 @value(frozen=True, slots=True)
 class IndexPlace:
-    """The key of the set of the entries of a named producer, or (-1) of the named producers of a partition."""
+    """The key of the set of a named producer's entries or, ``producer_id`` -1, of the sorted set of the entries that
+    named producers have on a partition."""
 
     producer_id: int
 
@@ -91,13 +92,13 @@ def prefix(cluster: str) -> bytes:
 
 
 def cluster_of(key: bytes) -> str | None:
-    """Return the cluster name in a key, None if the proxy writes no such key."""
+    """Return the cluster name in a key; None if the key does not begin like one of the proxy's."""
     match = _NAME.match(key)
     return match[1].decode() if match else None
 
 
 def parse_key(cluster: str, key: bytes) -> Place | None:
-    """Return what a key stands for, None if the proxy writes no such key."""
+    """Return what a key stands for; None for any other key."""
     start = prefix(cluster)
     if not key.startswith(start):
         return None
@@ -148,10 +149,12 @@ def read_name(stored: bytes) -> NameRecord | Damaged:
 
 
 def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
-    """Return one word: ``quiet``; ``open`` or ``abandoned``: an intent whose owner lives or not, ``owned`` if that may
-    append any batches, ``rebuilding`` if it has none; ``given_up``: the outcome cannot be determined, and the batches
-    are remembered; ``suspect``: of an earlier life of the data, or forgotten, so it is rebuilt when the producer comes
-    back (rule R10); ``damaged``."""
+    """Return one word. An intent whose owner lives: ``owned`` (an ownership), ``open`` (it names batches) or
+    ``rebuilding`` (a claim); ``abandoned``: any intent whose owner is gone. ``given_up``: the outcome cannot be
+    determined, and the batches are remembered. ``suspect``: of an earlier life of the data, or forgotten, so it is
+    rebuilt when the producer comes back (rule R10). ``damaged``: it cannot be read. Else ``quiet``.
+
+    ``generation`` None: the server does not tell it, and no entry is called suspect."""
     if isinstance(entry, Damaged):
         return "damaged"
     intent = entry.intent
@@ -177,10 +180,10 @@ def owner_of(entry: Entry | Damaged) -> bytes | None:
 def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL, *, is_shard: bool = False) -> Entry:
     """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
 
-    It is not deleted but suspect: the proxy to which the producer comes back reads the log first (rule R10), and the
-    version rises, so that what a proxy is about to write fails (model rows b3, b4). ``now_us``: since 1970; if the
-    stored version cannot be read, it takes its place, as it is above all that were ever counted. An id stays its
-    owner's: ``issued_to`` is the principal that its block names, if the entry cannot be read."""
+    It is not deleted but made suspect: the proxy to which the producer comes back reads the log first (rule R10). The
+    version rises, so that a swap that is on its way fails (model rows b3, b4). ``now_us``: microseconds since 1970, the
+    new version if the stored one cannot be read: it is above every counted version. The producer id keeps its
+    principal; if the entry cannot be read, that is ``issued_to``, which the id's block names."""
     entry = read_entry(stored)
     if isinstance(entry, Entry):
         version, principal = entry.version + 1, entry.principal

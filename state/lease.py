@@ -1,6 +1,6 @@
 """The lease of one incarnation (rules R1, R4): until when it may send. Pure: every time is given from outside.
 
-The deadline counts from the moment before a renewal was sent, so it always ends before the server's own expiry does.
+The lease counts from the moment before its renewal was sent, so it always ends before the key in Redis expires.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ LEASE_SECONDS = 6.0
 RENEW_SECONDS = 2.0
 """Two renewals may fail before the lease runs out."""
 MARGIN_SECONDS = 1.0
-"""No byte of a produce leaves later than this before the end: clocks drift, and a write takes time (rule R4)."""
+"""No byte of a produce request leaves in the last so many seconds of the lease: clocks drift, and a write takes time
+(rule R4)."""
 
 
 class Lease:
-    """Times are seconds of one clock that never stands still (CLOCK_BOOTTIME)."""
+    """Times are seconds of a clock that goes on while the machine sleeps (CLOCK_BOOTTIME)."""
 
     __slots__ = ("_held", "ends_at", "incarnation", "is_registered", "tries_unanswered", "ttl_seconds")
 
@@ -24,7 +25,7 @@ class Lease:
         self.ends_at = float("-inf")
         self.is_registered = False
         """Redis was seen to have its registration. An incarnation that was registered once is never registered again:
-        what it sent under the lost registration would count anew."""
+        swaps that it sent under the lost registration would be valid again."""
         self.tries_unanswered = 0
         """First registrations without an answer: whether they were executed, or will be, is unknown."""
         self._held = False
@@ -40,7 +41,7 @@ class Lease:
         return now + MARGIN_SECONDS < self.ends_at
 
     def renewed(self, sent_at: float) -> None:
-        """A renewal was confirmed. ``sent_at``: the time before it was sent. An older one never shortens the lease."""
+        """A renewal was confirmed. ``sent_at``: taken before it was sent. An older renewal never shortens the lease."""
         self._held = True
         self.ends_at = max(self.ends_at, sent_at + self.ttl_seconds)
 

@@ -1,9 +1,9 @@
 """Named producers (rule R22): what is stored of a name, and which producer id and epoch its next instance gets. Pure:
 no randomness, clock or store of its own.
 
-A name's producer id tells by itself that it is one: it lies above all others, and is the first of a block of its own,
-whose claim (``producer_ids.py``) has the name. The record of the name says which id and epoch are its newest; the swap
-that reserves compares them, at a fixed place of the value (rule R22)."""
+The producer id of a name is known by its value: 2^62 or above, where no other producer has its id. It is the first of a
+block of its own, whose claim (``producer_ids.py``) has the name. The record of the name says which id and epoch are its
+newest; the swap that reserves compares them, at a fixed place of the value (rule R22)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .producer_ids import BLOCK_SIZE, CONDITIONAL_ID, PRODUCER_ID_BITS, RANDOM_B
 FIRST_NAMED_ID: int = 2**PRODUCER_ID_BITS
 EPOCH_MAX = 2**15 - 1
 NAME_BYTES_MAX = 249
-"""As many as a topic's name may have: it is a part of a key in Redis, and shown in tables."""
+"""As for the name of a topic: the name is part of a Redis key, and shown in tables."""
 NO_ID = -1
 NO_EPOCH = -1
 
@@ -25,14 +25,14 @@ FORMAT = 1
 _RECORD = struct.Struct(">BQqh16s8shqQ")
 _NEWEST = struct.Struct(">qh")
 NEWEST_AT = (9, 18)
-"""The first and last byte of a record that say which id and epoch are the newest."""
+"""The first and the last byte (inclusive, as GETRANGE takes them) of the newest id and epoch in a record."""
 _NAMED_BLOCKS: int = FIRST_NAMED_ID // BLOCK_SIZE - 1
 
 
 @value(frozen=True, slots=True)
 class NameRecord:
     """What is stored of a name. ``version``: raised by every write. ``generation``: the life of the Redis data in which
-    the epoch was issued; none if a higher one was seen than was stored, so the last writes are lost (rule R10).
+    the epoch was issued; ``NO_GENERATION`` if a higher epoch was seen than was stored: writes may be lost (rule R10).
     ``raised_from``: the epoch whose own instance asked for this one; -1: a new instance did. ``last_id``: the producer
     id before this one, whose state on partitions may not be due to expire yet; -1: none. ``issued_at_ms``: since
     1970."""
@@ -124,7 +124,7 @@ class NewId:
 
 @value(frozen=True, slots=True)
 class Repeated:
-    """It was asked for before, and the answer was lost: what is stored is the answer."""
+    """The same raise was asked for before, and its answer was lost: the stored id and epoch are the answer."""
 
 
 @value(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class ForeignName:
 
 @value(frozen=True, slots=True)
 class Outdated:
-    """Who asks for a higher epoch is not the newest instance."""
+    """The instance that asks for a higher epoch is not the newest one."""
 
 
 NameVerdict = Raised | NewId | Repeated | ForeignName | Outdated
@@ -152,9 +152,9 @@ def next_instance(
 ) -> NameVerdict:
     """Return what InitProducerId gives an instance of a name. ``given``: the id and epoch that the instance has, if it
     asks for a higher epoch only (KIP-360). ``keeps_id``: a new instance gets the id of the one before; to be False for
-    clients that raise their epoch by themselves when they are told that it is fenced (model row S10).
+    clients that raise their epoch by themselves when they are fenced (model row S10).
 
-    An epoch of which Redis may have lost that it was issued is never issued again: then, and behind the last epoch, the
+    No epoch is issued twice: if Redis may have lost that an epoch was issued, and after the last epoch (32767), the
     name gets a new id (model rows S5, S6, S7, S12)."""
     if record is not None and not record.is_forgotten and record.principal != principal:
         return ForeignName()
@@ -200,13 +200,13 @@ def with_new_id(
 
 # ---------------------------------------------------------------------- who may append
 def is_fenced(record: NameRecord | None, producer_id: int, producer_epoch: int) -> bool:
-    """Is a batch of this id and epoch of an older instance? Of a name that is gone all are."""
+    """Is a batch with this id and epoch one of an older instance? ``record`` None, the name is gone: every batch is."""
     return record is None or record.producer_id != producer_id or producer_epoch < record.producer_epoch
 
 
 def with_higher_epoch(record: NameRecord, producer_epoch: int) -> NameRecord:
-    """Return the record after a higher epoch of its id was seen than is stored: its client has raised it, or Redis has
-    lost that it was issued. What else was is unknown, so the next instance gets a new id (model row S7)."""
+    """Return the record after a higher epoch of its id was seen than is stored: the client has raised it, or Redis has
+    lost that it was issued. Still higher epochs may have been issued, so the next instance gets a new id (row S7)."""
     return replace(
         record,
         version=record.version + 1,

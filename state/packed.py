@@ -1,8 +1,7 @@
-"""An entry as numbers and bytes, for as long as nothing about its producer is unusual: reserved and committed without
-an object for each change. Pure.
+"""An entry as numbers and bytes, for the fast path: reserved and committed without an ``Entry`` for each change. Pure.
 
-What comes out is what ``commit.py`` and ``entry.py`` make of the same, byte for byte, and there is no rule here that is
-not there: what these bytes cannot hold is left to them."""
+Makes byte for byte what ``commit.py`` and ``entry.py`` make of the same input, and adds no rule to theirs. Entries that
+are in any way unusual (rebuilt, handed over, given up) cannot be held here."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ class Identified(Protocol):
 
 
 class PackedEntry:
-    """The fields of an ``Entry`` without an intent that was not rebuilt, its window as it is stored. ``reserved``: the
-    value that was stored with an intent, until what it reserves is committed."""
+    """The fields of an ``Entry`` that has no intent and was not rebuilt; its window is kept as the bytes that are
+    stored. ``reserved``: the stored value with an intent, until the reserved batches are committed; else None."""
 
     __slots__ = (
         "_batch",
@@ -103,9 +102,9 @@ class PackedEntry:
         batches: Sequence[int],
         attempts: int = 0,
     ) -> bytes:
-        """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: so many batches, five at
-        most, of the entry's epoch; ``batches``: base sequence, number of records and checksum of each; ``attempts``:
-        of the intent. Nothing changes here: ``version`` and ``reserved`` do, once it is stored."""
+        """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: how many batches, five at
+        most, of the entry's epoch. ``batches``: base sequence, record count and CRC of each, in one flat sequence.
+        Nothing changes here: the caller sets ``version`` and ``reserved`` once the value is stored."""
         epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
         return _layout(self._window_batches, is_timed, members).pack(
             FORMAT,
@@ -132,15 +131,15 @@ class PackedEntry:
         )
 
     def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
-        """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised here: batches are
-        committed before it is known that this is stored, and none of what is written then has the same one."""
+        """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised at once, not when
+        the value is stored: batches are committed in between, and no later write may have the version of this one."""
         value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, 0, (), OWNED)
         self.version += 1
         return value
 
     def commit(self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes) -> int:
-        """These batches, from the sequence on that is due, are in the log from this offset on: as ``commit.committed``.
-        Return where they end."""
+        """Commit batches that are in the log from ``base_offset`` on, the first one with the sequence that is due: as
+        ``commit.committed``. Return the offset behind them."""
         offset, batch = base_offset, self._batch
         if batch is not (WINDOW_BATCH_UNTIMED if log_append_time_ms == NO_TIME else WINDOW_BATCH):
             return self._commit_of_another_kind(batches, base_offset, log_append_time_ms, anchor)
@@ -166,7 +165,7 @@ class PackedEntry:
     def _commit_of_another_kind(
         self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes
     ) -> int:
-        """Some of the window's batches have a time of the broker, and others not."""
+        """The same where some of the batches have a log append time and others do not, which changes the layout."""
         window, offset = [], base_offset
         for one in batches:
             sequence, count = one.identity.base_sequence, one.identity.record_count
@@ -177,8 +176,8 @@ class PackedEntry:
         return offset
 
     def entry(self) -> Entry:
-        """Return it as the object that it stands for."""
-        reserved = self.reserved  # once: another thread may ask
+        """Return it as an ``Entry``, with its intent while one is reserved."""
+        reserved = self.reserved  # read once: another thread may call this
         if reserved is not None:
             return unpack(reserved)
         is_timed = self._batch is WINDOW_BATCH

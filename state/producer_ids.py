@@ -13,13 +13,13 @@ from .entry import NO_PRINCIPAL
 
 BLOCK_SIZE = 1000
 PRODUCER_ID_BITS = 62
-"""Positive in every client's signed 64 bits, with one bit of reserve."""
+"""Positive in every client's signed 64 bits. The bit above is set in the ids of names (``names.FIRST_NAMED_ID``)."""
 PREFETCH_SHARE = 0.9
 """The next block is claimed when so much of the present one is used, so that no producer waits for it."""
 RANDOM_BYTES = 16
 CONDITIONAL_ID: int = 2**63 - 1
-"""The producer id of all who publish conditionally (rule R23). Nobody is issued it: it lies above all blocks, and is
-the first of none, as the one id of a name is."""
+"""The producer id of all who publish conditionally (rule R23). It is issued to nobody: it lies above all blocks, and is
+not the first id of a block, as the id of a name is."""
 
 _BLOCKS: int = 2**PRODUCER_ID_BITS // BLOCK_SIZE
 _UNBOUND = struct.Struct(">B16sQ")
@@ -28,8 +28,8 @@ _UNBOUND_FORMAT, _BOUND_FORMAT, _NAMED_FORMAT = 1, 2, 3
 
 
 class Block(NamedTuple):
-    """A claimed block: the life of the data in which it was claimed, when (ms since 1970), the principal whose ids are
-    in it, and the name whose one id it has; empty: it has the ids of producers without a name."""
+    """A claimed block. ``generation``: the life of the data in which it was claimed. ``claimed_at_ms``: since 1970.
+    ``principal``: to whom its ids are issued. ``name``: the name whose one id it has; empty: producers without one."""
 
     generation: bytes
     claimed_at_ms: int
@@ -43,8 +43,8 @@ def block_of(producer_id: int) -> int:
 
 
 def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL, name: str = "") -> bytes:
-    """Return the value of a block's key. One without a principal is written as before there were principals; the name
-    stands behind all else."""
+    """Return the value of a block's key. Without a principal it is the first format, from before there were principals;
+    a name stands at the end."""
     assert len(generation) == 16
     if name:
         return _BOUND.pack(_NAMED_FORMAT, generation, claimed_at_ms, principal) + name.encode()
@@ -71,7 +71,8 @@ def unpack_block(value: bytes) -> Block | None:
 
 
 class IdBlocks:
-    """The block in use and the one after it."""
+    """The block in use and the one after it. Claims nothing itself: the caller claims what ``propose`` returns in the
+    store, and then calls ``claimed``."""
 
     __slots__ = ("_current", "_next", "_used")
 

@@ -12,9 +12,9 @@ from .entry import NO_GENERATION, NO_OFFSET, Entry, Intent
 
 
 class Found(Protocol):
-    """What a complete range of the log has of one producer. ``pieces``: in log order, those that matter. ``end_offset``
-    and ``anchor``: of the message with the last piece. ``gap_at``: the first missing offset before that piece.
-    ``has_unmarked``: is there anything without a marker after it?"""
+    """What a completely read range of the log has of one producer. ``pieces``: in log order, those that matter
+    (``commit.Gathered``). ``end_offset`` and ``anchor``: of the message with the last piece. ``gap_at``: the first
+    missing offset of the range; -1: none. ``has_unmarked``: is there a message without a marker after that piece?"""
 
     @property
     def pieces(self) -> Sequence[Stored]: ...
@@ -36,8 +36,8 @@ def completed(
     entry: Entry, result: Found, generation: bytes, given_up: Intent | None, *, is_since_checkpoint: bool
 ) -> Entry:
     """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
-    ``is_since_checkpoint``: what lies before the checkpoint was not read. The entry counts as rebuilt also if only
-    something without a marker was found."""
+    ``is_since_checkpoint``: the log was read from a checkpoint on, not from the entry's bound. The entry also counts as
+    rebuilt if only messages without a marker were found."""
     done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
     if result.has_unmarked:
         done = replace(done, is_rebuilt=True)
@@ -45,26 +45,27 @@ def completed(
     has_beginning = bool(of_epoch) and of_epoch[0].base_sequence == 0
     knew_beginning = entry.producer_epoch == done.producer_epoch and entry.first_base_offset != NO_OFFSET
     if not is_since_checkpoint and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
-        done = replace(done, first_base_offset=result.gap_at)  # what is looked for below the window may be there
+        done = replace(done, first_base_offset=result.gap_at)  # the epoch may have begun in what is missing
     elif of_epoch and not has_beginning and not knew_beginning:
-        # Anywhere below, as before a checkpoint, or without a marker: no batch is told to be out of order for it.
+        # It may have begun anywhere below: before a checkpoint, or without a marker. A search for an older batch then
+        # covers the whole log, so that no batch is refused as out of order wrongly.
         done = replace(done, first_base_offset=0)
     if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
         done.producer_epoch,
         done.next_sequence,
     ):
-        # The log still does not tell: these batches are not forwarded again (R17).
+        # The log does not have its batches as the next ones, so it still cannot tell: they stay given up (R17).
         done = replace(done, intent=given_up)
     return done
 
 
 def known_as_a_whole(done: Entry) -> Entry:
-    """Return a rebuilt entry of which the log has nothing more, for certain: behind its last piece every message has a
-    marker and no offset is missing. So nothing that comes next has to be looked for by its content."""
+    """Return a rebuilt entry that is certainly complete: behind its last piece every message has a marker and no offset
+    is missing. So the next batch need not be looked for by its content."""
     return replace(done, is_rebuilt=False)
 
 
 def known_in_part(done: Entry) -> Entry:
-    """Return a rebuilt entry behind whose last piece there may be more. All that it says is true, and it is suspect:
+    """Return a rebuilt entry that may lack batches behind its last piece. What it says is true, but it stays suspect:
     the proxy to which the producer comes back reads the log from there on."""
     return replace(done, generation=NO_GENERATION)

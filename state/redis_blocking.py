@@ -34,8 +34,8 @@ def pool_of(address: RedisAddress, over_tls: Callable[[Any], Any] | None) -> red
 
 
 def connected(pool: redis.ConnectionPool) -> Any:
-    """Return the one connection, opened now: its login and settings hold for every call. The methods are half typed.
-    Raises InspectionError."""
+    """Return the pool's one connection, opened now: its login and settings hold for every call. ``Any``: redis-py's
+    methods are only partly typed. Raises InspectionError."""
     with redis_errors_as_sentences():
         return redis.Redis(connection_pool=pool, single_connection_client=True)
 
@@ -44,7 +44,7 @@ def info_of(connection: Any, *sections: bytes) -> dict[str, str]:
     """Return the fields of these sections of INFO. Raises RedisError."""
     info: dict[str, str] = {}
     for section in sections:
-        # Not ``info()``: it takes an id for a number where it can.
+        # Not ``info()``: redis-py turns an id of digits only into a number.
         info |= parse_info(connection.execute_command(b"INFO", section))
     return info
 
@@ -72,7 +72,7 @@ def _connection_class(address: RedisAddress, over_tls: Callable[[Any], Any] | No
     wrapped = over_tls
 
     class OverTls(redis.Connection):
-        """redis-py's own class for TLS checks no other name than the host's."""
+        """redis-py's own class for TLS cannot check the certificate for another name than the host's."""
 
         def _connect(self) -> Any:
             return wrapped(super()._connect())  # type: ignore[no-untyped-call]

@@ -30,7 +30,7 @@ from .redis_facts import (
 from .store import Conflict, Swapped, member_key
 
 PAGE_KEYS = 500
-"""Of one request: other clients get their turns in between."""
+"""Keys in one request: other clients of Redis get their turns in between."""
 INCARNATION_BYTES = 8
 Wanted = TypeVar("Wanted")
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
@@ -42,8 +42,8 @@ class StoreEnded(InspectionError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A server, and the name under which the keys of the proxies stand there. ``over_tls``: takes a connected socket
-    and returns it with TLS; has to be picklable where tasks take this along."""
+    """A server, and the cluster name in the keys of the proxies. ``over_tls``: takes a connected socket and returns it
+    with TLS; it has to be picklable where Spark tasks carry this object."""
 
     address: RedisAddress
     cluster: str
@@ -52,7 +52,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Of one run. ``sha``: the name of the swap script, which is loaded."""
+    """The registration of one run. ``sha``: the SHA-1 by which EVALSHA calls the swap script, which is loaded."""
 
     generation: bytes
     incarnation: bytes
@@ -61,7 +61,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """``expected_version`` 0: the key is absent. ``ttl_ms`` 0: no expiry."""
+    """One value to store. ``expected_version`` 0: the key has to be absent. ``ttl_ms`` 0: no expiry."""
 
     key: bytes
     expected_version: int
@@ -99,7 +99,7 @@ class BulkStore:
         return generation
 
     def now_us(self) -> int:
-        """Return the server's time since 1970."""
+        """Return the server's time: microseconds since 1970."""
         with redis_errors_as_sentences():
             seconds, microseconds = self._redis.time()
         return int(seconds) * 1_000_000 + int(microseconds)
@@ -136,7 +136,8 @@ class BulkStore:
             self._redis.delete(self._member(registration))
 
     def swap(self, registration: Registration, swaps: Sequence[Swap]) -> list[Swapped | Conflict]:
-        """Store each value whose key still has the version that is expected. Raises StoreEnded."""
+        """Store each value whose key still has the expected version; return one result for each, in order. Raises
+        StoreEnded: some of the values may be stored then."""
         results: list[Swapped | Conflict] = []
         member = self._member(registration)
         with redis_errors_as_sentences():

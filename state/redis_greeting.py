@@ -40,7 +40,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """The server may be used. ``sha``: the name of its swap script."""
+    """The server may be used. ``sha``: by which EVALSHA calls its swap script. ``info``: the fields of INFO."""
 
     generation: bytes
     sha: bytes
@@ -48,8 +48,8 @@ class Greeted:
 
 
 def give_up_on(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> None:
-    """End a connection on which a step failed. ``refuse`` is called for what only an operator can correct; all else is
-    tried again."""
+    """End a connection on which a step failed. ``refuse`` is called with a sentence for what only an operator can
+    correct; after anything else the link is reset, and its owner tries again."""
     if isinstance(reply, StoreAway):
         return  # the link has ended already, and that was reported
     if not isinstance(reply, ReplyError):

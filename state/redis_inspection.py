@@ -1,6 +1,6 @@
-"""Reads Redis for people: streams what is stored under a cluster's name, and forgets one entry at a time. Blocking,
-over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not grow with
-the number of keys. Reads change nothing; ``forget`` and ``change_tombstones`` write."""
+"""Reads Redis for people: streams what is stored under a cluster's name, and forgets one entry or name at a time.
+Blocking, over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not
+grow with the number of keys. Only ``forget``, ``forget_name`` and ``change_tombstones`` write."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """One entry. ``expires_ms`` None: it does not expire. ``untouched_seconds``: since it was read or written last,
-    None if the server cannot tell without counting this read too. ``stored``: the value as it is."""
+    """One entry. ``state``: a word of ``inspection.state_of``. ``expires_ms``: the time to live; None: it does not
+    expire. ``untouched_seconds``: since it was last read or written; None if the server cannot tell, as this read would
+    count too (before CLIENT NO-TOUCH, Redis 7.2). ``stored``: the value as it is."""
 
     place: EntryPlace
     entry: Entry | Damaged
@@ -101,8 +102,8 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class NameRow:
-    """The name of a producer. ``partitions``: on which its present producer id has something stored. ``stored``: the
-    value as it is."""
+    """The name of a producer. ``partitions``: on how many partitions its present producer id has an entry.
+    ``stored``: the value as it is."""
 
     name: str
     record: NameRecord | Damaged
@@ -161,7 +162,7 @@ class RedisInspection:
         self._pool.disconnect()
 
     def server(self) -> ServerFacts:
-        """Connect and read the server's facts. To be called first."""
+        """Read the server's facts. To be called first: the states of entries are told by the generation it learns."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication")
             seconds, microseconds = self._redis.time()
@@ -196,7 +197,7 @@ class RedisInspection:
             who = b"*" if producer_id is None else b"%016x" % producer_id
             found = self._rows(b"%b%b:%b" % (prefix(self.cluster), log, who))
         for row in found:
-            # A topic may have a slash in its name as far as Redis knows.
+            # The pattern also matches topics with a slash in their names, which Kafka forbids and Redis does not.
             if isinstance(row, EntryRow) and topic in (None, row.place.topic):
                 yield row
 
@@ -272,14 +273,15 @@ class RedisInspection:
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
         """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
-        since. It expires when it would have; in ``expiry_ms`` if it never would, as one with an open intent."""
+        since. It expires when it would have. One that would not, as with an open intent, expires after ``expiry_ms``,
+        but that of a named producer (R22) or a shard (R23) still does not."""
         key = row.place.key(self.cluster)
         with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
             owner = owner_of(row.entry)
-            # A lease that has ended may begin again only under another name, so what is gone now stays so.
+            # A proxy never takes its lease again under the same incarnation, so an owner that is gone stays gone.
             if owner is not None and not although_owner_lives and pipe.exists(member_key(self.cluster, owner)):
                 return NotForgotten(f"proxy {owner.hex()} is alive and may be writing it now")
             left_ms = pipe.pttl(key)
@@ -304,8 +306,8 @@ class RedisInspection:
         return Forgotten()
 
     def forget_name(self, row: NameRow, *, expiry_ms: int) -> Forgotten | NotForgotten:
-        """Forget a name that is still as ``row`` has it: its instances are fenced (rule R22), whoever asks first has it
-        next, and what is stored of its producer id expires."""
+        """Forget a name that is still as ``row`` has it: its instances are fenced (rule R22), the principal that asks
+        for the name next gets it, and the entries of its producer id expire after ``expiry_ms``."""
         key = name_key(self.cluster, row.name)
         with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
@@ -357,8 +359,8 @@ class RedisInspection:
             return [row for row in rows if row is not None]
 
     def _living(self, values: Sequence[Any], places: Sequence[Place | None]) -> set[bytes]:
-        """Return which owners of these intents are alive. They are asked for after the intents were read, so an owner
-        that is gone was gone, or is no longer the owner."""
+        """Return which owners of these intents are alive. The leases are read after the intents: an owner without one
+        has gone, or has given the intent back since. In the other order one that began in between would seem gone."""
         owners = {
             owner
             for value, place in zip(values, places, strict=True)

@@ -2,7 +2,7 @@
 
 All commands of one pass leave as one piece of bytes. A command that is not answered in time ends the connection and all
 that waits on it: a Redis that hangs must not be trusted, and what it does later is fenced by versions and by the
-registration of the sender. Knows no keys.
+registration of the sender. Decides nothing: a reply is handed on as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ broken."""
 
 
 class ReplyError(Exception):
-    """An error line of Redis; a value here, never raised."""
+    """An error reply of Redis. It is handed on as a value, never raised."""
 
     @property
     def text(self) -> str:
@@ -32,7 +32,7 @@ class ReplyError(Exception):
 
     @property
     def code(self) -> str:
-        """Its first word. Scripts on 6.2 bury the code of a failed write in the text: look there with ``mentions``."""
+        """Its first word. The error of a command in a script may have its code further behind: see ``mentions``."""
         return self.text.partition(" ")[0]
 
     def mentions(self, code: str) -> bool:
@@ -47,7 +47,7 @@ _UNFINISHED = object()
 
 
 def pack(*parts: bytes) -> bytes:
-    """Return one command as RESP. The hot one is put together by hand, in ``SwapCommand``."""
+    """Return one command in RESP. The swap, the hot one, is put together by ``SwapCommand``."""
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
@@ -66,8 +66,8 @@ class SwapCommand:
         self._tail = b""
 
     def pack(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int) -> bytes:
-        """Return the bytes of one swap: key, version (8 bytes, zero = absent), value, time to live (ms, 0 = none)."""
-        if ttl_ms != self._ttl_ms:  # mostly two are in use: none, and the setting
+        """Return the bytes of one swap. ``expected_version`` 0: the key has to be absent. ``ttl_ms`` 0: no expiry."""
+        if ttl_ms != self._ttl_ms:  # nearly always one of two: none, and the setting
             text = b"%d" % ttl_ms
             self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
         version = expected_version.to_bytes(8, "big")
@@ -83,7 +83,8 @@ class SwapCommand:
         )
 
     def pack_named(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, name: NameCheck) -> bytes:
-        """Return the bytes of one swap that compares the newest instance of a name as well."""
+        """Return the bytes of one swap that compares the newest instance of a name as well (rule R22). ``ttl_ms`` may
+        also be ``store.KEEP_TTL``."""
         version, ttl = expected_version.to_bytes(8, "big"), b"%d" % ttl_ms
         keys = key, self._member_key, name.key, name.index, partition_index_of(key)
         return pack(b"EVALSHA", self._sha, b"5", *keys, version, value, ttl, name.newest)
@@ -98,12 +99,12 @@ def _nobody_to_tell(_reason: str) -> None:
 
 
 class RedisLink:
-    """One connection, used once: an Endpoint. It is connected once, ends once, and is dropped then."""
+    """One connection: an Endpoint of ``reactor.py``. It is connected once, ends once, and is not used again."""
 
     def __init__(self, reactor: Reactor, opened: Callable[[], None], ended: Callable[[str], None]) -> None:
         """``ended`` is called once, with the reason, before the waiting callers get StoreAway; not after ``close``."""
         self.measure: Callable[[float], None] | None = None
-        """Called with the seconds from each write to the reply to the last command in it."""
+        """Called for each write with the seconds until the last command in it was answered."""
         self._reactor = reactor
         self._opened = opened
         self._ended = ended
@@ -158,7 +159,7 @@ class RedisLink:
         while not self._is_over:
             try:
                 reply = reader.gets()
-            except Exception as error:  # the parser has several kinds, MemoryError among them
+            except Exception as error:  # hiredis raises several kinds, MemoryError among them
                 self.reset(f"Redis sent something that is no reply: {type(error).__name__} {error}")
                 return
             if reply is _UNFINISHED:

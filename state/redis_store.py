@@ -1,7 +1,8 @@
 """The store on Redis: the calls of ``Store`` over one link, its reconnects, generation, heartbeat and lease.
 
-Fails closed: whatever is not certain is StoreAway. Everything of one incarnation goes over one ordered connection. A
-script that the server does not know is never sent anew on that connection: the data may have another life (rule R10).
+Fails closed: whatever is not certain is StoreAway. Everything of one incarnation goes over one ordered connection at a
+time. A script that the server does not know (NOSCRIPT) is never loaded again on the same connection: the data may have
+begun another life (rule R10).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ BEATS_PER_CHECK = 15
 """Eviction policy and append-only file are checked again once in so many heartbeats: every 30 s."""
 
 _SCAN_COUNT = b"500"
-"""Members of an index in one reply, with names of topics of 249 characters 150 KB: a reply has a limit
-(``REPLY_BYTES_MAX``), and each page is a step of the loop."""
+"""Members of an index in one reply. With topic names of 249 characters they are 150 KB: a reply has a limit
+(``REPLY_BYTES_MAX``), and each page is one step of the event loop."""
 
 _SWAPPED = Swapped()
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
@@ -53,7 +54,7 @@ registration. Which of these it is shows when the next connection is opened (rul
 
 
 def _ignore(_reply: object) -> None:
-    """Whether it was done shows in the reply to the last command."""
+    """Not looked at: commands are answered in order, so a lost connection shows in the reply to the last one."""
 
 
 class RedisStore:
@@ -74,8 +75,8 @@ class RedisStore:
         database: int = 0,
     ) -> None:
         """``on_generation``: called for the first life of the data that is seen, then once for every change.
-        ``on_lease_lost``: once per loss; other proxies may have taken over what this incarnation had open, and if its
-        registration is gone nothing works before ``begin_incarnation``.
+        ``on_lease_lost``: called once per loss. Other proxies may have taken over what this incarnation had open. If
+        its registration is gone, every call ends with StoreAway until ``begin_incarnation``.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
@@ -144,8 +145,8 @@ class RedisStore:
         self._ask(self._command.pack_named(key, expected_version, value, ttl_ms, name), take, done)
 
     def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
-        """Let all keys in an index expire, and the index itself. In the index of its partition each has the time when
-        it expires; what has expired by now leaves that index."""
+        """Let all keys in an index expire, and the index itself. The score of each key in its partition's index becomes
+        the time when it expires (ms since 1970); keys that have expired by ``now_ms`` leave that index."""
 
         ttl, now, until = b"%d" % ttl_ms, b"%d" % now_ms, b"%d" % (now_ms + ttl_ms)
 
@@ -167,7 +168,7 @@ class RedisStore:
 
     def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
         """The keys in the index of a partition, at most so many."""
-        found: dict[bytes, None] = {}  # a scan may tell one twice
+        found: dict[bytes, None] = {}  # a scan may return a key twice
 
         def take(keys: Sequence[bytes]) -> bool:
             found.update(dict.fromkeys(keys))
@@ -184,8 +185,8 @@ class RedisStore:
         ended: Callable[[StoreAway | None], None],
         cursor: bytes = b"0",
     ) -> None:
-        """Hand the members of an index to ``take`` in pages, as a reply has a limit, until it wants no more.
-        ``stride``: each member is told with so many values."""
+        """Hand the members of an index to ``take`` in pages, until it returns False; then call ``ended``. ``stride``:
+        how many values the reply has for each member (ZSCAN: member and score)."""
 
         def page(reply: Reply | StoreAway) -> None:
             match reply:
@@ -229,8 +230,8 @@ class RedisStore:
 
     def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
         """From now on this process is another incarnation: the connection is opened anew, and nothing may be sent
-        before it is registered. ``registered`` is called then, before anything is asked, unless yet another one has
-        begun."""
+        before the new registration is stored. ``registered`` is called then, before any command of the new incarnation,
+        unless yet another one has begun."""
         self.lease = Lease(incarnation)
         self._registered = registered
         self._own_key = member_key(self._cluster, incarnation)
@@ -397,8 +398,8 @@ class RedisStore:
             link.reset("the data of Redis began a new life")
 
     def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
-        """Write the registration again, over the existing one. One that is gone is never written again: swaps from
-        before, which may still be on their way, would count again."""
+        """Write the registration again, over the existing one. One that is gone is never written again: earlier swaps
+        that are still on their way would be valid again."""
         if not self.lease.is_registered:
             self._register(link, renewed)
             return
@@ -418,8 +419,8 @@ class RedisStore:
 
     def _register(self, link: RedisLink, registered: Callable[[], None]) -> None:
         """Write the registration where there is none. If there is one, it is from a try of ours whose reply was lost:
-        no other proxy has this incarnation. A try that may still be executed ends the incarnation: it would bring back
-        what is gone."""
+        no other proxy has this incarnation. If yet another try may still be executed, the incarnation ends: that try
+        could bring the registration back after it was lost."""
         lease, sent_at = self.lease, self._reactor.now()
         lease.tries_unanswered += 1
 

@@ -1,5 +1,5 @@
-"""Arithmetic on sequence numbers, modulo 2**31. The codecs stand beside this folder and know the wrap for themselves: a
-test ties them to it.
+"""Arithmetic on sequence numbers, modulo 2**31. The codecs do not import this folder and have the modulus once more; a
+test holds the two together.
 
 A sequence counts records of one producer on one partition and one epoch. Base and last sequence of a batch are both
 inclusive. Source: Kafka DefaultRecordBatch.incrementSequence, decrementSequence; ProducerAppendInfo.inSequence. Two

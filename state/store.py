@@ -1,7 +1,8 @@
 """The border to the store: its results, its events, its keys. Knows no Redis and no Kafka rule; nothing runs here.
 
 A store offers one atomic step, compare-and-swap by version. Answers come by callback, never from inside the call, and
-every call is answered exactly once. ``StoreAway``: nothing is known; it may have been executed, or may still be.
+every call is answered exactly once. ``StoreAway``: the outcome is unknown. The call may have been executed, or may yet
+be.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class NameMoved:
 
 @value(frozen=True, slots=True)
 class NameCheck:
-    """Compared in the step of a swap (rule R22): the record of the name, ``key``, says that the newest producer id and
-    epoch are ``newest``. ``index``: the set of the keys that the producer id has; one that is new is added."""
+    """Compared in the same step as the version (rule R22). ``key``: of the name's record. ``newest``: the producer id
+    and epoch that have to be its newest (``names.newest_bytes``). ``index``: the set of the producer id's entries, to
+    which the swapped key is added."""
 
     key: bytes
     newest: bytes
@@ -127,7 +129,7 @@ class Store(Protocol):
         name: NameCheck,
         done: Callable[[SwapResult], None],
     ) -> None:
-        """The same, and only if ``name`` holds, too."""
+        """The same, but only if ``name`` holds as well."""
         ...
 
     def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
@@ -182,12 +184,13 @@ def index_key(cluster: str, producer_id: int) -> bytes:
 
 
 def partition_index_key(cluster: str, topic: str, partition: int) -> bytes:
-    """Return the key of the set of the entries that named producers have on a partition."""
+    """Return the key of the sorted set of the entries that named producers have on a partition. The score is when the
+    entry expires, in ms since 1970; infinite as long as it does not."""
     return f"idem:{cluster}:{{{topic}/{partition}}}:named".encode()
 
 
 def partition_index_of(entry: bytes) -> bytes:
-    """Return the same key of the partition of this entry's key."""
+    """Return the ``partition_index_key`` of the partition that an entry's key is of."""
     return entry[: entry.rindex(b":")] + b":named"
 
 
@@ -207,5 +210,6 @@ def cluster_key(cluster: str) -> bytes:
 
 
 def handed_over_key(cluster: str) -> bytes:
-    """Return the key that says since when producers are handed over to the brokers (rule R21)."""
+    """Return the key that says since when producers are handed over to the brokers (rule R21): 8 bytes, big endian, ms
+    since 1970."""
     return f"idem:{cluster}:handed_over".encode()

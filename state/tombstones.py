@@ -1,8 +1,8 @@
 """Retroactive tombstones: ranges of offsets that turned out to be a second copy, and are left out of fetches. Pure.
 
 Owns what is stored of them: one value for a whole cluster, so that proxies see all or nothing of a change. Two values
-are brought together range by range, the later word counts: so whoever knows more than Redis, after it lost writes, can
-give it back. Never says whether a range is a second copy; people and audits do.
+are merged range by range, and the later word about a range counts: so a proxy that knows more than Redis, after Redis
+has lost writes, can write it back. Never says whether a range is a second copy; people and audits do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FORMAT: Final = 1
 _HEAD_BYTES: Final = 9
 _VERSIONS: Final = 1 << 63
 STORED_BYTES_MAX: Final = 1 << 20
-"""Of the stored value: every proxy reads it again when it has changed."""
+"""The stored value is no larger: every proxy reads it again when it has changed."""
 RANGE_MESSAGES_MAX: Final = 2_000
 """Messages in the log that one range may touch. A batch that came through the proxy is one message; what others have
 stored may be one for each record, and clients put ten thousand of these into a batch at most: five ranges."""
@@ -28,7 +28,8 @@ OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class State(StrEnum):
-    """Of one range. A later word wins over an earlier one; at the same time, what is further down in this list."""
+    """The state of one range. A later word (``at_ms``) wins over an earlier one; of two words of the same time, the one
+    further down in this list."""
 
     ASKED = "asked"
     """Somebody wants it; no proxy has looked into the log yet."""
@@ -165,5 +166,5 @@ def active_by_partition(tombstones: Tombstones) -> dict[tuple[str, int], list[tu
 
 
 def asked_for(tombstones: Tombstones) -> Iterable[OffsetRange]:
-    """Return the ranges that nobody has looked at."""
+    """Return the ranges that no proxy has looked for in the log yet."""
     return [place for place, tombstone in sorted(tombstones.items(), key=_sort_key) if tombstone.state is State.ASKED]

@@ -11,16 +11,17 @@ from typing import Final, Protocol
 from ..primitives import Buffer
 
 REVISION: Final = 5
-"""Of what the kernel does; one that was built from other sources is not used."""
+"""Raised with every change of what the kernel does: a library of another revision is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
-"""Bytes that one call makes at most: what is larger is done in steps. The slowest are records of seven bytes, of which
-so many take about 10 ms."""
+"""Bytes that one call makes at most: what is larger is done in steps. Records of seven bytes are slowest: so many bytes
+of them take about 10 ms."""
 BATCHES_MAX: Final = 5
 
 
 class Kernel(Protocol):
-    """What is compiled. Each function may refuse by None, but for ``crc32c``, and raises only for a wrong call."""
+    """What is compiled. Every function but ``crc32c`` may return None: then the caller does the same in Python. They
+    raise only for a wrong call."""
 
     REVISION: int
 
@@ -45,10 +46,11 @@ class Kernel(Protocol):
         record_count: int,
         /,
     ) -> tuple[bytearray, int, int, int, bytes] | None:
-        """Return (messages from ``offset`` on, position and index of what is behind them, highest timestamp, digest).
+        """Return (message set, position and index of the next record, highest timestamp, digest of the first content).
 
-        At most a megabyte of messages, of a batch with ``record_count`` records, from the one with this position and
-        index on. The digest is that of the content at offset 0, if this is there.
+        ``data``: the records of a batch that has ``record_count`` of them. Converts at most a megabyte of messages,
+        from the record with this position and index on; the first one gets the offset ``offset``. The digest is of the
+        record that gets offset 0; eight zeros if another call had that one.
         """
 
     def wrap(

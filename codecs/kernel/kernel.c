@@ -1,13 +1,13 @@
 /* What codecs/ does with every byte of a produce, compiled: checksums, the records of batches as messages of the old
    formats, the wrapper around them, digests.
 
-   The Python beside it is what counts: a function here makes the same bytes, or returns None for whatever is unusual or
-   wrong, and the Python does it then and says what is wrong with it. So nothing is refused here, and no error is worded
+   The Python beside it is the reference: a function here makes the same bytes, or returns None for whatever is unusual
+   or wrong. Then the Python does the work, or raises the error. So nothing is refused here, and no error is worded
    twice.
 
    Every length is compared with the bytes that are left before it is followed; numbers are read byte by byte or with
-   memcpy, so neither alignment nor byte order matters. Sizes are limited (OUTPUT_BYTES_MAX): no call takes more than a
-   few milliseconds.
+   memcpy, so neither alignment nor byte order matters. Sizes are limited (OUTPUT_BYTES_MAX), but for crc32c, so that
+   no call takes more than about ten milliseconds.
 
    Python.h is not needed: what is used of CPython is declared below, all of it of the stable ABI of 3.11, so one library
    serves that version and later ones. */
@@ -91,7 +91,7 @@ enum {
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
     RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
-    KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 113 at most */
+    KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 99 at most */
     BATCH_OVERHEAD_BYTES = 61,
     ATTRIBUTES_AT = 21,
     CODEC_MASK = 7,
@@ -171,7 +171,7 @@ struct crc {
     uint64_t fold[6]; /* powers of x modulo the polynomial, see EXPONENTS */
 };
 
-/* By how far it is folded, in bits, and 32 more or less: 16, 64 and 256 bytes. */
+/* The distance of a fold in bits, plus and minus 32: for folds of 16, 64 and 256 bytes. */
 static const int EXPONENTS[6] = {160, 96, 544, 480, 2080, 2016};
 
 static struct crc crc32_of_gzip, crc32_castagnoli;
@@ -263,7 +263,7 @@ WIDE static uint32_t by_wide_folding(const struct crc *crc, uint32_t c, const ui
     return size >= FOLDED_BYTES_MIN ? by_folding(crc, c, p, size) : by_table(crc, c, p, size);
 }
 
-/* 0: tables only; 1: folds; 2: folds wide, for which the system has to save the large registers. */
+/* 0: tables only; 1: folds; 2: folds wide, for which the operating system has to save the wide registers. */
 static int folding(void) {
     unsigned a, b, c, d, state = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 1 & 1) || !(c >> 19 & 1)) return 0; /* PCLMULQDQ, SSE4.1 */
@@ -378,7 +378,7 @@ static void blake_begin(struct blake *s, const char *person) {
 
 static void blake_add(struct blake *s, const uint8_t *p, size_t size) {
     while (size) {
-        if (s->used == sizeof s->block) { /* not before there is more: the last block is another */
+        if (s->used == sizeof s->block) { /* only once there is more: the last block is hashed as such */
             s->total += sizeof s->block;
             blake_block(s, s->block, 0);
             s->used = 0;

@@ -1,5 +1,5 @@
-"""The duplicate audit: batches that were sent twice are looked for in the log again, later (rule R14). Flows that no
-request waits for; they report what they find, and change nothing."""
+"""The duplicate audit: batches that were sent twice, or dropped after a search, are looked for in the log again, later
+(rule R14). Flows that no request waits for; they report what they find, and change nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DuplicateSearch(LogSearch):
         self.offsets.update({name: set() for name in names})
 
     async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        """Note, too, where the chunk has one of them, whichever producer's it is."""
+        """Also note where the chunk has one of the wanted batches, of whichever producer."""
         start = self.reached
         await super()._take(chunk, log_end)
         for marked in chunk.marked:
@@ -44,7 +44,8 @@ class DuplicateSearch(LogSearch):
 
 
 class DuplicateAudit:
-    """All duplicate audits of one engine: one at a time, and doubts come first."""
+    """All duplicate audits of one engine. They read one piece of a log at a time (``limits.AUDIT_BYTES_MAX``), so that
+    searches for doubts are hardly delayed."""
 
     def __init__(self, report: Report) -> None:
         self.waiting: dict[tuple[str, int], DuplicateSearch] = {}
@@ -56,7 +57,8 @@ class DuplicateAudit:
     def looking_for(
         self, place: tuple[str, int], bound: Position, names: Iterable[Name]
     ) -> Coroutine[Effect[Any], Any, None] | None:
-        """Return the flow of an audit (rule R14), None if one that waits for this partition includes these batches."""
+        """Return the flow of an audit (rule R14) to be run; None: the batches were added to an audit of this partition
+        that has not begun to read. ``bound``: no copy lies below."""
         waiting = self.waiting.get(place)
         if waiting is not None:
             waiting.add(bound, names)
@@ -85,7 +87,7 @@ class DuplicateAudit:
                     self._report(DuplicateFound(*name, *place, tuple(sorted(offsets))))
 
     async def _comes_further(self, search: DuplicateSearch) -> bool:
-        """Look into the next piece of the log; is there more of it to be looked into?"""
+        """Read the next piece of the log, in turn with other audits. True: there is more to read."""
         while self.is_looking:
             await Wait(limits.SETTLE_SECONDS)
         self.is_looking = True

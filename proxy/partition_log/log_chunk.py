@@ -33,8 +33,8 @@ _BUCKET_BYTES: Final = 330
 digest, each bucket of digests."""
 _RECORDS_PER_MARKER: Final = 4
 _BYTES_PER_RECORD: Final = STEP_BYTES // STEP_RECORDS
-"""What takes as long to take apart as one record of another writer: so many bytes of it, and so many times as long for
-a message of ours."""
+"""The work of taking a chunk apart is counted in records of other writers: so many unpacked bytes count as one more
+record, and one message of ours (with a marker) as ``_RECORDS_PER_MARKER``."""
 
 
 class Marked(NamedTuple):
@@ -46,8 +46,8 @@ class Marked(NamedTuple):
 
 
 class _Contents:
-    """Digests of records, and the offsets where they are. 16 bytes for each, as there may be millions; in a few large
-    arrays rather than many objects, so that freeing them takes no time."""
+    """Digests of records, and the offsets where they are. 16 bytes for each (and what the arrays grow ahead), as there
+    may be millions; in a few large arrays rather than many objects, so that freeing them takes no time."""
 
     __slots__ = ("_buckets", "count")
 
@@ -73,7 +73,7 @@ class _Contents:
                 yield bytes(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]), offset
 
     def offsets_of(self, digest: bytes) -> Iterator[int]:
-        """Digests in the order in which they were added."""
+        """Yield the offsets of the records with this digest, in the order in which they were added."""
         digests, offsets = self._buckets.get(digest[0], (b"", ()))
         position = digests.find(digest)
         while position >= 0:
@@ -84,9 +84,10 @@ class _Contents:
 
 
 class LogChunk:
-    """What one fetch returned, from ``start`` up to ``end``. If ``end`` is ``start``, it has no complete message.
-    ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: ranges of missing
-    offsets, from and to. ``held_bytes``: the memory that it takes."""
+    """What one fetch returned, from ``start`` up to (without) ``end``. If ``end`` is ``start``, it has no complete
+    message. ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: ranges
+    in which offsets are missing, from and to (exclusive). ``size_bytes``: as fetched. ``held_bytes``: the memory that
+    the chunk takes."""
 
     def __init__(self, start: int, answer: FetchAnswer) -> None:
         self.start = self.end = start
@@ -102,7 +103,7 @@ class LogChunk:
         self._contents = _Contents()
         self._identity_count = 0
         self.unmarked_to = start
-        """The offset after the last message without a marker."""
+        """The offset after the last message without a marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
 
@@ -117,7 +118,7 @@ class LogChunk:
 
     @property
     def _read_count(self) -> int:
-        """The work done, as the number of records that take as long."""
+        """The work done so far, as a number of records that take as long."""
         own = len(self.marked) * _RECORDS_PER_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
@@ -155,7 +156,7 @@ class LogChunk:
             yield from self._note_contents(inner)
             self._unpacked_bytes += inner.size_bytes
             if message.offset - first >= len(inner.offsets):
-                self.gaps.append((first, message.offset + 1))  # compaction has packed it anew
+                self.gaps.append((first, message.offset + 1))  # compaction has left some of its records out
         else:
             first = message.offset
             self._contents.add((yield from digesting_content(message.key, message.value)), first)
@@ -167,7 +168,8 @@ class LogChunk:
             self.unmarked_to = self.end
 
     def _note_contents(self, inner: InnerContents) -> Steps[None]:
-        """Only digests are kept of messages without a marker: unpacked, one may be a thousand times as large."""
+        """Note the digests of the records in a wrapper without a marker. Nothing else of them is kept: unpacked, a
+        wrapper may be a thousand times as large."""
         count = len(inner.offsets)
         for start in range(0, count, STEP_RECORDS):
             for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
@@ -180,7 +182,7 @@ class LogChunk:
         for first, message in self.messages:
             if message.offset >= offset:
                 return message if first <= offset else None
-        unopened = self._unopened  # whatever it contains: its own offset is that of its last record
+        unopened = self._unopened  # its inside cannot be read, but its own offset is that of its last record
         return unopened if unopened is not None and unopened.offset == offset else None
 
     def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
@@ -194,8 +196,8 @@ class LogChunk:
 
     def noting(self, contents: Collection[bytes], start: int, end: int, offsets: dict[bytes, int]) -> Steps[None]:
         """Note in ``offsets``, for each of these contents, the first record without a marker from ``start`` up to
-        ``end`` that has it, unless one is there. Goes over the chunk once: of many contents to look for each takes
-        longer. May be begun once more."""
+        ``end`` that has it, unless one is noted there already. One pass over the chunk: for many contents that is
+        faster than ``offsets_of`` for each. May be started over."""
         for number, (digest, offset) in enumerate(self._contents, 1):
             if digest in contents and start <= offset < end:
                 offsets.setdefault(digest, offset)
@@ -226,9 +228,9 @@ def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int)
 
 
 def has_contents(message: ShallowMessage, offset: int, contents: Sequence[bytes]) -> Steps[bool]:
-    """Do the records from ``offset`` on have these digests, as far as they are in the message, and the first one is?
-    Only for a message without a marker, which has been read to its end before: it is recognised by its content
-    alone."""
+    """Do the records of this message from ``offset`` on have these digests? The first one has to be in the message; of
+    the others those that are. Only for a message without a marker, which is recognised by its content alone: False for
+    any other. Raises WireError."""
     if not contents or marked_of(message) is not None:
         return False
     if not message.is_wrapper:
@@ -248,7 +250,7 @@ def has_contents(message: ShallowMessage, offset: int, contents: Sequence[bytes]
 
 
 def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list[bytes]]:
-    """Return the digests of the records of these pieces, which its marker names."""
+    """Return the digests of the records of these pieces, which the message's marker names. Raises WireError."""
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
     contents: list[bytes] = []
     for piece in pieces:
@@ -279,7 +281,7 @@ def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
 
 
 def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
-    """Yield what a message with a marker holds, by producer id."""
+    """Yield what a message with a marker holds, in order: producer id and piece."""
     offset = marked.first
     for identity in marked.identities:
         yield identity.producer_id, Stored(*identity[1:], offset)
@@ -323,8 +325,8 @@ class ReadLog:
 
 
 def ends_below(message: ShallowMessage, offset: int) -> bool:
-    """Does the message, or a batch in it, end right below this offset? In another log the same message may lie
-    elsewhere, with that offset in its middle."""
+    """Does the message, or a batch in it, end right below this offset? In a log that was truncated or made anew the
+    same message may lie elsewhere, with this offset in its middle."""
     marked = marked_of(message)
     if marked is None:
         return message.offset + 1 == offset

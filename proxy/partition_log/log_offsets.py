@@ -45,7 +45,8 @@ class Position:
 
 async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
     """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6). A
-    broker that cannot be reached is left out once another one has led the partition for longer than its session.
+    broker that still cannot be reached ``LEADER_GONE_SECONDS`` after the wait began, longer than its session, is left
+    out if another one leads the partition by then. Later: one was not seen awake within ``SCAN_SECONDS_MAX``.
     """
     started = await Now()
     for broker_id in sorted(broker_ids):
@@ -63,8 +64,8 @@ async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | No
 async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> tuple[int, int] | Later:
     """Return (leader, log end offset) once the high watermark has reached that end, so that fetches show all of it.
 
-    ``may_lead``: brokers that something was sent to, replicas or not. As long as two brokers answer as the leader,
-    nothing is concluded, however long that lasts."""
+    ``may_lead``: brokers to which something was sent, replicas or not. As long as two brokers answer as the leader,
+    nothing is concluded. Later: not so within ``SCAN_SECONDS_MAX``."""
     started = await Now()
     end, told_by = NO_OFFSET, None
     while True:
@@ -75,7 +76,7 @@ async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> 
             if isinstance(answer, Unanswered) or isinstance(shown, Unanswered) or answer.error_code or shown.error_code:
                 end = NO_OFFSET
             else:
-                # a later end does not matter: nothing of ours came after the settling; a lower one means truncation
+                # A higher end does not matter: nothing of ours came after the settling. A lower one means truncation.
                 end = answer.offset if end == NO_OFFSET or leader != told_by else min(end, answer.offset)
                 told_by = leader
                 if shown.offset >= end:
@@ -118,7 +119,7 @@ async def message_at(
         try:
             for message in iterate_shallow(answer.records):
                 if message.offset == offset:
-                    return message  # whatever it contains: its own offset is that of its last record
+                    return message  # not opened: a wrapper's own offset is that of its last record
                 if message.offset > offset:
                     first, _ = await in_steps(partial(spanning, message, limits.DECOMPRESSED_BYTES_MAX), topic)
                     return message if first <= offset else None
@@ -156,7 +157,8 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
 async def look_at(
     topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
 ) -> bool | Later:
-    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False only if that is certain."""
+    """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False only if that is certain. Later:
+    it could not be told within ``SCAN_SECONDS_MAX``; Unreadable: the message there cannot be read."""
     started = await Now()
     # The broker that led at the append may not know of its successor.
     leader = await Leader(topic, partition, refresh=True)

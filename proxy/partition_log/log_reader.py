@@ -31,17 +31,17 @@ class _Waiting:
 
 
 class LogReader:
-    """``fetch`` asks the broker, and delivers the chunk later, when it is taken apart; it calls its second argument
-    when the question leaves."""
+    """The reader of one broker. ``fetch`` asks the broker. It calls its second argument when the question leaves, and
+    its third one, later, with the chunk that was taken apart, or Unanswered."""
 
     def __init__(self, reactor: Reactor, fetch: Callable[[ReadLog, Callable[[], None], Done], None]) -> None:
         self._reactor = reactor
         self._fetch = fetch
         self._life = 0
-        """Counts the losses of the connection, so that a chunk from before one is known."""
+        """Counts the losses of the connection, so that a chunk from before the last loss is recognised."""
         self._fetch_bytes = limits.FETCH_BYTES
-        """For one fetch: less after one that was slow, as behind a slow link, or a quota for which the broker holds
-        answers back; then more again."""
+        """Bytes of one fetch: fewer after a slow one (a slow link, or a quota for which the broker delays answers),
+        then more again."""
         self._waiting: dict[Place, _Waiting] = {}
         self._kept: TLRUCache[Place, tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
@@ -52,7 +52,7 @@ class LogReader:
         """Chunks, each with the time at which the question left, in reactor seconds."""
 
     def read(self, question: ReadLog, done: Done) -> None:
-        """Call ``done`` with a chunk that begins at or below the offset; never from inside this call."""
+        """Call ``done`` with a chunk that begins at or below the offset, or Unanswered; never from inside this call."""
         place = (question.topic, question.partition)
         now = self._reactor.now()
         kept = self._kept.get(place)
@@ -77,8 +77,8 @@ class LogReader:
         if not waiting.readers:
             del self._waiting[place]
             return
-        # The longest wait first, and of those that came together the lowest offset: no search waits for another's long
-        # scan.
+        # The search that has waited longest comes first, and of those that asked at the same time the lowest offset. So
+        # none waits for the long scan of another.
         _, question, _ = min(waiting.readers, key=lambda one: (round(one[0] / limits.PROBE_SECONDS), one[1].offset))
         question = ReadLog(question.topic, question.partition, question.offset, waiting.bytes_max)
         waiting.left_at = _NOT_YET
@@ -89,12 +89,12 @@ class LogReader:
 
     def _answered(self, place: Place, waiting: _Waiting, life: int, chunk: LogChunk | Unanswered) -> None:
         served: list[Done] = []
-        # That it waited behind fetches of other partitions says nothing of the broker.
+        # Measured from when it left: the wait behind fetches of other partitions says nothing of the broker.
         self._adapt(self._reactor.now() - waiting.left_at, is_answered=not isinstance(chunk, Unanswered))
         if isinstance(chunk, Unanswered):
             served = [done for _, _, done in waiting.readers]
             waiting.readers.clear()
-        elif life != self._life:  # the connection was lost while this was taken apart
+        elif life != self._life:  # the connection was lost while the chunk was taken apart
             self._read_next(place, waiting)
             return
         else:

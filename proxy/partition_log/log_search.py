@@ -28,14 +28,15 @@ from .log_chunk import LogChunk, ReadLog, ends_below, marked_of, pieces_of
 from .log_offsets import Later, Position, current_end, settle
 
 _COMPARED_ONE_BY_ONE_MAX: Final = 64
-"""So many contents are looked for in a chunk one by one; of more, a batch's records, it is gone over once."""
+"""Up to so many contents are looked up in a chunk one by one. For more (all records of a batch) the chunk is gone over
+once."""
 
 
 @value(frozen=True, slots=True)
 class Searched:
-    """The whole range was read. ``pieces``: what it has of the producer, in log order; for a rebuild only those that
-    matter. ``end`` and ``anchor``: of the last piece. ``gap_at``: the first missing offset before that piece.
-    ``has_unmarked``: is there anything without a marker after that piece?"""
+    """The whole range was read, or enough of it. ``pieces``: what it has of the producer, in log order; for a rebuild
+    only those that matter (``commit.Gathered``). ``end_offset`` and ``anchor``: of the message with the last piece.
+    ``gap_at``: the first missing offset; -1: none. ``has_unmarked``: is a message without a marker after that piece?"""
 
     pieces: tuple[Stored, ...]
     end_offset: int
@@ -45,20 +46,20 @@ class Searched:
 
     @property
     def is_cut(self) -> bool:
-        """For a rebuild: was something deleted that no piece comes after? What is left may then be the end of a batch
-        whose beginning is gone."""
+        """For a rebuild: are offsets missing, and no piece of the producer was found? What is left may then be the end
+        of a batch whose beginning is gone."""
         return self.gap_at != NO_OFFSET and not self.pieces
 
 
 @value(frozen=True, slots=True)
 class Undecidable:
-    """The log as it is cannot prove that something is absent."""
+    """The log as it is cannot prove that the wanted records are absent. ``reason``: for people."""
 
     reason: str
 
 
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
-    """Return the pieces that follow each other, beginning with the first sequence of a batch or a group."""
+    """Return the pieces that follow each other without a gap, from the first sequence of a batch or a group on."""
     due = first.base_sequence
     found = []
     for piece in pieces:
@@ -95,18 +96,18 @@ class LogSearch:
         self.bound = bound
         self._contents = contents
         self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
-        """The batch of each content. A batch that is found by its marker is in no doubt, whatever else has the same
-        content."""
+        """The batches that each of the wanted contents belongs to. A batch that was found by its marker is in no doubt,
+        whatever else has the same content."""
         self.told: tuple[bytes, Stored] | None = None
-        """A record that was stored without a marker, by its content and the offset at which the broker said that it was
-        appended: it counts as found there."""
+        """A record that was sent without a marker: its content, and the piece at the base offset that the broker told.
+        If that content lies there, it counts as found."""
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
         self._stop_at: int | None = None
         self.keeps_end = False
-        """Read up to where the log ended when the reading began: after the settling nothing of what is looked for can
-        come behind it, and others may append as fast as it is read."""
+        """Stop where the log ended when the reading began. After the settling nothing that is looked for can be
+        appended behind that, and other producers may append as fast as the log is read."""
         self._end: int | None = None
         self._next: int | None = None
         self._leader: int | None = None
@@ -126,15 +127,15 @@ class LogSearch:
         self.bytes_read = 0
         self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
-        """For a rebuild: everything of a producer is wanted, which may have been idle for longer than the log goes back
+        """For a rebuild: everything of the producer is wanted. It may have been idle for longer than the log goes back
         (rule R10)."""
         self.is_at_bound = False
-        """It is looked for at the bound alone: of a log that ends before it nothing has to be read."""
+        """The wanted batch can only lie at the bound: nothing has to be read of a log that ends below that."""
         self.wider: Position | None = None
         """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
         self.moved_to = NO_OFFSET
-        """Where the log began when the bound was seen not to hold. It is then no bound of this log, whatever comes to
-        lie below it later (rule R8)."""
+        """Where the log began when the record below the bound was seen to be another one. The old bound is then none of
+        this log, even if the same record should come to lie below it again later (rule R8)."""
 
     @property
     def reached(self) -> int:
@@ -178,8 +179,8 @@ class LogSearch:
         return await self._scan(leader, log_end)
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
-        """Return where to start: at the bound if the record below it is still the same, else at the start of the log
-        (rule R8)."""
+        """Set where to start: at the bound if the record below it is still the same, else at the start of the log (rule
+        R8). Later: that cannot be told now."""
         self._pieces, self._gathered = [], Gathered()
         self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
         self._end_offset, self._anchor, self._unmarked_to = NO_OFFSET, NO_ANCHOR, NO_OFFSET
@@ -204,7 +205,7 @@ class LogSearch:
             is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
             holds = not retained or is_same
             if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
-                # its first copy lay there, was truncated, and it was appended there again
+                # The wanted batch lies right below the bound: it was there, was truncated, and was appended again.
                 self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
         if not holds and self.wider is not None:
             self.widen()
@@ -214,7 +215,7 @@ class LogSearch:
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
         if self.is_rebuild and self._next < earliest.offset:
-            # What retention has deleted is older than what comes next: nothing in doubt was surely there.
+            # Retention deletes the oldest records first: what it has deleted says nothing of what may come next.
             self._note_gap(self._next, earliest.offset, is_harmless=True)
             self._next = earliest.offset
         if self._next < earliest.offset:
@@ -251,7 +252,7 @@ class LogSearch:
                     return behind
                 if behind is None:
                     return Undecidable(reason)
-                self._note_gap(self._next, behind, reason)  # of our messages only one that lost its marker can be there
+                self._note_gap(self._next, behind, reason)  # it may only be one of ours if its marker was lost
                 self._next = min(behind, log_end)
             elif chunk.size_bytes:
                 return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
@@ -266,7 +267,7 @@ class LogSearch:
         return Searched(pieces, self._end_offset, self._anchor, self._gap_at, self._unmarked_to > self._end_offset)
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
-        """Is a record stored without a marker that may be a wanted one?"""
+        """Return why a record that was found without a marker may be a wanted one; None: none may."""
         for content, offset in self._unmarked.items():
             batches = self.whose.get(content)
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
@@ -274,8 +275,8 @@ class LogSearch:
         return None
 
     async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
-        """Return the offset at which the log goes on after the wrapper at the next offset, whose inside alone cannot be
-        read: its own offset is that of its last record. None: it is not such a wrapper."""
+        """Return the offset behind the wrapper at the next offset, if only its inside cannot be read: a wrapper's own
+        offset is that of its last record. None: it is no wrapper, or it has a marker."""
         assert self._next is not None
         answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))
         if isinstance(answer, Unanswered):
@@ -305,7 +306,7 @@ class LogSearch:
         if last is not None:
             self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
         if known_to != NO_OFFSET and self.is_rebuild:
-            self._gap = None  # what it hides of the producer comes before that piece, which says what is next
+            self._gap = None  # batches in it come before this piece, and the piece says which sequence is due
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < log_end:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)

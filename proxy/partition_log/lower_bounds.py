@@ -1,5 +1,5 @@
-"""From where on the logs of partitions are searched: the newest positions that are safe as a lower bound (rule R8), and
-where these were some time ago (rule R10)."""
+"""Where searches in the logs of partitions begin: the newest positions that are safe as a lower bound (rule R8), and
+where these were some time ago (rule R10). Reads a position from the broker when the known one is too old."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .offset_checkpoints import OffsetCheckpoints, Place
 
 
 class LowerBounds:
-    """Of all partitions, as one process knows them. ``known``: the newest position, and when it was learned.
-    ``checkpoints``: of those positions the ones of some time ago."""
+    """The lower bounds of all partitions, as one process knows them. ``known``: when the newest position was learned
+    (reactor seconds), and that position. ``checkpoints``: such positions from some time ago."""
 
     def __init__(self, time: RecentTime) -> None:
         self.known: dict[Place, tuple[float, Position]] = {}
@@ -24,7 +24,8 @@ class LowerBounds:
         self._checkpoints_at = float("-inf")
 
     def note(self, topic: str, partition: int, position: Position) -> None:
-        """Remember a position, unless a later one was learned a short time ago: a log may become shorter."""
+        """Remember a position, unless a higher one was learned within ``BOUND_AGE_SECONDS``. An older one is replaced
+        even if it is higher: a log may become shorter."""
         place, now, known = (topic, partition), self._time.now, self.known
         if place in known:
             since, newest = known[place]
@@ -33,12 +34,12 @@ class LowerBounds:
         known[place] = (now, position)
 
     def drop(self, topic: str, partition: int) -> None:
-        """An append may vanish yet: the bound of the next one is read anew (rule R8). Checkpoints stay: each has an
-        anchor, which is compared when the checkpoint is used."""
+        """Forget the newest position, as an append was answered with an error and may vanish: the bound of the next one
+        is read anew (rule R8). Checkpoints stay: their anchors are compared when they are used."""
         self.known.pop((topic, partition), None)
 
     def forget(self, topic: str, partition: int) -> None:
-        """Earlier positions were seen not to fit this log: they are no bounds any more, and no checkpoints."""
+        """Forget all positions, checkpoints included: they were seen not to fit this log."""
         self.drop(topic, partition)
         self.checkpoints.forget((topic, partition))
 
@@ -48,9 +49,9 @@ class LowerBounds:
         return bool(self.known) and now - self._checkpoints_at >= every
 
     def taking_checkpoints(self, now: Callable[[], float]) -> Steps[None]:
-        """Take a checkpoint of every partition at its newest position. What was not learned anew for long is forgotten
-        then: it would be read anew in any case (rule R8). ``now``: tells reactor seconds, at each step: a position that
-        was learned meanwhile says nothing of what was appended before."""
+        """Take a checkpoint of every partition at its newest position, and forget positions that were not learned anew
+        for long (``BOUND_KEPT_SECONDS``). ``now`` returns reactor seconds and is asked in each step: a position that is
+        learned during the steps may lie above appends from before them."""
         self._checkpoints_at = now()
         places = list(self.known)
         for at in range(0, len(places), limits.CHECKPOINTS_PER_STEP):
@@ -68,9 +69,9 @@ class LowerBounds:
 
     # R8 lives here: where a search begins.
     async def lower_bound(self, topic: str, partition: int, entry: Entry | None) -> Position | Later:
-        """Rule R8: the later of the producer's last commit and the newest position known of the partition, read anew
-        when it is old. One that is recognised when the log has become another one is better than one that is not; of
-        two that are not, the lower one is."""
+        """Rule R8: return the higher of the end of the producer's last commit and the newest position known of the
+        partition, which is read anew when it is old. A position with an anchor is preferred to one without; of two
+        without, the lower one is safe. Later: there is none, as the leader cannot be asked."""
         known = self.known.get((topic, partition))
         if known is None or self._time.now - known[0] > limits.BOUND_AGE_SECONDS:
             position = await newest_position(topic, partition)

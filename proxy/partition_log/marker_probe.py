@@ -30,17 +30,18 @@ class MarkerProbe:
         the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what was
         appended. To be called where the partition is put among ``probed``."""
         sent_codec = next(message_set.iterate_shallow(sent_set)).codec
-        del sent_set  # nor anything that was fetched is kept while this waits
+        del sent_set  # neither it nor what is fetched is kept during the wait
         if await self._has_seen(place, sent_codec, last_offset):
             await Wait(limits.MARKER_PROBE_SECONDS)
         self.probed.discard(place)
 
     async def _has_seen(self, place: Place, sent_codec: int, last_offset: int) -> bool:
-        """If the broker compresses with another codec, use that one for the topic from now on, and check its next
-        append; if the marker is lost all the same, report that. Returns False if the next append has to be checked."""
+        """Look at the append as it is stored. If the marker is lost, as the broker has compressed with another codec,
+        use that codec for the topic from now on, and check the next append; a marker that is lost with the same codec
+        is reported. False: the next append has to be checked."""
         leader = await Leader(*place)
         stored = Later("no leader is known") if leader is None else await message_at(leader, *place, last_offset)
-        if isinstance(stored, Unreadable):  # as all that brokers store in message format 0.11 or later
+        if isinstance(stored, Unreadable):  # for instance record batches: the message format is 0.11 or later
             self._note_lost(place, f"something that cannot be read as message format 0.10 ({stored.reason})")
             return True
         if stored is None or isinstance(stored, Later):

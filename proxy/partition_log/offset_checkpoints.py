@@ -1,4 +1,4 @@
-"""Checkpoints: where the logs of partitions ended at what time. With them, what was appended lately is found without
+"""Checkpoints: where the log of each partition ended at some time. With them, what was appended lately is found without
 reading a whole log (rule R10). ListOffsets by time would not do: an old broker answers with the start of a segment.
 
 Owns the checkpoints of this process and their packed form in the data directory. Pure: never asks a broker or a clock;
@@ -48,8 +48,8 @@ class OffsetCheckpoints:
         """No partition gives way to another one before this time."""
 
     def note(self, now: float, place: Place, position: Position) -> None:
-        """Take one checkpoint. One without an anchor is dropped, as a log that was truncated and grew again would not
-        be noticed; only the start of a log needs none. So is one of a partition too many."""
+        """Keep a checkpoint. One without an anchor is dropped, as it would not show that the log was truncated and grew
+        again; only offset 0 needs none. One of a new partition is dropped, too, if there are too many partitions."""
         self._note(now, place, position.offset, position.anchor)
 
     def _note(self, now: float, place: Place, offset: int, anchor: bytes) -> None:
@@ -58,10 +58,10 @@ class OffsetCheckpoints:
         kept = self._of.get(place, b"")
         if not kept and len(self._of) >= self._partitions_max and not self._made_room(now):
             return
-        # Of two times for the same position the older one says more.
+        # The log has not grown: the older time says more, as all that was appended later lies above.
         if not kept or _KEPT.unpack_from(kept, len(kept) - _KEPT.size)[1:] != (offset, anchor):
             kept += _KEPT.pack(now, offset, anchor)
-            self._of.pop(place, None)  # it is the last one from now on
+            self._of.pop(place, None)  # so that it moves to the end
             self._of[place] = kept
         at = 0
         while at + _KEPT.size < len(kept) and self._is_old(_KEPT.unpack_from(kept, at + _KEPT.size)[0], now):
@@ -87,12 +87,13 @@ class OffsetCheckpoints:
         return len(self._of)
 
     def _made_room(self, now: float) -> bool:
-        """Drop the partitions that were idle for longest, but none whose checkpoints are about to be of use: where too
-        many are at work, those that have checkpoints keep them, or none would ever have one that is old enough."""
+        """Drop the partitions that were idle for longest, but only those that are idle for so long that no search needs
+        their checkpoints. Where more partitions are at work than are kept, those that have checkpoints keep them: else
+        none would ever have one that is old enough."""
         if now <= self._is_full_until:
             return False
         kept_seconds = limits.CHECKPOINTS_KEPT_HORIZONS * self.horizon_seconds
-        some = islice(self._of, 1 + self._partitions_max // 256)  # a walk to the first one costs as much as to these
+        some = islice(self._of, 1 + self._partitions_max // 256)  # the first costs most: deleted ones are walked over
         idle = list(takewhile(lambda place: now - self._newest(place) > kept_seconds, some))
         for place in idle:
             del self._of[place]
@@ -111,7 +112,7 @@ class OffsetCheckpoints:
 
     # ------------------------------------------------------------------ packed
     def copied(self) -> OffsetCheckpoints:
-        """Return a copy, for a thread that packs it."""
+        """Return a copy that another thread may pack."""
         copy = OffsetCheckpoints(self.horizon_seconds, self._partitions_max)
         copy._of = self._of.copy()
         return copy

@@ -11,9 +11,9 @@ from .offset_checkpoints import Place
 class TopicFacts:
     """The facts of all topics, as one process knows them.
 
-    ``too_large``: a message set of this size was refused as too large, and when. ``wrapper_codecs``: the codec with
-    which the broker stores, whatever it is sent. ``unmarked``: topics that are stored without markers: a doubt there
-    may end as unknown."""
+    ``too_large``: the smallest size in bytes of a message set that was refused as too large, and when.
+    ``wrapper_codecs``: the codec to which the broker recompresses whatever it is sent (compression.type).
+    ``unmarked``: topics that are stored without markers: a doubt there may end as unknown."""
 
     def __init__(self, time: RecentTime) -> None:
         self.too_large: dict[str, tuple[int, float]] = {}
@@ -47,8 +47,8 @@ class TopicFacts:
         return known[0]
 
     def note_marker_kept(self, topic: str, partition: int) -> bool:
-        """Markers are kept in the whole topic, unless another partition of it was seen to lose them lately. Returns
-        True if that is news."""
+        """A partition was seen to keep markers. So does the whole topic, unless another partition was seen to lose them
+        lately. True: the topic counted as unmarked until now."""
         self._seen_unmarked.pop((topic, partition), None)
         recently = self._time.now - 2 * limits.MARKER_PROBE_SECONDS
         others = (seen for place, seen in self._seen_unmarked.items() if place[0] == topic)

@@ -22,8 +22,7 @@ def appended(base_offset: int, log_append_time_ms: int) -> Answer:
 
 
 def duplicate_below_window() -> Answer:
-    """Proven to be in the log, though older than the last five batches. Its offset is not told: clients do not expect
-    one."""
+    """The batch was found in the log, and is older than the last five batches. Clients expect no offset with 46."""
     return Answer(
         int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         message="this batch is in the log already, before the last five batches",
@@ -38,7 +37,7 @@ def out_of_order(verdict: OutOfOrder) -> Answer:
 
 
 def not_in_log() -> Answer:
-    """By its sequences it is in the log, or begins there, and for certain it does not."""
+    """By its sequences the batch, or its beginning, is in the log, but a complete search has shown that it is not."""
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
         message="the batch overlaps with what is in the log, and the log does not have such a batch",
@@ -46,8 +45,8 @@ def not_in_log() -> Answer:
 
 
 def other_content(base_offset: int) -> Answer:
-    """By its numbers it is in the log, and the records that are there are not these: two programs send as one producer,
-    or a client gives sequences a second time. Who is told success would believe that they are stored."""
+    """By its sequences it is in the log, but the records there are not its own: two programs send as one producer, or a
+    client has used sequences twice. A success would make the client believe that its records are stored."""
     return Answer(
         int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
         message=f"other records were stored under the same sequences, at offset {base_offset}, and not these: look "
@@ -66,7 +65,8 @@ def conflict(next_offset: int, *, is_past: bool) -> Answer:
 
 
 def conflict_by_header(told: Answer) -> Answer:
-    """The same for a client that numbers its batches itself: told 45, it would send them again and again."""
+    """The same for a client that tells the expected offset in a record header, and numbers its batches like any
+    producer: told 45, it would send the batch again and again."""
     if told.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return told
     return Answer(int(ErrorCode.POLICY_VIOLATION), message=told.message, next_offset=told.next_offset)
@@ -96,7 +96,7 @@ def shard_fenced(expected_end: int, end_offset: int) -> Answer:
 
 
 def displaced(base_offset: int, expected_offset: int) -> Answer:
-    """It was appended, and lies at another offset than it was to (rule R23): neither a success nor absent."""
+    """The batch was appended, but lies at another offset than expected (rule R23): it is no success, and not absent."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message=f"the batch is in the log at offset {base_offset}, and was to be at {expected_offset}: another writer "
@@ -133,7 +133,8 @@ def in_doubt(reason: str) -> Answer:
 
 
 def held_back(reason: str) -> Answer:
-    """Not appended and not refused: behind a batch that failed retriably, draining, limits."""
+    """Not appended, to be sent again: it comes behind a batch that failed retriably, the proxy drains, or a limit is
+    reached."""
     return Answer(int(ErrorCode.NOT_ENOUGH_REPLICAS), message=reason)
 
 
@@ -148,7 +149,8 @@ def unknown_partition() -> Answer:
 
 
 def refused(error_code: int) -> Answer:
-    """The broker refused it. As our CRC was right, its 2 is no transport fault: not retriable then (rule R19)."""
+    """The broker refused it. The CRC that we sent was right, so CORRUPT_MESSAGE is no transport fault: the client gets
+    a code that is not retriable instead (rule R19)."""
     if error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR):
         return Answer(
             int(ErrorCode.INVALID_RECORD),
@@ -160,8 +162,8 @@ def refused(error_code: int) -> Answer:
 
 
 def partly_stored(records: int, error_code: int) -> Answer:
-    """The log has the first records, and the broker refuses the others for good. With the broker's own code (10) the
-    client would split the batch and send those first records again."""
+    """The log has the first ``records`` of the batch, and the broker refuses the others for good. With the broker's own
+    code (10) the client would split the batch and send those first records again."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message=f"the first {records} records are in the log, the broker refuses the rest: {named(error_code)}",
@@ -176,7 +178,7 @@ def undecidable(reason: str) -> Answer:
 
 
 def vanished(base_offset: int) -> Answer:
-    """Committed once, and not in the log any more: never appended again, later batches may be in."""
+    """The batch was committed and is not in the log any more. It is never appended again: later batches may be in."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message=f"this batch was committed at offset {base_offset} and is not in the log any more",
@@ -184,7 +186,7 @@ def vanished(base_offset: int) -> Answer:
 
 
 def partly_vanished() -> Answer:
-    """Some of its records are in the log, and others, which were stored, are not any more."""
+    """Some of the batch's records are in the log, and others, which were stored, are not any more."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message="some of the records of this batch are in the log, and others that were stored are not any more: the "
@@ -193,7 +195,7 @@ def partly_vanished() -> Answer:
 
 
 def all_vanished(record_count: int) -> Answer:
-    """So many of its first records were stored, and the log has nothing under their numbers any more."""
+    """The first ``record_count`` records of the batch were stored, and the log has none of them any more."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message=f"by their numbers the first {record_count} records of this batch were stored, and the log has nothing "
@@ -218,18 +220,18 @@ def corrupt(reason: str) -> Answer:
 
 
 def unreadable(reason: str) -> Answer:
-    """The checksum fits and what it covers cannot be read: sent again it would be the same, so not retriable."""
+    """The checksum is right, but what it covers cannot be read. A retry would be the same, so it is not retriable."""
     return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {reason}")
 
 
 def invalid(reason: str, version: int) -> Answer:
-    """A batch that no producer may send. Clients before Produce 8 know no 87."""
+    """A batch that no producer may send. ``version``: of Produce; clients before version 8 do not know code 87."""
     code = ErrorCode.INVALID_RECORD if version >= 8 else ErrorCode.INVALID_REQUEST
     return Answer(int(code), message=reason)
 
 
 def invalid_acks(acks: int) -> Answer:
-    """No client sends 0 with a producer id: a client that gets no answer cannot retry (rule R16)."""
+    """acks=0 with a producer id is refused: a client that gets no answer cannot retry (rule R16)."""
     return Answer(
         int(ErrorCode.INVALID_REQUIRED_ACKS), message=f"acks is {acks}; with a producer id -1 and 1 are served"
     )
@@ -241,7 +243,7 @@ def denied(error_code: int) -> Answer:
 
 
 def codec_not_served() -> Answer:
-    """A compression codec that came with a later version of Produce."""
+    """A compression codec that needs a later version of Produce: zstd, from version 7 on (KIP-110)."""
     return Answer(
         int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         message="zstd needs a broker with Produce 7; choose gzip, snappy or lz4",
@@ -262,7 +264,7 @@ def is_retriable(error_code: int) -> bool:
 
 
 def is_failure(error_code: int) -> bool:
-    """Does the client take it as one? Not where it is told that its batch is stored already."""
+    """Does the client take this code as a failure? Not 46: it says that the batch is stored already."""
     return error_code not in _STORED
 
 

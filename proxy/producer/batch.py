@@ -31,8 +31,9 @@ class Answer:
 
 
 class Connection(Protocol):
-    """The client connection a request came on. ``retry_notes``: what failed retriably on it. ``name``: what the client
-    calls itself. ``address``: where it is from. ``way``: None where the proxy sends for everybody."""
+    """The client connection on which a request came. ``retry_notes``: what failed retriably on it. ``name``: the client
+    id. ``way``: the only way to the log for its batches, if the client authenticates at the broker itself
+    (pass-through); None: over the proxy's own lanes."""
 
     @property
     def retry_notes(self) -> RetryNotes: ...
@@ -51,7 +52,7 @@ class Connection(Protocol):
 
 
 class Waiter(Protocol):
-    """One request that waits for a batch. ``is_done``: it was answered."""
+    """One request that waits for a batch. ``is_done``: the request was answered."""
 
     @property
     def is_done(self) -> bool: ...
@@ -73,7 +74,7 @@ class Waiter(Protocol):
         ...
 
     def leave(self) -> None:
-        """It has gone, and nothing of its request is needed any more."""
+        """Nothing of this request is needed any more: its client has gone."""
         ...
 
 
@@ -94,21 +95,21 @@ class Batch:
     principal: bytes = NO_PRINCIPAL
     """The principal that sends it: a producer id belongs to one principal."""
     is_alone: bool = False
-    """Once refused in a group: not put together with others again (rule R19)."""
+    """It was refused in a group once, so it goes alone from now on (rule R19)."""
     held: object = None
-    """Counts the bytes of its request, as long as it keeps ``records``."""
+    """Counts the bytes of its request in the memory budget for as long as ``records`` are kept."""
     ahead: object = None
-    """Counts what it will be converted to, until it is."""
+    """Counts the bytes that it will be converted to, until it is converted."""
     stored_records: int = 0
-    """So many of its first records were seen to be in the log: it is stored in parts."""
+    """How many of its first records were seen to be in the log; above 0 it is stored in parts."""
     base_offset: int = NO_OFFSET
-    """Where the first of these lies."""
+    """Where the first of these records lies."""
     rest: deque[Wrapper] | None = None
-    """What is left of it then, if it is converted already; the first one leaves next."""
+    """The records that are left then, if they are converted already; the first wrapper leaves next."""
     expected_offset: int | None = None
-    """Where a batch that is published conditionally has to be, if that is known in full (rule R23)."""
+    """The offset at which a conditional batch has to be, if the client has told it in full (rule R23)."""
     trace: Trace | None = None
-    """The trace that begins with it, where spans are wanted and that was asked before its answer."""
+    """The trace that begins with it, where spans are wanted and the sampler was asked before the answer."""
 
     @property
     def is_wanted(self) -> bool:
@@ -120,18 +121,18 @@ class Batch:
 
     @property
     def left(self) -> BatchIdentity:
-        """What of it is not in the log yet, as far as is known."""
+        """The range of its records that are not in the log yet, as far as is known."""
         return rest_of(self.identity, self.stored_records)
 
     def note_stored(self, record_count: int, base_offset: int, rest: deque[Wrapper] | None = None) -> None:
-        """So many of its first records are in the log. What is left is put together with no other batch."""
+        """Note that its first ``record_count`` records are in the log, from ``base_offset`` on. The rest goes alone."""
         self.stored_records, self.base_offset, self.rest = record_count, base_offset, rest
         self.is_alone = True
 
     @property
     def way(self) -> Way | None:
-        """How it has to leave: over the connection of its newest waiting request. All requests that ever wait for it
-        are of one principal and one kind, so one that has to leave like this never leaves otherwise."""
+        """How it has to leave: by the way of its newest waiting request. All requests that ever wait for it are of one
+        principal and one kind (``is_same``), so a pass-through batch never leaves over the proxy's own lanes."""
         for waiter in reversed(self.waiters):
             if not waiter.is_gone:
                 return waiter.connection.way
@@ -139,7 +140,7 @@ class Batch:
 
     @property
     def client(self) -> str:
-        """The client id of its oldest waiting request; "" if all have gone."""
+        """The client id of its oldest request; "" if it has none."""
         return self.waiters[0].connection.name if self.waiters else ""
 
     @property
@@ -154,12 +155,13 @@ class Batch:
 
     @property
     def sender(self) -> str:
-        """The address of its newest waiting request."""
+        """The client address of its newest request; "" if it has none."""
         return self.waiters[-1].connection.address if self.waiters else ""
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
-        """Does something come before it on a connection where a request waits for it: to be sent again, or among
-        ``others``, which are not answered yet (rule R11)? Of no account where nobody has another epoch to begin."""
+        """Does another batch have to come before it on a connection where a request waits for it: one that failed there
+        and will be sent again, or one of ``others``, which are not answered yet (rule R11)? Never for a conditional
+        batch: its clients begin no other epoch."""
         if is_conditional(key[0]):
             return False
         connections = [waiter.connection for waiter in self.waiters if not waiter.is_gone]
@@ -178,21 +180,22 @@ class Batch:
         )
 
     def may_begin(self, key: Key) -> bool:
-        """Could an expired producer go on with it in the middle of its epoch? Not behind a batch that failed for good:
-        its client sends this one again under a newer epoch."""
+        """May a producer whose state has expired go on with this batch in the middle of its epoch? Not after a batch of
+        that epoch failed for good: then the client sends this one again under a newer epoch."""
         epoch = self.identity.producer_epoch
         return self.identity.base_sequence != 0 and not any(
             waiter.connection.retry_notes.has_ended(key, epoch) for waiter in self.waiters
         )
 
     def is_retry(self, key: Key) -> bool:
-        """Has it failed before on a connection where a request waits for it? Whatever its client has sent before it
-        came again first."""
+        """Has it failed before on a connection where a request waits for it? A client resends in order, so what it had
+        sent before this batch has come again, too."""
         return any(waiter.connection.retry_notes.has_failed(key, self.identity) for waiter in self.waiters)
 
     # R13 lives here: a retry joins the batch that it repeats.
     def is_same(self, other: Batch) -> bool:
-        """Is ``other`` a retry of this one, by the same principal?"""
+        """Is ``other`` a retry of this one: the same batch, of the same principal and the same kind of connection
+        (pass-through or not)?"""
         return (
             self.identity == other.identity
             and self.header.crc == other.header.crc

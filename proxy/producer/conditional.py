@@ -1,6 +1,6 @@
-"""Batches that are published conditionally, on one partition (rule R23): where the log ends, what one is answered that
-is not appended, and what follows when one lies elsewhere than it was to. Flows only, called from ``sequencer.py``,
-``takeover.py`` and ``forward.py``. Nothing is appended here; what is decided is in ``state/conditional.py``."""
+"""Batches that are published conditionally, on one partition (rule R23): where the log ends, how a batch that is not
+appended is answered, and what follows when a batch lies at another offset than expected. Flows only, called from
+``sequencer.py``, ``takeover.py`` and ``forward.py``. Nothing is appended here; ``state/conditional.py`` decides."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .stream import Confirmed, Stream
 
 # ---------------------------------------------------------------------- where the log ends
 async def bound_of_shard(stream: Stream, entry: Entry) -> Position | Later:
-    """Return from where on the log of a suspect shard is read: where its entry says that it ended. An entry that is
-    lost says nothing, and what the log has by now does not matter."""
+    """Return from where on the log of a suspect shard is read: the bound of its intent, else where its entry says that
+    the log ended. If the entry is lost: the high watermark, as what the log has by then does not matter."""
     if entry.intent is not None:
         return Position(entry.intent.lower_bound, entry.intent.anchor)
     if entry.end_offset != NO_OFFSET:
@@ -44,8 +44,8 @@ async def bound_of_shard(stream: Stream, entry: Entry) -> Position | Later:
 
 
 async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Sequence[Stored]) -> None:
-    """The log was read to its end, after everything that was sent before had its outcome. ``pieces``: of conditional
-    batches, behind where the entry said that it ended."""
+    """Write the entry of a shard whose log was read to its end, ``next_offset``, after everything that was sent before
+    had its outcome. ``pieces``: the conditional batches that were found there."""
     generation = stream.life.generation
     fenced = fenced_by(entry, generation, next_offset, pieces)
     if await stream.write(fenced or begun(entry, generation, next_offset)):
@@ -57,7 +57,7 @@ async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Se
 
 # ---------------------------------------------------------------------- what is not appended
 async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: Confirmed) -> None:
-    """Answer a batch that is not due. The entry was confirmed by a swap since it came (rule R11)."""
+    """Answer a batch that is not due. A swap has confirmed the entry since the batch came (rule R11)."""
     entry = stream.held.entry
     assert entry is not None
     if await _is_found(stream, batch, () if isinstance(verdict, NotYet) else verdict.offsets):
@@ -71,9 +71,10 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
 
 
 async def turn_down_past(stream: Stream) -> float:
-    """Another proxy is appending, without a pause as it seems: the entry is not seen at rest. What the log has come
-    past is told so meanwhile: that stays true, whatever becomes of the append, which notices foreign records itself. No
-    swap confirms it: it would make the other one's next swap fail. Return in how many seconds to look again."""
+    """Another proxy appends to the shard, perhaps without a pause, so the entry is never seen without an intent.
+    Meanwhile answer batches whose offset the log has passed: that stays true whatever becomes of the open append, which
+    notices foreign records itself. No swap confirms the entry here, as it would make the other proxy's next swap fail.
+    Return in how many seconds to look again at the latest."""
     entry, now = stream.held.entry, await Now()
     assert entry is not None
     for batch in [one for one in stream.queue if now - one.arrived_at >= limits.LATE_WAITS_SECONDS]:
@@ -89,7 +90,8 @@ async def turn_down_past(stream: Stream) -> float:
 
 
 async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:
-    """Is it answered, as it lies at one of these offsets, or nobody can tell whether it does?"""
+    """Answer the batch if it lies at one of these offsets, or if it cannot be told whether it does. True: it was
+    answered."""
     for offset in offsets:
         lies_there = await _lies_at(stream, batch, offset)
         if isinstance(lies_there, Later):
@@ -106,7 +108,7 @@ async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> boo
 
 
 def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
-    """It was appended before, and lies there."""
+    """Answer a batch that was appended before and lies at ``offset``: a success only if that is where it had to be."""
     shift = shift_of(batch.identity.base_sequence, offset)
     if shift:
         stream.dismiss(batch, answers.displaced(offset, offset - shift), "displaced")
@@ -116,9 +118,9 @@ def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
 
 
 async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
-    """Does the log end where the entry says? Who expects another offset may have read there what somebody has written
-    past the rules, or that records are lost, and would be told of a conflict for ever (model rows O11, O24). False: it
-    was answered, or is to be looked at again."""
+    """Does the log end where the entry says? A client that expects another offset may have seen that offset in the log:
+    another writer has appended there, or records are lost. By the entry alone it would be told of a conflict for ever
+    (model rows O11, O24). False: the batch was answered, or has to be looked at again."""
     end = await current_end(stream.topic, stream.partition, ())
     if isinstance(end, Later):
         stream.dismiss(batch, answers.in_doubt(end.reason), "conflict_unverified")
@@ -133,8 +135,8 @@ async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
 
 
 async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | Undecidable:
-    """Is it this batch that lies there, by its marker and its content? What is kept of the last five does not tell:
-    another writer's batch at the same offset has the same numbers (model row O4)."""
+    """Does this batch lie at ``offset``, by its marker and the content of all its records? A window of the last five
+    batches could not tell: another writer's batch at the same offset has the same numbers (model row O4)."""
     identity = batch.identity
     contents = await contents_of(batch)
     search = WindowSearch(stream, identity, offset, offset + identity.record_count, set(contents[:1]))
@@ -150,7 +152,8 @@ async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | 
 
 
 def turn_away(stream: Stream) -> None:
-    """The brokers take over the producers (rule R21): they would append such a batch wherever the log ends."""
+    """Refuse all that waits: the producers are handed over to the brokers (rule R21), which would append a conditional
+    batch wherever the log ends."""
     for batch in list(stream.queue):
         stream.dismiss(batch, answers.not_served_conditionally("the brokers give idempotence themselves"), "refused")
 
@@ -164,7 +167,7 @@ def say_fenced(stream: Stream, entry: Entry) -> None:
 
 
 def tell_displaced(stream: Stream, group: Sequence[Batch], window: Sequence[WindowBatch]) -> None:
-    """These batches were appended, and lie elsewhere than they were to."""
+    """Answer batches that were appended, but lie elsewhere than expected. ``window``: where they lie."""
     end = window[-1].base_offset + window[-1].record_count
     shift = shift_of(window[-1].base_sequence, window[-1].base_offset)
     stream.observers.report(ShardFenced(stream.topic, stream.partition, end - shift, end))

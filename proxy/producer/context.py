@@ -1,4 +1,4 @@
-"""What the flows of one process work with. Each uses what it needs of it; the engine makes it and owns it."""
+"""What the flows of one process share. The engine makes and owns it; a flow takes what it needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .outside import Outside
 
 class Context:
     """One per engine. ``leader_of``: the leader of a partition as last learned. ``is_reachable``: could something be
-    sent to this broker now? ``is_pass_long``: should what takes time wait for the next pass (``loop_budget.py``)?"""
+    sent to this broker now? ``is_pass_long``: has this pass of the event loop done enough, so that what takes time
+    should wait for the next one (``loop_budget.py``)?"""
 
     def __init__(
         self,

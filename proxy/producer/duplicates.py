@@ -1,5 +1,5 @@
-"""Batches that are, or may be, in the log already: one of the last five, one from before them, one of which the first
-part is stored. Rules R6, R9, R11.
+"""Batches that are, or may be, in the log already: one of the last five, an older one, one whose first part is stored.
+Rules R6, R9, R11.
 
 Flows only, called from ``sequencer.py``; they look into the log and answer. Nothing is appended here."""
 
@@ -48,9 +48,10 @@ class _Found(Enum):
 
 # R9 lives here: a duplicate is looked at, and answered.
 async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, is_suspect: bool = False) -> None:
-    """Rule R9: the stored offset, after one look at it in the log unless its connection still lives. If the checksum is
-    not the one that is stored the records are compared, as some clients make a batch anew for each try. With other
-    ones it is no duplicate: 45, or (``is_suspect``) it waits until the entry is rebuilt (rule R11)."""
+    """Rule R9: answer with the stored offset, after one look at it in the log unless the broker connection that
+    acknowledged the batch is still open. If the checksum differs from the stored one, the records are compared, as some
+    clients make a batch anew for each try. With other records it is no duplicate: 45, or (``is_suspect``) it stays in
+    the queue until the entry is rebuilt (rule R11)."""
     entry, lane = stream.held.entry, stream.acknowledger(batch.identity)
     assert entry is not None
     # To an entry that was handed over nothing is written, so no 45 comes of it (rules R11, R21).
@@ -72,9 +73,9 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
 
 
 async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
-    """Return the batch, and all that waits with its numbers and its records: some clients make a batch anew for each
-    try. Where a look took longer than such a client waits, another try is here by now. What was found is told to all of
-    them: looks of their own would never be in time."""
+    """Return the batch, and every other waiting batch with its numbers and its records: some clients make a batch anew
+    for each try. If a look into the log took longer than such a client waits, its next try is here by now. All of them
+    get the result: a look for each would never be in time."""
     name = batch.identity, batch.expected_offset
     tries = [other for other in stream.queue if other is not batch and (other.identity, other.expected_offset) == name]
     content = await _content_of(batch) if tries else b""
@@ -96,8 +97,8 @@ async def _tell_stored(stream: Stream, batch: Batch, answer: Answer, verdict: st
 async def tell_confirmed(
     stream: Stream, batch: Batch, answer: Answer, verdict: str, confirmed: Confirmed | None = None
 ) -> None:
-    """Rule R11: not before a swap, which left after the last of these tries came, has confirmed the entry.
-    ``confirmed``: what one has that left before."""
+    """Rule R11: answer once the entry was confirmed by a swap that left after the last of these tries came.
+    ``confirmed``: for what an earlier swap has confirmed it."""
     tries = await tries_of(stream, batch)
     is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
     for one in tries if is_confirmed else await stream.confirm(tries):
@@ -106,7 +107,8 @@ async def tell_confirmed(
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
-    """Look at the place of a batch. ``compares``: record by record, as far as they lie there."""
+    """Look at the offset where a batch of the window is stored. ``compares``: the content of all its records counts;
+    else the marker does, or, where there is none, the content of the first record."""
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
     contents = await contents_of(batch, None if compares else 1)
@@ -131,7 +133,7 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
         return _Found.OTHER_CONTENT if differs else _Found.NOTHING_OF_IT
     if not 0 < records < batch.record_count:
         return _Found.THE_BATCH
-    # It is stored in parts: this is the first one.
+    # It is stored in parts, and this is the first one.
     contents = contents if compares else await contents_of(batch)
     result, known, _ = await _search_records(stream, batch.identity, base_offset, contents)
     if isinstance(result, Later):
@@ -144,8 +146,8 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
 
 
 def why_hidden(stream: Stream, batch: Batch) -> str | None:
-    """Could the log have this batch though the entry does not, and nobody can tell (rules R10, R17)? None: surely
-    not."""
+    """Return why the log may have this batch though the entry does not, and nobody can tell (rules R10, R17); None: it
+    surely does not."""
     entry = stream.held.entry
     if entry is None or entry.intent is None:
         return None
@@ -159,9 +161,9 @@ def why_hidden(stream: Stream, batch: Batch) -> str | None:
 
 
 async def why_hidden_or_made_anew(stream: Stream, batch: Batch) -> str | None:
-    """The same, also of a batch that its client has made anew since an earlier try was given up. It has the numbers,
-    and not the checksum; the intent has the content of its first record. What comes with other content takes the place
-    of what was given up."""
+    """The same, also for a batch that its client has made anew since an earlier try was given up: it has the same
+    numbers, but another checksum. The intent has the digest of the first record's content; a batch with another first
+    record is a new one, and takes the place of what was given up."""
     entry = stream.held.entry
     if entry is None or entry.intent is None:
         return None
@@ -179,7 +181,7 @@ async def why_hidden_or_made_anew(stream: Stream, batch: Batch) -> str | None:
 
 
 def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
-    """Does it begin an epoch of which its client has sent nothing before?"""
+    """Is it the first batch of a newer epoch, of which its client has surely sent nothing before?"""
     epoch = batch.identity.producer_epoch
     return (
         batch.identity.base_sequence == 0
@@ -192,11 +194,16 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:
-    """By the numbers so many of its first records are in the log. If they are its own, it goes on behind them (rules
-    R6, R11), or is a duplicate if these are all: 46 below the window (rule R9). 45 if the log was searched completely
-    and has other records under these numbers, unless these may have come round since, or nothing of a batch from before
-    the window; 87 if brokers have lost some of them, or all of what was stored in part; else a retriable error, then
-    87."""
+    """By its sequences the first ``record_count`` records of the batch are in the log. Search them there (rules R6, R9,
+    R11):
+
+    - they are its own: it goes on behind them, or, if these are all, it is a duplicate (46 if it is older than the
+      window);
+    - the log was read completely, and has other records under these sequences, or nothing of a batch from before the
+      window: 45; 87 where the sequences may have wrapped since;
+    - only some of them are there, or nothing of a batch that is stored in part or reaches into the window: 87, as
+      brokers have lost records;
+    - the log cannot be read now: a retriable error; it cannot tell: 87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -220,13 +227,13 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
         has_others = has_others or _begins_before_its_epoch(entry, identity)
         if has_others:
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
-        elif result.pieces:  # a new epoch would append these once more
+        elif result.pieces:  # no 45: under a new epoch its client would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
         elif known or record_count < identity.record_count:
             await _tell(stream, batch, answers.all_vanished(record_count), "vanished")
-        else:  # below the window, whole: whoever begins its sequences anew has to learn of it
+        else:  # older than the window, and nothing of it is there: a client that restarts its sequences has to know
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
-    elif stored_contents != contents:  # or a client that restarts its sequences would lose records
+    elif stored_contents != contents:  # told success, a client that restarts its sequences would lose records
         await _tell_others(stream, batch, start_at, "restarted_sequence", confirmed)
     elif record_count < identity.record_count:
         for one in await tries_of(stream, batch):
@@ -241,8 +248,9 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
 
 
 def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
-    """Does the batch begin with a sequence that its epoch, which began with 0 and has not come round, never had? What
-    is known of an epoch may begin in its middle: where its producer had expired, or the log has lost its beginning."""
+    """Does the batch begin with a sequence that its epoch, which began with 0 and has not wrapped, never had? False
+    where the first batch that is known of the epoch does not begin with 0: the producer had expired, or the log has
+    lost the beginning."""
     first = entry.first_base_offset
     begins_with_0 = any(one.base_sequence == 0 and one.base_offset == first for one in entry.window)
     has_come_round = entry.end_offset - first > SEQUENCE_MODULUS
@@ -250,8 +258,8 @@ def _begins_before_its_epoch(entry: Entry, identity: BatchIdentity) -> bool:
 
 
 async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str, confirmed: Confirmed | None) -> None:
-    """Other records lie under its numbers, the first ones that have them from ``start_at`` on: 45. Not where a whole
-    round of sequences may lie behind these: then the batch may be there, too."""
+    """Answer a batch under whose sequences the log has other records, or nothing, from ``start_at`` on: 45. If a whole
+    round of sequences may lie between there and the end, the batch may be there as well: 87."""
     entry = stream.held.entry
     assert entry is not None
     if entry.end_offset - start_at > SEQUENCE_MODULUS:
@@ -262,8 +270,8 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
 
 
 async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:
-    """A client that resends much sends in order: is the batch right behind the one that was found last? One reading of
-    the log then answers for all batches in it. None: only a search can tell."""
+    """Look right behind the batch that was found last: a client that resends many sends them in order, so one reading
+    of the log serves all batches in it. None: the batch is not there, and has to be searched for."""
     last = stream.found_to
     if last is None or last.next_sequence != wanted.base_sequence:
         return None
@@ -287,12 +295,13 @@ async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Seq
 async def _search_records(
     stream: Stream, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
 ) -> tuple[Searched | Later | Undecidable, list[bytes], bool]:
-    """Look for all records of ``wanted``, which have these digests, from ``start_at`` to the end that is known.
+    """Look for all records of ``wanted``, which have the digests ``contents``, from ``start_at`` to the end of the
+    producer's last commit.
 
-    Any of them may be stored without a marker, then nothing but its content tells of it. So the record behind the part
-    that was found is looked for by its content, too, and once more behind what that has brought. Also returned: the
-    digests of what is stored under the batch's identity, and whether a batch that begins before it has some of its
-    numbers. What one try is too short for goes on with the next one."""
+    A record that is stored without a marker is only found by its content. So the first record behind the part that was
+    found is looked for by its content, too, again and again until nothing new is found. Also returned: the digests of
+    what is stored under the batch's sequences, and whether a batch that begins before it has some of these sequences. A
+    search that takes longer than one try is continued by the next try."""
     entry = stream.held.entry
     assert entry is not None
     name = stream.life.era, wanted, start_at, await in_steps(partial(_hashing, contents), stream.topic)
@@ -320,7 +329,7 @@ async def _search_records(
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
-    """Search for as long as one try may take, and no longer: the retry comes again."""
+    """Search for ``SCAN_SECONDS_MAX`` at most, then return Later: the client's retry goes on with it."""
     started = await Now()
     while True:
         result = await search.run()
@@ -330,11 +339,12 @@ async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
 
 
 class WindowSearch(LogSearch):
-    """Looks for one batch in a part of the log that is known to be complete: nothing of it can come any more, so there
-    is nothing to settle (rule R9).
+    """Looks for one batch in a part of the log to which nothing of it can be appended any more, so there is nothing to
+    settle (rule R9).
 
-    ``stored_contents``: the digests of the records of what covers it, in order. ``first_contents``: those of the first
-    piece that has some of its numbers. ``has_others``: does what is stored under its first numbers begin before it?
+    ``stored_contents``: the digests of the records that cover the batch, in order. ``first_contents``: those of the
+    first piece that has some of its sequences. ``has_others``: does a piece that begins before the batch have its first
+    sequence?
     """
 
     def __init__(
@@ -363,13 +373,13 @@ class WindowSearch(LogSearch):
         self._due = batch.base_sequence
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
-        """What was read of another leader's log counts no longer."""
+        """Drop what was read of another leader's log."""
         self.stored_contents, self.first_contents, self.has_others = [], [], False
         self._due = self._batch.base_sequence
         return await super()._begin(leader, log_end)
 
     def _keep(self, piece: Stored) -> None:
-        """Only what is the batch's: a resent epoch may have millions of others."""
+        """Keep only pieces with the batch's sequences: the epoch may have millions of others."""
         if is_part_of(piece, self._batch):
             super()._keep(piece)
         elif piece.producer_epoch == self._batch.producer_epoch:
@@ -377,7 +387,7 @@ class WindowSearch(LogSearch):
             self.has_others = self.has_others or ahead < piece.record_count
 
     async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        """Note the contents, too, of what the chunk has of the batch."""
+        """Also note the contents of what the chunk has of the batch."""
         start = self.reached
         await super()._take(chunk, log_end)
         for message, own in parts_in(chunk, self._producer_id, start, self._batch):
@@ -392,7 +402,7 @@ class WindowSearch(LogSearch):
 
 
 def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
-    """Has it, by its numbers, records of the batch?"""
+    """Does the piece begin, by its sequence, with a record of the batch?"""
     ahead = distance(batch.base_sequence, piece.base_sequence)
     return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
 
@@ -400,8 +410,8 @@ def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
 def begins_with_others(
     pieces: Sequence[Stored], first_contents: list[bytes], batch: BatchIdentity, contents: Sequence[bytes]
 ) -> bool:
-    """Does what lies under a batch's numbers, the first of these pieces with these digests, begin with other records
-    than the batch, of digests ``contents``, has there?"""
+    """Does the first of the pieces under a batch's sequences, whose records have the digests ``first_contents``, hold
+    other records than the batch, with the digests ``contents``, has there?"""
     if not pieces:
         return False
     place, count = distance(batch.base_sequence, pieces[0].base_sequence), pieces[0].record_count
@@ -419,8 +429,8 @@ def parts_in(
 
 
 async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:
-    """The digests of the records from ``first`` on, ``count`` at most; none of a batch that cannot be read, which is
-    refused before it is sent."""
+    """Return the digests of the records from ``first`` on, ``count`` at most; none for a batch that cannot be read,
+    which is refused before it is sent."""
     most = limits.DECOMPRESSED_BYTES_MAX
     steps = partial(digesting_batch, batch.records, batch.header, most, first=first, count=count)
     try:
@@ -430,13 +440,13 @@ async def contents_of(batch: Batch, count: int | None = None, first: int = 0) ->
 
 
 async def _content_of(batch: Batch) -> bytes:
-    """What stands for the content of all its records: while others are looked at nothing else is kept of it. Empty: it
-    cannot be read."""
+    """Return one digest of the content of all its records, so that little is kept while other batches are read. Empty:
+    it cannot be read."""
 
     def digesting() -> Steps[bytes]:
         contents = yield from digesting_batch(batch.records, batch.header, limits.DECOMPRESSED_BYTES_MAX)
         made = yield from _hashing(contents)
-        while len(contents) > _HASHED_AT_ONCE:  # many small objects: to free them takes long
+        while len(contents) > _HASHED_AT_ONCE:  # freeing many small objects takes long, too
             del contents[-_HASHED_AT_ONCE:]
             yield
         return made

@@ -52,13 +52,13 @@ class CachedEntry:
     ) -> None:
         self._entry: Entry | None = None
         self._packed: PackedEntry | None = None
-        """The same for the fast path, which changes it. ``_entry`` is made of it then, when somebody asks."""
+        """The same for the fast path, which changes it. ``_entry`` is then made of it once somebody asks."""
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when no spans are wanted."""
         self.ownership: Ownership | None = None
-        """What may be appended without a swap for each group, from the swap on that takes it. What is held has no
-        intent then, and is unwritten until a flow has written it (rule R15)."""
+        """Groups are appended without a swap for each under this ownership, from the swap on that takes it. What is
+        held has no intent then, and counts as unwritten until a flow has written it (rule R15)."""
         self._life = life
         self._observers = observers
         self._bell = bell
@@ -72,11 +72,11 @@ class CachedEntry:
         self._unreadable: bytes | None = None
         self._issued_to = NO_PRINCIPAL
         self._lost: Entry | None = None
-        """What this process knew when the store was seen to have lost it, until it is rebuilt."""
+        """The entry as this process knew it when the store was seen to have lost it, until it is rebuilt."""
 
     @property
     def entry(self) -> Entry | None:
-        """The latest that is known, None when nothing is stored."""
+        """The entry as last known, with what is not written yet; None when nothing is stored."""
         entry, packed = self._entry, self._packed
         if packed is not None and (entry is None or entry.version != packed.version):
             entry = self._entry = packed.entry()
@@ -95,9 +95,10 @@ class CachedEntry:
         return entry
 
     async def learn(self) -> bool:
-        """Get the entry, from memory or from Redis. False: Redis is away, or has what this version cannot read."""
+        """Get the entry, from memory or from Redis. False: Redis is away, has what this version cannot read, or a new
+        era began meanwhile."""
         if not self.is_unwritten and self._may_have_expired:
-            self.forget()  # another era may have begun since, and its version may be the one that we remember
+            self.forget()  # it may have been made anew since, with the same version as the one remembered
         if self._known_era == self._life.era:
             return True
         era = self._life.era
@@ -134,7 +135,7 @@ class CachedEntry:
         return PackedEntry(entry)
 
     def reserved(self, packed: PackedEntry, value: bytes) -> None:
-        """What ``packed`` reserves is stored, in this era: ``value``."""
+        """The swap with which ``packed`` reserves a group was confirmed in this era; ``value`` is stored."""
         packed.reserved = value
         packed.version += 1
         self.stored_version = packed.version
@@ -143,22 +144,22 @@ class CachedEntry:
         self.commits = ()
 
     def take_ownership(self, packed: PackedEntry, ownership: Ownership, now: float) -> bytes:
-        """Return the value that says so, which is about to be sent."""
+        """Take an ownership from here on; return the value to store, which the caller sends."""
         value = packed.owning(ownership.owner, ownership.lower_bound, ownership.anchor, ownership.leader)
         ownership.writes(packed.version, now)
         self.ownership = ownership
         return value
 
     def took_ownership(self, ownership: Ownership) -> None:
-        """It is stored, in this era."""
+        """The swap that takes the ownership was confirmed in this era."""
         ownership.answered(ownership.version, _SWAPPED)
         self.stored_version = ownership.version
         self._written_at = self._observers.time.now
         self.commits = ()
 
     def write_owned(self, swap: Swapping, now: float) -> None:
-        """Write what is held beside what is being appended, if it is time: the bound is moved to the end of the
-        producer's last commit (rule R8), and the ownership goes on."""
+        """Write what is held, if it is time, while groups go on being appended: the bound is moved to the end of the
+        producer's last commit (rule R8), and the ownership stays."""
         owned, packed = self.ownership, self._packed
         if owned is None or packed is None or self._known_era != self._life.era:
             return
@@ -171,7 +172,7 @@ class CachedEntry:
 
     def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: Swapped | Conflict | StoreAway) -> None:
         if self.ownership is not owned or owned.is_ending or self._known_era != self._life.era:
-            return  # a flow that writes sees what became of this
+            return  # the flow that ends the ownership sees by its own swap what is stored
         if owned.answered(owned.version, result) is Told.LOST:
             self.forget()
             return
@@ -181,7 +182,7 @@ class CachedEntry:
 
     # ------------------------------------------------------------------ what is held
     def forget(self) -> None:
-        """What is held may be out of date: read it again."""
+        """Drop what is known, as it may be out of date: ``learn`` reads it again."""
         self._known_era = -1
         self.is_unwritten = False
         self.commits = ()
@@ -189,14 +190,14 @@ class CachedEntry:
 
     @property
     def owner(self) -> bytes:
-        """Return the principal that the producer id belongs to, as far as it is known. Of an absent entry it is known
-        after it was checked whether the entry is suspect."""
+        """Return the principal that the producer id belongs to, as far as it is known; for an absent entry, only after
+        ``is_suspect`` was asked."""
         entry = self._entry if self._packed is None else self.entry
         return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
     @property
     def given_up(self) -> Intent | None:
-        """The intent whose batches are remembered (rule R17), also if the store has lost it since."""
+        """The given-up intent whose batches are remembered (rule R17), even if the store has lost it since."""
         for entry in (self.entry, self._lost):
             intent = None if entry is None else entry.intent
             if intent is not None and intent.is_given_up and intent.batches:
@@ -214,7 +215,7 @@ class CachedEntry:
         return [] if owner == NO_PRINCIPAL else [batch for batch in batches if batch.principal != owner]
 
     def or_fresh(self, first: BatchIdentity, principal: bytes) -> Entry:
-        """The entry, or the one that a first batch begins. It belongs to its principal from here on."""
+        """Return the entry, or the one that a first batch begins; it belongs to ``principal`` from here on."""
         entry = self._entry if self._packed is None else self.entry
         if not self.is_blank:
             assert entry is not None
@@ -223,7 +224,7 @@ class CachedEntry:
         return begun if entry is None else replace(begun, version=entry.version)
 
     def touched(self) -> Entry:
-        """The entry as it is, or a blank one of the same owner where there is none, in its next version."""
+        """Return the entry as it is with the next version, or a blank one of the same principal where there is none."""
         entry = self.entry
         if entry is None:
             entry = fresh(self._life.generation, self.owner, 0, 0)
@@ -236,7 +237,7 @@ class CachedEntry:
         return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
-        """Hold a fact: it is written with the next swap."""
+        """Hold a commit or a release, which the next swap writes. ``commits``: the committed batches, for spans."""
         self.entry = entry
         self.is_unwritten = True
         self.commits = commits
@@ -245,8 +246,9 @@ class CachedEntry:
     async def write(
         self, entry: Entry, while_away: Callable[[str], Awaitable[None]], *, is_reserve: bool = False
     ) -> bool:
-        """Swap the entry in. False: another one wrote, a new era began, or (``is_reserve``) the producer's name has a
-        newer instance. ``while_away``: called as long as there is no reply. An ownership ends here."""
+        """Swap the entry in. False: another proxy wrote, a new era began, or (``is_reserve``) the producer's name has a
+        newer instance. ``while_away``: called with the reason after each swap without a reply, before that is repeated.
+        An ownership ends here."""
         if self._known_era != self._life.era:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
@@ -255,7 +257,7 @@ class CachedEntry:
         owned = self.ownership
         if owned is not None:
             owned.is_ending = True  # R17: nothing begins under it from here on
-            if entry.intent is None:  # it is handed over, in a version that no write of it had
+            if entry.intent is None:  # the ownership is handed over, with a version that none of its writes had
                 entry = released(entry)
         if name is None:
             value, check = pack(entry), None
@@ -285,13 +287,13 @@ class CachedEntry:
                 assert name is not None
                 name.moved(result.record)
                 return False
-            # Executed or not, nobody knows. The same swap again is harmless, and makes one that is late fail (model
-            # row b3).
+            # Nobody knows whether it was executed. The same swap again is harmless, and makes a late first one fail
+            # (model row b3).
             await while_away(result.reason)
             await Pause(self._bell, limits.PROBE_SECONDS)
 
     def swapped(self, entry: Entry) -> None:
-        """It is stored, in this era."""
+        """The swap of ``entry`` was confirmed in this era."""
         self.entry = entry
         self.stored_version = entry.version
         self._written_at = self._observers.time.now
@@ -302,8 +304,9 @@ class CachedEntry:
         self.ownership = None
 
     async def is_suspect(self) -> bool | StoreAway:
-        """May the entry lack its last writes (rule R10)? An absent one may, unless its id is of this generation
-        (model row d1). That is read anew each time, and after the entry: whatever emptied the store took both."""
+        """May the entry lack its last writes (rule R10)? An absent one may, unless its producer id was issued in this
+        generation (model row d1). The block of the id is read anew each time, and after the entry: whatever emptied the
+        store took both."""
         if self.entry is not None:
             return self.entry.generation != self._life.generation
         if self._is_conditional:
@@ -350,7 +353,7 @@ class CachedEntry:
         else:
             intent = stored.intent if stored is not None else None
             if intent is None and lost.intent is not None:
-                intent = replace(lost.intent, owner=NOBODY)  # nobody is waited for, and what it says is still true
+                intent = replace(lost.intent, owner=NOBODY)  # still true, but no lease is waited for
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
         self.stored_version = version
         self._known_era = self._life.era
@@ -361,7 +364,7 @@ class CachedEntry:
 
     @property
     def _may_have_expired(self) -> bool:
-        """May the entry have expired? Not if this process wrote it so short a time ago that it cannot have."""
+        """May the entry have expired in Redis? Not while this process' last write of it is younger than the expiry."""
         if self._is_conditional or (self.name is not None and not self.name.is_over):
             return False
         age_ms = (self._observers.time.now - self._written_at) * 1000
@@ -369,15 +372,15 @@ class CachedEntry:
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 
     def _notice_loss(self, version: int) -> None:
-        """The store has less than what it had confirmed, in the same life of its data. What we know of this producer is
-        true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
+        """The store has an older version than one that it had confirmed, in the same life of its data. What we know of
+        this producer is true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
         self._lost = self.entry
         what = f"version {version} is stored where version {self.stored_version} was written"
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     def _goes_further(self, stored: Entry, lost: Entry) -> bool:
-        """Was it rebuilt in this life of the data and appended to since, behind all that we knew? What we knew is
-        older then, though its version is higher: versions begin anew where all is lost."""
+        """Does ``stored``, of this life of the data, reach behind all that we knew (``lost``)? Then it was rebuilt and
+        written since, and is newer, though its version is lower: versions begin anew where all is lost."""
         if self._is_conditional and is_fenced(lost) and is_lifted_since(stored, lost):
             return True
         if stored.generation != self._life.generation:
@@ -389,7 +392,7 @@ class CachedEntry:
         return is_ahead(lost.next_sequence, stored.next_sequence)
 
     async def _block(self) -> Block | StoreAway | None:
-        """Return what is known of the producer id's block; None if nothing."""
+        """Read the claim of the producer id's block; None: there is none that can be read."""
         value = await Read(store.block_key(self._life.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
             return value

@@ -1,9 +1,9 @@
-"""The no-trouble case of a group of batches, in straight lines: reserve, append, commit, answer; under an ownership
-(``ownership.py``), where that is wanted, without the first. Rules R1, R2, R5, R7, R8, R10, R12, R17.
+"""The usual case of a group of batches in straight-line code: reserve, append, commit, answer. Under an ownership
+(``ownership.py``) there is no reserve. Rules R1, R2, R5, R7, R8, R10, R12, R17.
 
 It begins only where nothing is unusual; otherwise nothing has happened, and the flows (``sequencer.py``) work as they
 do without it. Whatever does not end as usual goes on in a flow: a swap that was not confirmed is repeated there, and an
-append that was not acknowledged is looked after by ``forward.py``. So no failure is handled here.
+append that was not acknowledged goes to ``forward.py``. So no failure is handled here.
 
 What is known of the producer is in ``stream.py``, what becomes of it in ``state/commit.py``, for both ways alike. At
 any time either a flow works on a stream, or this has a group of it out."""
@@ -35,10 +35,10 @@ from .stream import CARRIED, NO_INTENT, Stream
 
 
 class Owner(Flushed, Protocol):
-    """The sequencer, of which a group goes this way."""
+    """The sequencer whose group goes the fast path."""
 
     def go_on(self) -> None:
-        """It has ended as usual, and others wait."""
+        """The group has ended as usual, and other batches wait."""
         ...
 
     def take_over(
@@ -51,14 +51,14 @@ class Owner(Flushed, Protocol):
         *,
         is_reserved: bool,
     ) -> None:
-        """It has not: a flow goes on."""
+        """The group has not ended as usual: a flow goes on with it (``Sequencer.take_over``)."""
         ...
 
 
 class FastPath:
-    """Of one producer on one partition: the group that is out this way, if one is; it is the append that waits for a
-    lane, too (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor seconds.
-    ``message_set``: what is sent."""
+    """The fast path of one producer on one partition, with the group that is out, if one is. It is also the append that
+    waits for a lane (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor
+    seconds. ``message_set``: the wrapper that is sent."""
 
     __slots__ = (
         "_anchor",
@@ -106,25 +106,25 @@ class FastPath:
         self._outside = outside
         self._cluster: object = None
         self._broker: Broker | None = None
-        """The leader, as that cluster has it."""
+        """The leader, as ``_cluster`` has it."""
         self._sequencer: Owner | None = None
         self._owned: Ownership | None = None
-        """Under which the group leaves, or which it takes."""
+        """The ownership under which the group leaves, or which it takes."""
         self._group: list[Batch] = []
         self._plan: deque[Wrapper] | None = None
-        """Of the group, if it was made in steps."""
+        """The wrapper of the group, if it was made in steps."""
         self.message_set: bytes | bytearray = b""
 
     @property
     def identities(self) -> tuple[Identity, ...]:
-        """What is out."""
+        """The identities in the marker of the group that is out."""
         producer_id, whose = self._stream.producer_id, [batch.identity for batch in self._group]
         return tuple([Identity(producer_id, i.producer_epoch, i.base_sequence, i.record_count) for i in whose])
 
     # ------------------------------------------------------------------ reserve
     def start(self, sequencer: Owner, first: Batch, request_bytes: int = 0) -> bool:
         """Reserve a group: this batch, and what follows it in the queue. False: something is unusual, and nothing has
-        happened. ``request_bytes``: of the first one's request, where nobody counts them yet."""
+        happened. ``request_bytes``: bytes of the first batch's request that the memory budget does not count yet."""
         stream, held, context = self._stream, self._held, self._context
         entry = held.usual(first.principal)
         if entry is None or not self._is_usual(first, entry):
@@ -162,7 +162,7 @@ class FastPath:
         self._era, self._owner = life.era, life.incarnation
         self.size_bytes = len(self.message_set)
         self._request_bytes = self._held_bytes = request_bytes
-        if self._plan is None:  # else that counts its bytes itself
+        if self._plan is None:  # else the plan's wrapper counts its bytes itself
             self._held_bytes += self.size_bytes
         context.memory.bytes_held += self._held_bytes
         self._began = stream.observers.step_begins() if held.commits else 0.0
@@ -171,7 +171,7 @@ class FastPath:
             self._owned = owned
             owned.unwritten_bytes += self.size_bytes
             self.sender = first.waiters[-1].connection.address
-            self._outside.push(broker, self)  # R2: it is stored that it may leave
+            self._outside.push(broker, self)  # R2: the ownership is stored
             return True
         if context.owns and held.is_unwritten:  # the producer is busy
             self._owned = owned = Ownership(life.incarnation, broker.id, bound, anchor, held.stored_version)
@@ -208,7 +208,7 @@ class FastPath:
         )
 
     def _has_leader(self) -> bool:
-        """Look it up. Is the leader known, and can something be sent to it now?"""
+        """Look the leader up. Is it known, and can something be sent to it now?"""
         leaders = self._outside.leaders
         leader = leaders.leader_of(self.topic, self.partition)
         self._broker = broker = None if leader is None else leaders.broker(leader)
@@ -227,9 +227,9 @@ class FastPath:
         return False
 
     def _wrap_in_steps(self, group: list[Batch], records: list[memoryview]) -> bool:
-        """Convert the group as flows do. False: it is more than one step, or cannot be done."""
+        """Convert the group as flows do. False: it takes more than one step, or cannot be done."""
         stream = self._stream
-        # With spans, its headers may name a trace, and that one decides whether it is sampled.
+        # With spans, a record's headers may name a trace, which decides whether the batch is sampled: a flow looks.
         if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
             return False
         steps = planning(stream.target, group)
@@ -248,8 +248,8 @@ class FastPath:
         return True
 
     def _reserved(self, result: Swapped | Conflict | StoreAway) -> None:
-        """The reply to the swap. One that is not confirmed is repeated by the flow: whoever may have reserved owes a
-        commit or a release (rule R17)."""
+        """Take the reply to the swap. A swap that is not confirmed is repeated by a flow: a proxy that may have
+        reserved owes a commit or a release (rule R17)."""
         broker, owned = self._broker, self._owned
         if type(result) is not Swapped or self._era != self._stream.life.era:
             self._give_back(None)
@@ -276,7 +276,8 @@ class FastPath:
 
     # ------------------------------------------------------------------ as an append that waits, and on a lane
     def may_send(self) -> str | None:
-        """Asked in the step of the send (rules R4, R12, R17), as ``forward.py`` is."""
+        """Return why the group must not leave; None: it may. Asked in the step of the send (rules R4, R12, R17), as
+        ``Forward`` is."""
         stream = self._stream
         if stream.life.hands_over:
             return "producers are handed over to the brokers"
@@ -301,15 +302,15 @@ class FastPath:
             counts.appends_sent += 1
 
     def done(self, outcome: Outcome) -> None:
-        """It has not ended as usual: the flow goes on with that."""
+        """The append has not ended as usual: a flow goes on with this outcome."""
         self._outside.look_at(self.topic, outcome)
         self._give_back(outcome)
 
     def answered(
         self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
     ) -> None:
-        """The broker has answered. If it has appended the group, without a doubt, that is held to be written, and the
-        clients are answered (rules R5, R7)."""
+        """The broker has answered. If it has appended the group without an error, hold the commit to be written, and
+        answer the clients (rules R5, R7)."""
         stream, group, anchor = self._stream, self._group, self._anchor
         if (
             error_code
@@ -359,8 +360,8 @@ class FastPath:
         return sequencer
 
     def _give_back(self, outcome: Outcome | None) -> None:
-        """A flow goes on: with this outcome, or with the swap that is not confirmed. Where thousands are refused at
-        once that is in a later pass, as with what flows asked for; the group is out until then."""
+        """Have a flow go on: with this outcome or, None, with the swap that is not confirmed. If many groups end so at
+        once, that is in a later pass of the event loop; the group counts as out until then."""
         self._outside.in_turn(lambda _: self._hand_back(outcome))
 
     def _hand_back(self, outcome: Outcome | None) -> None:
@@ -375,7 +376,7 @@ class FastPath:
         self._over().take_over(group, pieces, unpack(value), era, outcome, is_reserved=is_reserved)
 
     def _reserving(self, owned: Ownership) -> bytes:
-        """The value with an intent of the group's own, in the place of the ownership."""
+        """Return the value with an intent of the group's own in the place of the ownership."""
         owned.move_to(self._entry.end_offset, self._entry.anchor)
         batches: list[int] = []
         for batch in self._group:

@@ -1,9 +1,9 @@
 """A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6,
 R7, R16, R19.
 
-A group is one wrapper, or, where a single batch is too large for the broker, the first part of what is left of it: that
+A group is one wrapper or, where a single batch is too large for the broker, the first part of what is left of it: that
 is committed, and the rest is due again like a batch of its own. Everything that is appended here was reserved before
-(R2) by ``sequencer.py``; what is left in doubt there is found again by ``takeover.py``."""
+(R2) by ``sequencer.py``; an intent that is left open here is resolved by ``takeover.py``."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Forward:
     def __init__(
         self, stream: Stream, group: list[Batch], pieces: deque[Wrapper], leader: int, era: int | None = None
     ) -> None:
-        """``pieces``: what is left of the group. The first one is sent here. ``era``: in which the group was reserved;
-        None: in the present one."""
+        """``pieces``: the wrappers that are left of the group; the first one is sent here. ``era``: in which the group
+        was reserved; None: the present one."""
         entry = stream.held.entry
         assert entry is not None
         assert entry.intent is not None
@@ -124,7 +124,7 @@ class Forward:
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
-        """Asked in the step of the send (rules R4, R17, R21)."""
+        """Return why the group must not leave; None: it may. Asked in the step of the send (R4, R12, R17, R21)."""
         if self._life.hands_over:
             return "producers are handed over to the brokers"
         if self._life.incarnation != self._owner:
@@ -138,8 +138,9 @@ class Forward:
 
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Wrapper, outcome: Appended) -> Outcome:
-        """Rule R5: appended, but with an error code. It may vanish yet, so the record there has to carry our marker,
-        with everything that was in the wrapper. What left without one is looked for there in the whole search."""
+        """Rule R5: an append with an error code may vanish yet, so the message there has to carry our marker, with
+        everything that was in the wrapper. If not, it is in doubt. A record that was sent without a marker is looked
+        for at that offset by the search for the doubt (``LogSearch.told``)."""
         if not piece.is_marked:
             self._is_nameless = True
             self._told = (piece.first_content, located(piece, outcome.base_offset)[0])
@@ -160,7 +161,7 @@ class Forward:
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
-        # What the broker has rebuilt is not known by what was sent: no anchor is better than one that never fits.
+        # The broker stores this topic in its own way, so the anchor of what was sent would never fit: none is better.
         is_unmarked = self._stream.topic in self._topics.unmarked
         anchor = NO_ANCHOR if is_unmarked else piece.anchor
         if self._topics.too_large:
@@ -175,9 +176,9 @@ class Forward:
         piece: Wrapper | None = None,
         outcome: Appended | None = None,
     ) -> None:
-        """The first records of the group are in the log. Who waits for a batch that is complete is answered now, the
-        others are due again. The commit rides on the next swap (rule R7). It is written before where nothing in the log
-        tells whose it is, or that it is one batch."""
+        """The first records of the group are in the log. Batches that are complete are answered now, the others are due
+        again. The commit rides on the next swap (rule R7). It is written before the answer where the log alone cannot
+        tell whose records they are, or that they are one batch, or where they lie elsewhere than expected (R23)."""
         stream = self._stream
         lane, time_ms = (None, NO_TIME) if outcome is None else (outcome.lane, outcome.log_append_time_ms)
         end_offset = stored[-1].base_offset + stored[-1].record_count
@@ -224,7 +225,7 @@ class Forward:
             stream.put_back(due)
 
     def _look_back(self, piece: Wrapper, last_offset: int) -> None:
-        """The first append of a partition in this process is read back, aside."""
+        """Have the first append to a partition read back by a flow of its own (``marker_probe.py``)."""
         stream = self._stream
         place = (stream.topic, stream.partition)
         probe = stream.context.marker_probe
@@ -249,7 +250,7 @@ class Forward:
             stream.held.hold(released(stream.held.entry))
 
     def _leave(self) -> None:
-        """The intent stays open, and nobody's: to be resolved where the client comes next (rule R17)."""
+        """Leave the intent open without an owner: the proxy to which the client comes next resolves it (rule R17)."""
         entry = self._stream.held.entry
         assert entry is not None
         self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
@@ -271,7 +272,7 @@ class Forward:
         return False
 
     def _one_by_one(self) -> bool:
-        """One of the group may be what the broker does not like: alone, it is known which (rule R19)."""
+        """One batch of the group may be the one that the broker refuses: sent one by one, it shows which (rule R19)."""
         for batch in self._group:
             batch.is_alone = True
         self._let_go()
@@ -279,7 +280,7 @@ class Forward:
         return False
 
     async def _make_smaller(self, piece: Wrapper) -> bool:
-        """Codes 10 and 18: compress first, then split, at last leave the marker out."""
+        """Codes 10 and 18: compress first, then split, at last leave the marker out. False: it cannot get smaller."""
         stream, sender = self._stream, self._group[0].sender
         self._topics.note_too_large(stream.topic, len(piece.message_set))
         if not piece.is_compressed:
@@ -331,8 +332,8 @@ class Forward:
         return await self._conclude(outcome, result, whole)
 
     async def _conclude(self, outcome: InDoubt, result: Searched, whole: BatchIdentity) -> bool:
-        """What the log has of what was sent is known. Of a group that may be only the first batches, which had left
-        before: they are answered, the others are due again."""
+        """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
+        try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
         self._is_clean = False
         if not is_covered(stored, whole):
@@ -347,8 +348,8 @@ class Forward:
         return await self._again()
 
     def _let_go_of_bytes(self) -> None:
-        """A doubt may last as long as a broker hangs. Nothing of the group is sent again without all of its clients
-        (rule R17), and who comes again brings the records."""
+        """Release the records of batches whose clients have gone: a doubt may last as long as a broker hangs. The group
+        is not sent again without all of its clients (rule R17), and a retry brings the records again."""
         unwanted = [batch for batch in self._group if not batch.is_wanted]
         for batch in unwanted:
             batch.let_go_of_records()
@@ -364,7 +365,7 @@ class Forward:
 
     @property
     def _names(self) -> tuple[int, tuple[int, ...]]:
-        """What it may be found by: the epoch and the base sequences in its marker (rule R14)."""
+        """The epoch and the base sequences in its marker, by which an audit finds it (rule R14)."""
         return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
 
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
@@ -416,8 +417,8 @@ class Forward:
         return False
 
     def _give_up(self, reason: str) -> bool:
-        """It cannot be decided: the user has to know, and the next epoch must not wait for ever. The batches are
-        remembered: whoever did not hear of it brings them again (rule R17)."""
+        """The log cannot tell: the user has to know, and later batches must not wait for ever. The batches are
+        remembered, as a client that did not get this answer sends them again (rule R17)."""
         entry = self._stream.held.entry
         assert entry is not None
         if self._stream.is_conditional:

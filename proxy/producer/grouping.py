@@ -1,7 +1,7 @@
 """How a group becomes a message set: one wrapper with its marker, or the next part of a batch that is too large for the
-broker. Pure, and in steps: what is large takes long.
+broker. Pure, and in steps, as large batches take long.
 
-Knows what a topic was seen to take; sends nothing and decides nothing about sequences.
+Knows which sizes and codecs a topic was seen to take; sends nothing and decides nothing about sequences.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ EXPECTED_OFFSET_HEADER = "expected-offset"
 
 @dataclass(slots=True)
 class WrapperOptions:
-    """What the configuration says of wrappers. ``policy``: what becomes of headers, which old brokers cannot store."""
+    """What the configuration says of wrappers. ``policy``: what becomes of record headers, which old brokers cannot
+    store."""
 
     policy: HeaderPolicy = field(default_factory=HeaderPolicy)
 
     @property
     def conditional_policy(self) -> HeaderPolicy:
-        """The same for batches that are published conditionally: what says where they have to be is not stored."""
+        """The policy for conditional batches: it also drops the header with the expected offset."""
         return self.policy.dropping_also(EXPECTED_OFFSET_HEADER)
 
 
 @value(frozen=True, slots=True)
 class Target:
-    """The producer of the batches, their topic, and what is known of topics. ``hold_bytes`` counts what is kept.
-    ``keeps_whole``: a batch is appended as a whole, or not at all (rule R23)."""
+    """The producer of the batches, their topic, and what is known of topics. ``hold_bytes``: counts the bytes of
+    wrappers in the memory budget. ``keeps_whole``: a batch is appended as a whole, or not at all (rule R23)."""
 
     topics: TopicFacts
     options: WrapperOptions
@@ -56,8 +57,8 @@ class Target:
 
 
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
-    """Convert what is left of the group into one wrapper. A single batch whose size the topic is known to refuse is
-    cut: only the first wrapper leaves next, the others are its later parts, not cut to their sizes yet.
+    """Convert what is left of the group into one wrapper. A single batch of a size that the topic is known to refuse is
+    cut: the first wrapper leaves next, and the others are its later parts, which may still have to be cut.
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
@@ -117,14 +118,14 @@ def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
 
 
 def compressing_harder(target: Target, piece: Wrapper) -> Steps[Wrapper]:
-    """Return the same records, compressed also if the client did not compress."""
+    """Return the same records compressed, even if the client did not compress them."""
     inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     return (yield from wrapping(piece.identities, inner, piece.codec, target.hold_bytes, compress_harder=True))
 
 
 def _fitting(target: Target, pieces: deque[Wrapper], size_max: int) -> Steps[None]:
-    """Cut the first of a batch's pieces until it is smaller than ``size_max`` bytes, or has one record; that one then
-    goes without marker if this makes it smaller than that."""
+    """Cut the first of a batch's pieces until it is smaller than ``size_max`` bytes, or has one record; a single record
+    goes without its marker if that makes it small enough."""
     while len(pieces[0].message_set) >= size_max:
         head = pieces.popleft()
         if head.identities[0].record_count == 1:
@@ -134,7 +135,8 @@ def _fitting(target: Target, pieces: deque[Wrapper], size_max: int) -> Steps[Non
 
 
 def halving(target: Target, piece: Wrapper) -> Steps[list[Wrapper]]:
-    """Return the records of a piece of one batch in two, each compressed; it has more than one."""
+    """Return the records of a piece in two pieces, each compressed. The piece is of one batch, and has more than one
+    record."""
     inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     border = yield from convert.border_of_halves(inner)
     return (yield from _cutting(target, piece.identities[0], inner, border, piece.codec))
@@ -155,9 +157,10 @@ def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: 
 
 def leaving_the_marker_out(target: Target, piece: Wrapper) -> Steps[Wrapper | None]:
     """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
-    that where a marker makes it too large. None: it was so already, or the topic is known to refuse that size too.
+    that where a marker makes it too large. None: it had no marker already, or the topic is known to refuse that size
+    too.
 
-    Nothing in the log tells whose it is: a doubt about it is one that the log cannot settle if such a record is there.
+    Nothing in the log tells whose such a record is: a doubt about it ends as unknown if the log has an equal one.
     """
     assert piece.identities[0].record_count == 1
     if not piece.is_marked:
@@ -186,7 +189,7 @@ def leaving_the_marker_out(target: Target, piece: Wrapper) -> Steps[Wrapper | No
 
 
 def located(piece: Wrapper, base_offset: int) -> list[Stored]:
-    """Return where each identity of a wrapper lies that was appended at ``base_offset``."""
+    """Return where each identity lies, of a wrapper that was appended at ``base_offset``."""
     located = []
     for identity in piece.identities:
         located.append(Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, base_offset))
@@ -205,7 +208,7 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
 
 def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
     """Return a group: ``first`` and what follows it in the queue, up to five consecutive batches of the same client
-    connection, small enough together."""
+    connection, of ``GROUP_BYTES_MAX`` bytes together (a larger ``first`` goes alone)."""
     group = [first]
     size = len(first.records)
     while not group[-1].is_alone and len(group) < GROUP_BATCHES_MAX:

@@ -1,8 +1,9 @@
 """A producer that has its id from the proxy, at brokers that give idempotence themselves by now: its batches go to them
 as they came (rule R21).
 
-The entry tells what is stored in the old way; the leader tells what it knows of the producer, and checks all that comes
-after. Nothing is reserved or committed here: what is in doubt comes again, and the leader knows it."""
+The entry tells what is stored in the old way (converted, with markers); the leader tells what it knows of the producer,
+and checks all later batches. Nothing is reserved or committed here: a batch in doubt is resent by its client, and the
+leader recognises it."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ async def pass_on(stream: Stream) -> None:
 
 
 def _lowest(stream: Stream) -> Batch:
-    """The client sends in order, but what it sends again may come behind what it has sent later."""
+    """Return the batch that has to come first: a client sends in order, but a retry may arrive behind later batches."""
 
     def order(one: Batch, other: Batch) -> int:
         return -1 if comes_before(one.identity.producer_epoch, one.identity.base_sequence, other.identity) else 1
@@ -62,7 +63,7 @@ def _lowest(stream: Stream) -> Batch:
 
 
 async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
-    """Is it, by the entry, stored already in the old way? Then it is answered as always (rule R9)."""
+    """By the entry, is the batch stored in the old way, or fenced, or given up? Then answer it as always (rule R9)."""
     held = stream.held
     if held.is_blank:
         return False
@@ -71,7 +72,7 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
     hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
     is_told = hidden is not None or isinstance(verdict, Duplicate | Overlap)
     if is_told and not await stream.confirm([batch]):
-        return True  # another proxy may have handed it over and moved on: it is judged by what is stored now
+        return True  # another proxy may have handed the producer over meanwhile: look at what is stored now
     if isinstance(verdict, Duplicate):
         await answer_duplicate(stream, batch, verdict)
     elif isinstance(verdict, Fenced):
@@ -88,8 +89,9 @@ async def _is_of_the_old_way(stream: Stream, batch: Batch) -> bool:
 
 
 async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
-    """May it go to this leader? If that one knows the producer, it decides itself. If not, it would take any batch: so
-    that has to be the one that is due, and from then on no proxy appends anything in the old way."""
+    """May the batch go to this leader? A leader that knows the producer decides itself. One that does not would take
+    any batch, so this has to be the one that is due; and before it leaves, the entry is written as handed over, so that
+    no proxy appends anything in the old way any more."""
     known = await Ask(leader, AskKnownProducer(stream.topic, stream.partition, stream.producer_id))
     if isinstance(known, Unanswered) or known.error_code:
         reason = known.reason if isinstance(known, Unanswered) else f"code {known.error_code}"
@@ -103,7 +105,7 @@ async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
     if known.last_sequence is not None:
         stream.known_by = leader
         if not is_handed_over:
-            await stream.read_again()  # another proxy has handed it over, and may have appended more of it before
+            await stream.read_again()  # another proxy has handed it over, perhaps after more appends in the old way
         return is_handed_over
     any_start = held.is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
     if any_start is None:
@@ -112,7 +114,7 @@ async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
     comes_later = any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue))
     if comes_later or not isinstance(decide(None if held.is_blank else held.entry, batch.identity, any_start), Due):
         stream.dismiss(batch, answers.held_back("the leader does not know what comes before it"), "held_back")
-        await stream.read_again()  # or another proxy has appended it
+        await stream.read_again()  # another proxy may have appended what comes before it
         return False
     if is_handed_over:
         return True
@@ -120,8 +122,8 @@ async def _is_expected(stream: Stream, batch: Batch, leader: int) -> bool:
 
 
 async def _takes_the_place(stream: Stream, batch: Batch) -> bool:
-    """R17: others take the place of what was given up. That is written before they leave, as with a reserve: nobody
-    would do it later if this proxy dies, or another one writes. False: look again."""
+    """R17: a batch takes the place of one with its numbers that was given up. That is written before it leaves, as with
+    a reserve: nobody would do it later if this proxy dies. False: the swap failed, look again."""
     entry = stream.held.entry
     intent = None if entry is None else entry.intent
     if entry is None or intent is None or not intent.is_given_up or numbered_as(intent, batch.identity) is None:
@@ -130,7 +132,7 @@ async def _takes_the_place(stream: Stream, batch: Batch) -> bool:
 
 
 async def _send(stream: Stream, batch: Batch, leader: int) -> None:
-    """Send it. Whatever is not known afterwards the leader knows when it comes again."""
+    """Send the batch. If its outcome is unknown it comes again, and the leader recognises it."""
     life, incarnation, identity = stream.life, stream.life.incarnation, batch.identity
 
     def may_send() -> str | None:

@@ -1,5 +1,5 @@
-"""Who this process is towards the store and other proxies, and since when. Plain data: ``engine/life.py`` changes it,
-flows read it."""
+"""As which incarnation this process works, and in which life of the Redis data. Plain data: ``engine/life.py`` changes
+it, flows read it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import limits
 
 @dataclass(slots=True)
 class Life:
-    """Of one process. ``cluster``: the name under which its keys are stored. ``wall_clock_ms``: unix milliseconds."""
+    """One per process. ``cluster``: the name in its Redis keys. ``wall_clock_ms``: ms since 1970."""
 
     cluster: str
     wall_clock_ms: Callable[[], int] = lambda: 0
@@ -23,21 +23,22 @@ class Life:
     era: int = 0
     """Counts incarnations and generations of this process: what was learned in an earlier era is void."""
     grace_until: float = 0.0
-    """No suspect entry is touched before, nor is, from the second era on, another proxy's intent: leases of the lost
-    state run out first (rules R1, R10)."""
+    """Reactor seconds. Before this no suspect entry is touched, nor, from the second era on, another proxy's intent:
+    leases of the lost state run out first (rules R1, R10)."""
     earlier_incarnations: deque[bytes] = field(default_factory=lambda: deque(maxlen=limits.EARLIER_INCARNATIONS_MAX))
-    """Those of before ``incarnation``, of which nothing leaves any more: newest last."""
+    """Those of this process before ``incarnation``, newest last. They send nothing any more."""
     is_draining: bool = False
-    """The process is about to end: what it cannot finish is left to others (rule R15)."""
+    """The process is about to end: what it cannot finish is left to other proxies (rule R15)."""
     hands_over: bool = False
     """The brokers give idempotence: batches go to them as they came (rule R21)."""
     _expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
     shortest_expiry_ms: float = float("inf")
-    """The shortest that was set since the process began: what was written then expires as it was written."""
+    """The shortest expiry that was set since the process began: an entry keeps the time to live that it was written
+    with."""
 
     @property
     def expiry_ms(self) -> int:
-        """The state of a producer that is idle for so long is forgotten, by the store's clock."""
+        """The state of a producer that is idle for so long expires, by the clock of Redis."""
         return self._expiry_ms
 
     @expiry_ms.setter
@@ -46,7 +47,7 @@ class Life:
         self.shortest_expiry_ms = min(self.shortest_expiry_ms, expiry_ms)
 
     def begin_era(self, incarnation: bytes) -> None:
-        """From now on it is another incarnation."""
+        """A new era begins, under another incarnation."""
         self.era += 1
         self.earlier_incarnations.append(self.incarnation)
         self.incarnation = incarnation

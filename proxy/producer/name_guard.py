@@ -1,8 +1,8 @@
 """What one process knows of the name that a producer id belongs to, and whether a batch is of its newest instance (rule
 R22). Flows only.
 
-The swap that reserves compares the name in Redis, so nothing of an older instance is ever appended by what is known
-here; it says what the client is told, and what that swap compares."""
+The swap that reserves compares the name in Redis, so nothing of an older instance is appended even if what is known
+here is out of date. What is known here decides what the client is told, and what that swap compares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _NOT_FOUND = StoreAway("the name of this producer id is not in Redis, or not yet
 
 
 class NameGuard:
-    """Of one named producer id, on one partition. ``principal``: to whom the id was issued, as far as it is known."""
+    """The guard of one named producer id on one partition. ``principal``: to whom the id was issued; None: not known
+    yet."""
 
     def __init__(self, life: Life, producer_id: int) -> None:
         self.principal: bytes | None = None
@@ -34,24 +35,24 @@ class NameGuard:
         self._missed_at = 0.0
 
     def check(self, entry: Entry) -> NameCheck:
-        """What the swap compares that reserves with this entry."""
+        """Return what a swap that reserves with this entry has to compare."""
         assert self._key, "nothing is reserved before the name is known"
         assert entry.intent is not None
         return NameCheck(self._key, newest_bytes(self._producer_id, entry.intent.producer_epoch), self._index)
 
     @property
     def is_over(self) -> bool:
-        """Has the name another producer id by now, as far as is known? Then the state of this one expires."""
+        """Has the name got another producer id since, as far as is known? Then the state of this one expires."""
         return self._record is not None and self._record.producer_id != self._producer_id
 
     def moved(self, stored: bytes | None) -> None:
-        """A swap has found this record of the name."""
+        """Take the record of the name that a swap has found instead of the expected one."""
         self._take(stored)
 
     async def admits(self, producer_epoch: int, principal: bytes) -> bool | StoreAway:
-        """Is a batch of this epoch one of the newest instance, by the principal to whom the id was issued? What is
-        known may be older than that: the reserve compares it again. That it is not is said only by what was read after
-        the batch came. StoreAway: nobody can tell."""
+        """Is a batch of this epoch one of the newest instance, and of the principal to whom the id was issued? True may
+        be out of date, as the reserve compares again; False is told only by a record that was read after the batch
+        came. StoreAway: it cannot be told now. A higher epoch than the stored one is written to the record."""
         era = self._life.era
         # R21: where producers are handed over nothing is reserved, so no swap would compare it.
         is_new = self._era != era or self._life.hands_over
@@ -81,8 +82,8 @@ class NameGuard:
             is_new = True
 
     async def _read(self) -> StoreAway | None:
-        """Read the record, and first whose name it is. A server that is the master no longer may not have them yet:
-        that nothing is there is believed when it is so for as long as a lease."""
+        """Read the record and, the first time, the block of the id, which has the name. A server that is no longer the
+        master may lack them, so their absence is believed only after it has lasted as long as a lease."""
         if not self._key:
             found = await Read(self._block_key)
             if isinstance(found, StoreAway):

@@ -11,14 +11,14 @@ from ..flow.outcome import Outcome
 
 
 class Broker(Protocol):
-    """A broker, as it is seen here. ``takes_batches``: something can be sent to it."""
+    """What the fast path sees of a broker. ``takes_batches``: something can be sent to it now."""
 
     id: int
     takes_batches: bool
 
 
 class Leaders(Protocol):
-    """Who leads what, as last learned. ``cluster``: another object whenever something else was learned."""
+    """The leaders of partitions, as last learned. ``cluster``: another object whenever the topology has changed."""
 
     @property
     def cluster(self) -> object: ...
@@ -29,14 +29,14 @@ class Leaders(Protocol):
 
 
 Swapping = Callable[[bytes, int, bytes, Callable[[Swapped | Conflict | StoreAway], None]], None]
-"""Key, expected version, value, and who is told the result."""
+"""Key, expected version, value, and the callback that gets the result."""
 
 
 class Flushed(Protocol):
     """A sequencer that holds a commit."""
 
     def look(self, now: float) -> bool:
-        """Write it, if it is time. False: it has to be looked at again. ``now``: reactor seconds."""
+        """Write the commit, if it is time. False: call it again later. ``now``: reactor seconds."""
         ...
 
 
@@ -53,11 +53,11 @@ class Outside(Protocol):
         value: bytes,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Reserve: as the effect ``Swap``, without expiry."""
+        """Swap a value in, without expiry: as the effect ``Swap``."""
         ...
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
-        """Let an append wait for a lane of a broker that ``leaders`` gave."""
+        """Queue an append for the lanes of a broker that ``leaders`` returned."""
         ...
 
     def look_at(self, topic: str, outcome: Outcome) -> None:

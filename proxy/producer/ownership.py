@@ -1,9 +1,9 @@
-"""What this incarnation has said in the store that it may append: any batches of one producer on one partition, behind
-a bound, without a swap for each group. Rules R2, R6, R8, R12, R17.
+"""An ownership: the intent by which this incarnation may append any batches of one producer on one partition, behind a
+bound, without a swap for each group. Rules R2, R6, R8, R12, R17.
 
-Pure: told of every write and its result, asked before each group. It is taken by a swap and ends with one: every write
-of a flow stores none (``entry_cache.py``), so what does not end as usual has a plain intent first. The conditions, and
-what breaks without them: docs/OWNERSHIP.md."""
+Pure: told of every write and its result, asked before each group. An ownership is taken by a swap and ends with one:
+a flow's writes store none (``entry_cache.py``), so a group that does not end as usual gets a plain intent first. The
+conditions, and what breaks without them: docs/OWNERSHIP.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Told(Enum):
     """What the result of a write says."""
 
     KEPT = "kept"
-    """It is stored, or nobody knows: it is written again."""
+    """The write is stored, or that is unknown: the next write shows."""
     ASKED_FOR = "asked for"
     """Another proxy wants it: it is handed over as soon as nothing is in flight."""
     LOST = "lost"
@@ -28,8 +28,9 @@ class Told(Enum):
 
 
 class Ownership:
-    """``owner``: the incarnation. ``leader``: the broker that all of it is sent to. ``lower_bound``, ``anchor``: no
-    batch of it lies below. ``version``: of the last write that was sent. Times are reactor seconds."""
+    """``owner``: the incarnation. ``leader``: the only broker to which batches go under it. ``lower_bound`` and
+    ``anchor``: none of these batches lies below. ``version``: that of the last write that was sent. ``stored_version``:
+    as last seen in the store. Times are reactor seconds."""
 
     __slots__ = (
         "_bytes_written",
@@ -48,7 +49,7 @@ class Ownership:
     )
 
     def __init__(self, owner: bytes, leader: int, lower_bound: int, anchor: bytes, stored_version: int) -> None:
-        """``stored_version``: the version that is stored before it is taken."""
+        """``stored_version``: of the entry before the ownership is taken."""
         self.owner = owner
         self.leader = leader
         self.lower_bound = lower_bound
@@ -61,9 +62,9 @@ class Ownership:
         self.is_unanswered = False
         """A write is on its way."""
         self.unwritten_bytes = 0
-        """Appended since the last write that was confirmed."""
+        """Bytes sent under it since the last write that was confirmed."""
         self._bytes_written = 0
-        """How many of them the write on its way accounts for."""
+        """How many of these the write on its way accounts for."""
 
     @property
     def is_confirmed(self) -> bool:
@@ -71,9 +72,9 @@ class Ownership:
         return self.confirmed_at != _NEVER
 
     def may_append(self, now: float, leader: int) -> bool:
-        """May a group begin under it? It was confirmed (R2), a short time ago; nobody has asked for it (R12), and it
-        does not end just now (R17); what it is sent to is what whoever takes it over waits for (R6); and what that has
-        to read of this producer is not too much."""
+        """May a group begin under it? Its last confirmed write is recent (R2), nobody has asked for it (R12), and it is
+        not ending (R17). The group's leader is the one that it names, which a proxy that takes it over waits for (R6);
+        and that proxy would not have too much of this producer to read."""
         return (
             not self.is_asked_for
             and not self.is_ending
@@ -94,18 +95,18 @@ class Ownership:
         )
 
     def move_to(self, end_offset: int, anchor: bytes) -> None:
-        """Raise the bound to the end of the producer's own last commit (R8). Nothing else is one: what is in flight may
-        lie behind it."""
+        """Raise the bound to the end of the producer's own last commit (R8). No newer position of the partition would
+        do: an append that is in flight may lie below it."""
         if end_offset > self.lower_bound:
             self.lower_bound, self.anchor = end_offset, anchor
 
     def writes(self, version: int, now: float) -> None:
-        """A write is sent, the first one takes it."""
+        """A write is about to be sent; the first one takes the ownership."""
         self.version, self._sent_at, self.is_unanswered = version, now, True
         self._bytes_written = self.unwritten_bytes
 
     def answered(self, version: int, result: Swapped | Conflict | StoreAway) -> Told:
-        """The result of the write of this version. ``stored_version`` is what is stored now, as far as it is known."""
+        """Take the result of the write of ``version``; ``stored_version`` becomes what is stored now, if that shows."""
         self.is_unanswered = False
         if isinstance(result, Swapped):
             self.stored_version, self.confirmed_at = version, self._sent_at
@@ -121,9 +122,9 @@ class Ownership:
         return Told.ASKED_FOR
 
     def version_of(self, value: bytes | None) -> int | None:
-        """Return the version of what is stored, if that has this ownership: somebody has asked for it, or a write of
-        ours was carried out whose reply is lost. Who asks changes nothing but the version, so nothing in it is news
-        (R17). None: it is another one's, or less than what we wrote (R10)."""
+        """Return the version of the stored ``value``, if that still has this ownership: another proxy has asked for it,
+        or a write of ours was executed and its reply lost. A proxy that asks changes only the version, so the value has
+        no news (R17). None: the entry is another proxy's, or older than what we wrote (R10)."""
         if value is None:
             return None
         try:

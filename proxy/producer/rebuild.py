@@ -1,5 +1,5 @@
-"""What a suspect entry becomes after the log was read, and when the newest part of the log is sufficient (rule R10).
-Pure: reads nothing, writes nothing."""
+"""For the rebuild of a suspect entry (rule R10): which batches it has looked for, and when the newest part of the log
+is sufficient. What the entry becomes is in ``state/rebuilding.py``. Pure: reads nothing, writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .batch import Batch
 
 
 class Name(NamedTuple):
-    """What tells a waiting batch apart from others, and from which record on it may be missing from the log."""
+    """Identifies a waiting batch. ``first``: the number of the first record that the entry does not have."""
 
     identity: BatchIdentity
     crc: int
@@ -25,8 +25,8 @@ class Name(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The same by the records that were looked for: some clients make a batch anew for each try, and its checksum is
-    another one each time."""
+    """Identifies it by the records that were looked for, not by its checksum: some clients make a batch anew for each
+    try, with another checksum each time."""
 
     identity: BatchIdentity
     first: int
@@ -35,22 +35,24 @@ class Looked(NamedTuple):
 
 
 def looked_at(identity: BatchIdentity, first: int, contents: Sequence[bytes]) -> Looked:
-    """Return what stands for these records of a batch, of which these are the digests."""
+    """Return what identifies a batch of which the records from ``first`` on with these digests were looked for."""
     return Looked(identity, first, hashlib.blake2b(b"".join(contents), digest_size=16).digest())
 
 
 def name_of(batch: Batch, entry: Entry | None) -> Name:
-    """Return the name of a batch, as far as the entry has it."""
+    """Return the name of a batch; ``entry`` says how many of its first records are stored."""
     return Name(batch.identity, batch.header.crc, 0 if entry is None else records_stored(entry, batch.identity))
 
 
 @value(frozen=True, slots=True)
 class LookedFor:
-    """What a rebuild has also looked for by its content, as a record without a marker does not name its producer.
-    ``state``: of the entry as that rebuild left it; another proxy may have rebuilt it once more since.
-    ``is_all``: there was nothing without a marker that could be the producer's, so nothing has to be looked for.
-    ``was_owned``: what its owner had appended last was known to the log alone. ``count``: so many records of each batch
-    were looked for; None: all."""
+    """The waiting batches that a rebuild has also looked for by their content, as a record without a marker does not
+    name its producer.
+
+    ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
+    ``names``, ``looked``: these batches. ``is_all``: the log had no message without a marker that could be the
+    producer's, so no batch has to be looked for. ``was_owned``: the entry had an ownership, so only the log knew what
+    was appended last. ``count``: how many records of each batch were looked for; None: all."""
 
     era: int
     state: tuple[int, int, int]
@@ -69,25 +71,25 @@ class LookedFor:
         return self.is_of(era, entry) and (self.is_all or name_of(batch, entry) in self.names)
 
     def with_name(self, name: Name) -> LookedFor:
-        """Return the same with a batch whose records were looked for under another name, in the place of that one: a
-        client that makes its batch anew has another one with each try."""
+        """Return the same with a new name for a batch whose records were looked for, in the place of its earlier name:
+        a batch that a client makes anew has another checksum, and so another name, with each try."""
         others = (one for one in self.names if (one.identity, one.first) != (name.identity, name.first))
         return replace(self, names=frozenset((*others, name)))
 
     @property
     def hides_a_gap(self) -> bool:
-        """May what is missing before a batch be stored, without a marker (rule R11)? Its owner may have appended it,
-        and its client knows that it did."""
+        """May what is missing before a batch be stored without a marker (rule R11)? The owner of the ownership may have
+        appended it, and the client may have got its answer, so that it does not come again."""
         return self.was_owned and not self.is_all
 
 
 def state_read(entry: Entry) -> tuple[int, int, int]:
-    """Return what changes with whatever is appended behind an entry: an ownership begins with a commit."""
+    """Return fields that every append changes, also one under an ownership: that is taken together with a commit."""
     return entry.producer_epoch, entry.next_sequence, entry.end_offset
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
-    """Return the batch that comes first in the newest epoch that waits; None if none waits."""
+    """Return the first of the waiting batches of the newest epoch; None if none waits."""
     known = list(waiting)
     newest = max((one.producer_epoch for one in known), default=NO_OFFSET)
     lowest: BatchIdentity | None = None
@@ -98,7 +100,8 @@ def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
 
 
 def lowest_missing(done: Entry, waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:
-    """Return what the rebuilt entry does not have of the first waiting batch."""
+    """Return the records of the first waiting batch that the rebuilt entry does not have. None: it has them all, is of
+    a newer epoch, or no batch waits."""
     lowest = lowest_of(waiting)
     if lowest is None or lowest.producer_epoch < done.producer_epoch:
         return None
@@ -125,14 +128,14 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
 
 
 def is_claimed(intent: Intent | None) -> bool:
-    """Does a proxy rebuild the entry that keeps in it what was given up before? A claim has an owner; what was given up
-    has none, as whoever does that does nothing with it any more."""
+    """Is it the claim of a rebuild that carries what was given up before (``remembering``)? A claim has an owner, and a
+    given-up intent that is no claim has none."""
     return intent is not None and intent.is_given_up and bool(intent.batches) and intent.owner != NOBODY
 
 
 def remembering(claim: Intent, left: Intent | None) -> Intent:
-    """Return the claim as it is stored. What was given up, ``left``, stays in it (rule R17): the rebuild may come to no
-    end, and the proxy may die in the middle of it."""
+    """Return the claim as it is stored. It carries what was given up before, ``left`` (rule R17): the rebuild may have
+    no end, or the proxy may die in the middle of it."""
     if left is None:
         return claim
     return replace(

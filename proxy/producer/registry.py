@@ -13,11 +13,11 @@ from .sequencer import ProducerStatistics, Sequencer
 _LOOKED_AT_MAX = 16
 """Sequencers that are checked for an idle one when the limit is reached."""
 _LOOKED_AT_PER_STEP = 10_000
-"""Some 5 ms."""
+"""Sequencers that are looked at in one step: some 5 ms."""
 
 
 class Sequencers:
-    """By producer id, topic and partition, least recently used first."""
+    """The sequencers by producer id, topic and partition, least recently used first."""
 
     def __init__(self, entries_max: int, report: Report) -> None:
         self.entries_max = entries_max
@@ -25,7 +25,8 @@ class Sequencers:
         self._known: OrderedDict[tuple[int, str, int], Sequencer] = OrderedDict()
 
     def get(self, key: tuple[int, str, int], make: Callable[[], Sequencer]) -> Sequencer | None:
-        """The one with this key, made if there is none. None: there are too many, and all of them are at work."""
+        """Return the sequencer with this key, made if there is none. None: there are ``entries_max``, and of the
+        ``_LOOKED_AT_MAX`` that were used least recently none is idle."""
         found = self.known(key)
         if found is not None:
             return found
@@ -43,7 +44,7 @@ class Sequencers:
         return found
 
     def known(self, key: tuple[int, str, int]) -> Sequencer | None:
-        """The one with this key, if there is one."""
+        """Return the sequencer with this key, if there is one; it counts as used."""
         if key not in self._known:
             return None
         self._known.move_to_end(key)
@@ -61,14 +62,15 @@ class Sequencers:
         return len(self._known)
 
     def statistics(self, producer_id: int | None, topic: str | None, count: int) -> list[ProducerStatistics]:
-        """Return ``count`` of those with this producer id and topic (None: any), the one used last first. May be called
-        from other threads."""
+        """Return the statistics of ``count`` sequencers of this producer id and topic (None: any), most recently used
+        first. May be called from other threads."""
         fits = (one for one in reversed(list(self._known)) if producer_id in (None, one[0]) and topic in (None, one[1]))
         found = [self._known.get(key) for key in islice(fits, count)]
         return [one.statistics() for one in found if one is not None]
 
     def of_ids(self, producer_ids: Collection[int], count_each: int) -> dict[int, list[ProducerStatistics]]:
-        """Return so many of each of these producer ids, the one used last first. May be called from other threads."""
+        """Return the statistics of up to ``count_each`` sequencers of each producer id, most recently used first. May
+        be called from other threads."""
         found: dict[int, list[ProducerStatistics]] = {}
         for key in reversed(list(self._known)):
             if key[0] not in producer_ids or len(found.get(key[0], ())) >= count_each:
@@ -78,7 +80,7 @@ class Sequencers:
         return found
 
     def looking_for_busy(self) -> Steps[bool]:
-        """Is one of them working? In steps: in between none may begin to."""
+        """Is one of them working, or has it something to write? Between the steps none may begin to work."""
         for number, sequencer in enumerate(list(self._known.values()), 1):
             if not sequencer.is_idle:
                 return True

@@ -1,10 +1,10 @@
-"""The loop of rule R6: what is in doubt is looked for in the log, again and again, until that has an end. The only one,
-for a group that was sent (``forward.py``) and for what is found open or suspect (``takeover.py``).
+"""The loop of rule R6: the log is searched for what is in doubt, again and again, until the outcome is known. The only
+such loop: for a group that was sent (``forward.py``), and for what is found open or suspect (``takeover.py``).
 
-It belongs to the entry and goes on when the clients have gone. It ends by itself where the log is read to its end, and
-where the log cannot tell: whoever waits, and also if nobody does, as that is remembered (rule R17). What lasts because
-nobody can be asked ends when nobody here waits for it any longer, neither for what is out nor for what comes after it:
-the client may have gone to another proxy. What becomes of the entry then is up to the caller."""
+It belongs to the entry, not to a request. It ends when the log was read to its end, and when the log cannot tell,
+whether or not a client still waits: the result is stored (rule R17). If brokers cannot be asked for long, it ends once
+no request at this proxy waits for the producer, neither for what is out nor for what is queued: the client may have
+gone to another proxy. What becomes of the entry is up to the caller."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ async def resolve(
     before_try: Callable[[], None] = lambda: None,
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool] = lambda _search, _result: False,
 ) -> Resolution:
-    """Search until there is an end; the doubt is reported when it begins and when it ends. If the bound did not hold,
-    no other one of the partition is used any more (rule R8); the caller finds in the search where it began instead.
+    """Search until the outcome is known; the doubt is reported when it begins and when it ends. If the bound did not
+    hold (rule R8), the partition's known bounds are forgotten, and ``search.moved_to`` says where the search began.
 
     ``reason``: why it is in doubt. ``wanted``: what is looked for; None: everything of the producer. ``era``: in which
     the doubt was opened. ``before_try``: called before each reading. ``is_too_little``: whether a wider search is
-    needed (rule R10). Those who wait for it are those who are out; if none are, the queue.
+    needed (rule R10).
     """
     sequence = -1 if wanted is None else wanted.base_sequence
     with stream.in_doubt(), stream.observers.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
@@ -69,7 +69,7 @@ async def _search(
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool],
 ) -> Resolution:
     undecided = 0
-    search.keeps_end = not stream.is_conditional  # such a one goes on where the log ends now (rule R23)
+    search.keeps_end = not stream.is_conditional  # a shard is read to where the log ends now (rule R23)
     while True:
         before_try()
         reached = search.reached
@@ -88,8 +88,8 @@ async def _search(
             if undecided > limits.UNDECIDED_MAX:
                 return result
             search.begin_anew()
-        stream.drop_unwanted()  # this may take long
-        # An undecidable doubt ends by itself, and that is remembered; so does a search that comes further.
+        stream.drop_unwanted()  # the doubt may last long
+        # An undecidable doubt ends by itself, and so does a search that comes further with each try.
         comes_further = search.keeps_end and search.reached > reached and not stream.life.is_draining
         is_endless = isinstance(result, Later) and not comes_further
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:

@@ -1,8 +1,8 @@
 """What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11).
 Pure: told of every answer, asked before a refusal.
 
-A batch that got through, or failed for good, leaves no note; of those that a client gave up the latest few are kept.
-Nor does one for a name that no topic can have: all that follows it there is refused like it."""
+A batch that got through, or failed for good, leaves no note here; of batches that a client has given up the latest few
+are kept. A topic name that no topic can have leaves none either: everything for it is refused alike."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..bridge.metadata import TOPIC_NAME
 Key = tuple[int, str, int]
 """Producer id, topic, partition."""
 NOTES_MAX = 16
-"""Of one producer on one partition: more than a client has in flight, retries included."""
+"""Notes of one producer on one partition: more than a client has in flight, retries included."""
 
 
 def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
-    """Has the batch with this epoch and base sequence to come before ``batch``? A lower sequence of its epoch; or
-    anything of an older epoch: a client sends what is unfinished again as the first batches of the new one, before
-    which nothing comes."""
+    """Has the batch with this epoch and base sequence to come before ``batch``? One with a lower sequence of the same
+    epoch has; and any batch of an older epoch, unless ``batch`` is the first of its own: the client sends unfinished
+    batches again as the first ones of the new epoch."""
     if epoch == batch.producer_epoch:
         return is_ahead(sequence, batch.base_sequence)
     return epoch < batch.producer_epoch and batch.base_sequence != 0
@@ -37,12 +37,13 @@ class RetryNotes:
         self.is_empty = True
         """Nothing has failed, or all of it was forgotten: a batch that gets through changes nothing here."""
         self._ended: dict[Key, int] = {}
-        """The epoch of which a batch failed for good last, until one of a newer epoch got through."""
+        """The epoch of the last batch that failed for good, until a batch of a newer epoch gets through."""
         self._failed: dict[Key, dict[tuple[int, int], int]] = {}
-        """Epoch and base sequence of what failed retriably and did not get through since, and in which request on this
-        connection it did so last."""
+        """Epoch and base sequence of each batch that failed retriably and has not got through since, with the number of
+        the request on this connection in which it failed last."""
         self._held: dict[Key, list[tuple[int, int]]] = {}
-        """Epoch and base sequence of what has come and is not with its producer's other batches yet."""
+        """Epoch and base sequence of batches that have arrived, and wait before they join the queue of their
+        producer."""
 
     def request_number(self) -> int:
         """Return the number of a request that comes now."""
@@ -50,7 +51,7 @@ class RetryNotes:
         return self.requests
 
     def hold(self, key: Key, identity: BatchIdentity) -> None:
-        """The batch waits before it comes to the others of its producer: what is sent behind it may overtake it."""
+        """The batch has to wait before it joins its producer's queue: batches that were sent later may overtake it."""
         self._held.setdefault(key, []).append((identity.producer_epoch, identity.base_sequence))
 
     def let_go(self, key: Key, identity: BatchIdentity) -> None:
@@ -61,9 +62,9 @@ class RetryNotes:
             del self._held[key]
 
     def note(self, key: Key, identity: BatchIdentity, has_failed: bool, will_be_retried: bool, request: int) -> None:
-        """Remember a failure after which the client sends it again; forget it when the batch got through or failed for
-        good. Of other batches of its epoch that says nothing. ``has_failed``: its client takes the answer as a failure,
-        as it does not where it is told that the batch is stored (``answers.is_failure``)."""
+        """Remember a failure after which the client sends the batch again; forget it when the batch got through or
+        failed for good. That says nothing of other batches of its epoch. ``has_failed``: does the client take the
+        answer as a failure (``answers.is_failure``)? ``request``: the number of the batch's request."""
         if (has_failed or not self.is_empty) and TOPIC_NAME.fullmatch(key[1]):
             self._note(key, identity, has_failed, will_be_retried, request)
             self.is_empty = not (self._failed or self._ended)
@@ -84,16 +85,17 @@ class RetryNotes:
         if failed is None:
             return
         failed.pop((epoch, sequence), None)
-        if not has_failed or sequence == 0:  # what an older epoch left was sent again as this one, or will not be
+        if not has_failed or sequence == 0:  # what failed in older epochs is sent again in this one, or never
             failed = self._failed[key] = {one: number for one, number in failed.items() if one[0] >= epoch}
         if not failed:
             del self._failed[key]
 
     def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
-        """Did something fail here that has to come before this batch, and comes again? Or has it come, and waits?
+        """Did a batch fail here that has to come before this one, and will be sent again? Or has one arrived that waits
+        (``hold``)?
 
-        What is sent again comes in its order. So if this batch has failed here too and comes again, what was sent last
-        before it was is given up, and is waited for no longer."""
+        A client resends in order. So if this batch has failed here, too, and comes again, a lower one that last failed
+        before it did was not resent ahead of it: its client has given that one up, and it is not waited for."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
         if self._held and any(comes_before(*one, identity) for one in self._held.get(key, ())):
             return True
@@ -104,20 +106,20 @@ class RetryNotes:
         return any(number > own_request and comes_before(*one, identity) for one, number in failed.items())
 
     def has_ended(self, key: Key, producer_epoch: int) -> bool:
-        """Did a batch of this epoch fail for good here, and was no newer epoch seen since? Its client begins one."""
+        """Did a batch of this epoch fail for good here, with no newer epoch since? Then the client begins a new one."""
         return self._ended.get(key) == producer_epoch
 
     def has_failed(self, key: Key, identity: BatchIdentity) -> bool:
-        """Did this batch itself fail here, so that it comes again behind what comes before it?"""
+        """Did this batch itself fail here, so that lower ones have come again before it?"""
         return (identity.producer_epoch, identity.base_sequence) in self._failed.get(key, ())
 
     def has_ended_older(self, key: Key, producer_epoch: int) -> bool:
-        """Was a batch of an older epoch sent over this connection, and failed for good, and was the first one of the
-        newer epoch not answered here yet? Then that epoch began after this connection did: it was never sent before."""
+        """Did a batch of an older epoch fail for good on this connection, and has the first batch of ``producer_epoch``
+        not failed here yet? Then that epoch began on this connection, and nothing of it was sent before."""
         is_answered = (producer_epoch, 0) in self._failed.get(key, ())
         return not is_answered and self._ended.get(key, producer_epoch) < producer_epoch
 
     @property
     def are_too_many(self) -> bool:
-        """Are they more than any client has at work? Producers and partitions may be named there without end."""
+        """Are there more notes than any client needs? A client may name producers and partitions without end."""
         return len(self._failed) + len(self._ended) > limits.FAILURES_NOTED_MAX

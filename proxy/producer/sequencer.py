@@ -1,10 +1,10 @@
 """One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11,
 R13, R17, R19.
 
-One flow at a time works here, so at most one append of this producer is out. What arrives meanwhile queues and
-becomes the next group. What a group leaves to be written (``entry_cache.py``) rides on the next reserve, or is written
-alone after a moment of quiet. What is known and who waits is in ``stream.py``. Doubt is worked on in ``takeover.py``,
-the broker in ``forward.py``; both are called from here and come back here."""
+One flow at a time works here, so at most one append of this producer is in flight. What arrives meanwhile queues and
+becomes the next group. A commit (``entry_cache.py``) rides on the next reserve, or is written alone after a moment of
+quiet. The state, and the batches that wait, are in ``stream.py``. Open intents and suspect entries are worked on by
+``takeover.py``, a reserved group by ``forward.py``; both are called from here and return here."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatistics:
-    """One producer on one partition at one moment. ``entry``: the latest state that is known; None: none is.
-    ``under_way``: batches that are reserved or sent, and not answered yet. ``client``: the client id, "" if unknown."""
+    """One producer on one partition at one moment, for people. ``queued``: how many batches wait. ``under_way``: how
+    many are reserved or sent, and not answered yet. ``entry``: as last known; None: there is none. ``client``: the
+    client id, "" if unknown."""
 
     producer_id: int
     topic: str
@@ -84,7 +85,7 @@ class Sequencer:
             self.enqueue(batch)
 
     def enqueue(self, batch: Batch) -> None:
-        """The same of a batch that does not go the fast path at once."""
+        """Take a batch that does not go the fast path at once."""
         stream = self.stream
         if not stream.take(batch):
             return
@@ -104,7 +105,7 @@ class Sequencer:
         self._runner.start(flow, self._ended, self._broke)
 
     def statistics(self) -> ProducerStatistics:
-        """Return its state at this moment. Other threads may ask: nothing is kept of it."""
+        """Return its state at this moment. May be called from other threads."""
         stream, entry = self.stream, self.stream.held.seen
         counts = len(stream.queue), len(stream.out)
         state = stream.state_with(entry)
@@ -121,8 +122,9 @@ class Sequencer:
         return self._fast is not None and self._fast.is_out
 
     def goes_fast(self, batch: Batch, request_bytes: int = 0) -> bool:
-        """Does a batch that has come go the fast path? Only if nothing is queued or out, and no flow works, or it
-        rests. Else nothing has happened. ``request_bytes``: of its request, where nobody counts them yet."""
+        """Send a batch that has come on the fast path; False: it does not go, and nothing has happened. It goes only if
+        nothing is queued or out, and no flow works here, or only rests. ``request_bytes``: bytes of its request that
+        the memory budget does not count yet."""
         stream, fast = self.stream, self._fast
         if fast is None or stream.life.hands_over or stream.queue or stream.out:
             return False
@@ -131,18 +133,18 @@ class Sequencer:
         if not fast.start(self, batch, request_bytes):
             return False
         if self._running:
-            stream.bell.ring()  # it ends
+            stream.bell.ring()  # the resting flow ends
         return True
 
     def go_on(self) -> None:
-        """A group has gone the fast path: so does the next one, if it may."""
+        """A group has gone the fast path, and others wait: start the next one, in its turn."""
         outside = self.stream.context.fast_path
         assert outside is not None
         outside.in_turn(self._go_on)
 
     def _go_on(self, _nothing: None) -> None:
         if self._running or self._is_out_fast:
-            return  # a flow has taken meanwhile what waits
+            return  # what waits was taken meanwhile
         self.stream.drop_unwanted()
         if not self.stream.queue:
             outside = self.stream.context.fast_path
@@ -152,18 +154,18 @@ class Sequencer:
             self.wake()
 
     def _starts_next(self) -> bool:
-        """Does what waits go the fast path? To be asked between two groups."""
+        """Start what waits on the fast path, if it may go. To be called between two groups only."""
         stream = self.stream
         if self._fast is None or stream.life.hands_over or not self._fast.start(self, stream.next_batch()):
             return False
         for batch in stream.out:
             stream.queue.remove(batch)
-            batch.ahead = None  # what there is now is counted itself
+            batch.ahead = None  # the wrapper counts its bytes itself
         return True
 
     def look(self, now: float) -> bool:
-        """Write what is held of groups that went the fast path, when they have come to an end for a moment; what was
-        appended under an ownership also while they go on. False: it has to be looked at again."""
+        """Write what is held of groups that went the fast path once no group was committed for a moment; under an
+        ownership also while groups go on. False: call it again later."""
         fast, owned = self._fast, self.stream.held.ownership
         assert fast is not None
         if owned is None:
@@ -180,14 +182,14 @@ class Sequencer:
         return False
 
     def flush(self) -> None:
-        """Write what is held, if nothing else is at work here."""
+        """Have what is held written by a flow, if nothing is at work here."""
         if self.stream.held.is_unwritten and not self._is_out_fast and not self._running:
             self.stream.is_flush_due = True
             self.wake()
 
     def settle(self, until: float) -> None:
-        """Find out what is open or suspect of it, though nobody waits with a batch: what is stored is read anew, and
-        worked on until ``until`` (reactor seconds). What is at work here comes to an end by itself."""
+        """Resolve what is open or suspect, though no batch waits: read the stored entry anew, and work on it until
+        ``until`` (reactor seconds). Does nothing if work is going on here: that comes to an end by itself."""
         if self.is_idle:
             self.stream.held.forget()
             self.stream.watch_intent(until)
@@ -217,12 +219,12 @@ class Sequencer:
         *,
         is_reserved: bool,
     ) -> None:
-        """Under an ownership the group gets an intent of its own first, by the swap that ends the ownership: whatever
-        becomes of it is done as with any other (rule R2)."""
+        """Go on with a group of the fast path. If it left under an ownership, it first gets an intent of its own, by
+        the swap that ends the ownership: from then on it is a group like any other (rule R2)."""
         stream = self.stream
         is_ours = is_reserved or await stream.write(entry)
         if not is_ours and outcome is not None and era != stream.life.era:
-            stream.held.entry, is_ours = entry, True  # it is void, as any that was reserved in an earlier era
+            stream.held.entry, is_ours = entry, True  # void, like any group that was reserved in an earlier era
         if is_ours:
             assert entry.intent is not None
             forward = Forward(stream, group, pieces, entry.intent.leader, None if outcome is None else era)
@@ -230,7 +232,7 @@ class Sequencer:
             await forward.work(outcome)
         elif outcome is None or isinstance(outcome, NotSent):
             stream.put_back(group)
-        else:  # R13: whoever has taken the entry over finds in the log what became of it
+        else:  # R13: the proxy that has taken the entry over finds in the log what became of the group
             for batch in group:
                 stream.answer(batch, answers.in_doubt("another proxy has taken the producer over"), "in_doubt")
         stream.out = []
@@ -277,8 +279,8 @@ class Sequencer:
                     await self._work_on(stream.next_batch())
 
     async def _hand_over(self) -> None:
-        """Rule R12: another proxy has asked for the entry, perhaps for a newer epoch. It gets it before anything else
-        is reserved here."""
+        """Rule R12: another proxy has asked for the ownership, perhaps for a newer epoch. It is handed over, and that
+        proxy gets time to read the entry, before anything else is reserved here."""
         stream = self.stream
         await stream.write_held()
         if not stream.life.is_draining:
@@ -286,7 +288,7 @@ class Sequencer:
         stream.held.forget()
 
     async def _rest(self) -> bool:
-        """Wait for what comes. False: nothing came for so long that what is held is written alone."""
+        """Wait for a batch. False: none came within ``COMMIT_IDLE_SECONDS``, so what is held is written alone."""
         stream = self.stream
         stream.is_resting = True
         rung = await Pause(stream.bell, limits.COMMIT_IDLE_SECONDS)
@@ -306,7 +308,7 @@ class Sequencer:
             # What its client has sent before it may still come, also over another connection.
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
             return
-        # Blank is asked again only where ``may_start_anywhere`` has waited: each call counts here.
+        # ``is_blank`` is asked again because ``may_start_anywhere`` may have waited; only then, as this is hot code.
         verdict = decide(None if is_blank and held.is_blank else held.entry, batch.identity, any_start)
         is_known = isinstance(verdict, Duplicate | Fenced)
         hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
@@ -339,14 +341,15 @@ class Sequencer:
             await turn_down(stream, batch, verdict, confirmed)
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
-        """Does a batch that was seen to be stored up to its middle go on there?"""
+        """Is the rest of a batch due, whose first ``stored_records`` were seen in the log?"""
         if isinstance(verdict, Overlap) and verdict.record_count == batch.stored_records:
             return True
         batch.note_stored(0, NO_OFFSET)  # the entry has less of it, or more
         return isinstance(verdict, Append)
 
     async def _turn_down(self, batch: Batch, verdict: Verdict, hidden: str | None, confirmed: Confirmed) -> None:
-        """The entry does not admit the batch. Perhaps the log knows more. ``hidden``: why even the log may not tell."""
+        """By the entry the batch is not due. The log may have more than the entry; ``hidden``: why even the log may not
+        tell."""
         stream = self.stream
         if hidden is not None:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
@@ -365,7 +368,7 @@ class Sequencer:
         if entry is None or not entry.is_rebuilt:
             return False
         if found is None or not found.is_of(stream.life.era, entry):
-            return stream.context.owns  # whoever has read the log knew whether it was an ownership, and nobody else
+            return stream.context.owns  # only the proxy that rebuilt the entry knew whether it had an ownership
         return found.hides_a_gap
 
     # R2 lives here: nothing is forwarded before its intent is stored.
@@ -382,12 +385,12 @@ class Sequencer:
             self._cannot_convert(group, answers.unreadable(str(error)), "unreadable")
             return
         for batch in group:
-            batch.ahead = None  # what there is now is counted itself
+            batch.ahead = None  # the wrapper counts its bytes itself
         leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
             leader = await Leader(stream.topic, stream.partition, refresh=True)
         elif not stream.context.is_reachable(leader):
-            # Nothing is reserved that can not be sent: neither the store nor the brokers are to be asked in a loop.
+            # Nothing is reserved that cannot be sent: that would ask Redis and the brokers in a tight loop.
             await stream.write_held()
             await Leader(stream.topic, stream.partition, refresh=True)
             await Wait(limits.LEADER_AWAY_SECONDS)
@@ -419,8 +422,8 @@ class Sequencer:
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_doubt(self) -> Takeover | StoreAway | None:
-        """Something has to be found out before any batch: a suspect entry (R10), or an intent that is open (R1,
-        R12)."""
+        """Return what has to be resolved before any batch, if there is something: a suspect entry (R10), or an open
+        intent (R1, R12). StoreAway: that cannot be told."""
         stream = self.stream
         if not await stream.held.learn():
             return StoreAway("the store cannot be reached")
@@ -435,7 +438,7 @@ class Sequencer:
         suspect = await stream.held.is_suspect()
         if isinstance(suspect, StoreAway):
             return suspect
-        stream.turn_away_foreign()  # of an absent entry it is known now whose id it is
+        stream.turn_away_foreign()  # if the entry is absent, ``is_suspect`` has read whose producer id it is
         if suspect:
             return Takeover(stream, suspect=True)
         return None if stream.held.entry is None else await self._doubt_about(stream.held.entry)
@@ -459,11 +462,11 @@ class Sequencer:
             name = name_of(batch, entry)
             if looked_for is None or not await self._was_looked_for(looked_for, batch, name.first):
                 return Takeover(stream, suspect=True)
-            stream.looked_for = looked_for.with_name(name)  # what is next may be another one by now
+            stream.looked_for = looked_for.with_name(name)  # the next batch may be another one by now
         return None
 
     async def _was_looked_for(self, looked_for: LookedFor, batch: Batch, first: int) -> bool:
-        """Were the same records looked for, in a batch that its client has made anew since?"""
+        """Did the rebuild look for the same records, in a batch that its client has made anew since?"""
         entry = self.stream.held.entry
         if entry is None or not looked_for.is_of(self.stream.life.era, entry) or not looked_for.looked:
             return False
@@ -472,7 +475,7 @@ class Sequencer:
 
     # ------------------------------------------------------------------ answers
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:
-        """A batch of the group cannot be carried; alone, it is known which."""
+        """A batch of the group cannot be converted. Next each goes alone, which shows which one it is."""
         if len(group) > 1:
             for batch in group:
                 batch.is_alone = True
@@ -493,7 +496,7 @@ class Sequencer:
             self.wake()
 
     def _broke(self, error: Exception) -> None:
-        """An internal error: whoever waits gets a retriable answer. Then the work goes on."""
+        """An internal error ended the flow: all who wait get a retriable answer, and after a pause the work goes on."""
         stream = self.stream
         stream.is_resting = False
         stream.observers.report(

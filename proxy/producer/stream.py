@@ -1,8 +1,8 @@
 """The state of one producer on one partition in this process: what waits, what is out, what is known of the stored
-entry, and verbs for these. Rules R2, R11, R12, R13, R17.
+entry, and the operations on these. Rules R2, R11, R12, R13, R17.
 
-The loop (``sequencer.py``) decides what is done next. It and what works on a stream for it (``forward.py``,
-``takeover.py``, ``duplicates.py``) share this object and hand it on; nobody else changes it."""
+The loop in ``sequencer.py`` decides what is done next. It shares this object with what works for it (``fast_path.py``,
+``forward.py``, ``takeover.py``, ``duplicates.py``, ``hand_over.py``, ``conditional.py``); nothing else changes it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 Confirmed = tuple[float, int]
-"""For which arrival of a batch, in reactor seconds, and in which era a swap that left later has confirmed the entry: a
-retry that joins the batch arrives anew (rule R11)."""
+"""A swap has confirmed the entry for a batch that arrived then (reactor seconds), in that era; the swap left after the
+arrival. A retry that joins the batch is a new arrival (rule R11)."""
 NO_INTENT = -math.inf
 CARRIED = "carried by the next reserve"
 """How a commit was written, for its span."""
@@ -49,7 +49,7 @@ CARRIED = "carried by the next reserve"
 
 @value(frozen=True, slots=True)
 class FoundTo:
-    """Behind a batch that was found in the log: what comes next by its numbers may lie from this offset on."""
+    """The place behind a batch that was found in the log: the batch with ``next_sequence`` may lie at ``offset``."""
 
     next_sequence: int
     offset: int
@@ -62,8 +62,8 @@ class FoundTo:
 
 @dataclass(slots=True)
 class UnfinishedSearch:
-    """A search for an old batch that one try was too short for. ``looked_for``: the contents that it looks for besides.
-    ``left_at``: when that try ended, in reactor seconds."""
+    """A search for an old batch that took longer than one try. ``looked_for``: the contents that it also looks for.
+    ``left_at``: when the last try ended, in reactor seconds."""
 
     looked_for: set[bytes]
     search: LogSearch
@@ -96,24 +96,26 @@ class Stream:
         """Wakes the flow that works here."""
         self.held = CachedEntry(context.life, context.observers, self.bell, producer_id, topic, partition)
         self.acknowledged_by: list[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = []
-        """Epoch and base sequence, and the connection that acknowledged it, under which nothing can vanish (rule R9):
-        the newest comes last. Not kept alive for that: behind it may be the whole session of a client that has gone."""
+        """Epoch and base sequence of the last batches, each with the broker connection that acknowledged it, newest
+        last. While that connection lives, the batch cannot have vanished (rule R9). The references are weak: behind a
+        connection may be the whole session of a client that has gone."""
         self.watch_intent_until = NO_INTENT
-        """Until then an intent that may be open is watched, also when no request waits here (rules R6, R17)."""
+        """Until then (reactor seconds) an intent that may be open is looked after even if no request waits here (rules
+        R6, R17)."""
         self.looked_for: LookedFor | None = None
-        """What the last rebuild has looked for (rule R10)."""
+        """Which batches the last rebuild has looked for (rule R10)."""
         self.found_to: FoundTo | None = None
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
-        """What later tries go on with (rule R9), by what is looked for, and where."""
+        """The searches that later tries go on with (rule R9), by what is looked for, and where."""
         self.is_resting = False
-        """The flow that works here has nothing to do but to write what is held, if nothing comes."""
+        """The flow that works here only waits, to write what is held if no batch comes."""
         self.is_flush_due = False
         """What is held has waited for long enough, and is written now."""
         self.parks = 0
-        """How often in a row the state was read and could not be worked on yet."""
+        """How often in a row the entry was read and could not be worked on yet (``park``)."""
         self._asked_version = NO_VERSION
-        """The version with which another proxy was asked for its ownership last."""
+        """The version that was written to ask another proxy for its ownership last."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that got through, until then the
         first one that came."""
@@ -125,11 +127,11 @@ class Stream:
 
     @property
     def state(self) -> EntryState:
-        """Of the entry, as far as it is known here."""
+        """The state of the entry, as far as it is known here."""
         return self.state_with(self.held.entry)
 
     def state_with(self, entry: Entry | None) -> EntryState:
-        """The same, with this entry."""
+        """Return the state if ``entry`` is what is known."""
         is_outcome_due, owned = bool(self.out) and not self._is_in_doubt, self.held.ownership
         state = state_of(entry, self.life.generation, is_outcome_due=is_outcome_due)
         is_owned = state is EntryState.QUIET and owned is not None and owned.is_confirmed
@@ -137,7 +139,7 @@ class Stream:
 
     @contextmanager
     def in_doubt(self) -> Iterator[None]:
-        """The log is read meanwhile for the outcome of what is out, or of what was found open."""
+        """Inside of this the log is read for the outcome of what is out, or of what was found open."""
         self._is_in_doubt = True
         try:
             yield
@@ -151,7 +153,7 @@ class Stream:
 
     @property
     def watches_intent(self) -> bool:
-        """Is an intent that may be open ours to watch? Then until ``watch_intent_until``."""
+        """Does this proxy look after an intent that may be open, until ``watch_intent_until``?"""
         return self.watch_intent_until != NO_INTENT and not self.life.is_draining
 
     def watch_intent(self, until: float = math.inf) -> None:
@@ -165,8 +167,8 @@ class Stream:
 
     # ------------------------------------------------------------------ the queue
     def take(self, batch: Batch) -> bool:
-        """Take a batch that has come; its waiters are answered, sooner or later. False: it is not in the queue, as it
-        was answered, or is a retry of one that is here and joins it (rule R13)."""
+        """Take a batch that has come; its waiters are answered, sooner or later. False: it is not queued, because it
+        was answered, or is a retry of a batch that is here and joins that one (rule R13)."""
         if not self.client and batch.waiters:
             self.client = batch.waiters[0].connection.name
         for other in (*self.out, *self.queue):
@@ -182,9 +184,9 @@ class Stream:
         return True
 
     def next_batch(self) -> Batch:
-        """The batch that continues the sequence, from its first record on or from one in its middle, wherever it
-        stands; else the first. Of several writers (rule R23) who came first and is late already comes first: another
-        one may always have a batch that is due."""
+        """Return the queued batch that has the sequence that is due, as its first record or one in its middle; if there
+        is none, the first in the queue. In a shard (rule R23) the first in the queue also goes first if its offset has
+        been passed: with several writers another one may always have a batch that is due."""
         if self.is_conditional and self._is_first_late:
             return self.queue[0]
         entry = self.held.entry
@@ -208,14 +210,14 @@ class Stream:
         self.out = group
 
     def put_back(self, group: list[Batch]) -> None:
-        """Batches that were not forwarded are due again, before the others. One that no request wants is dropped and is
-        not out any more: a retry that joined it would never be answered."""
+        """Put batches that were not forwarded back, before the others. One that no request wants is dropped, and is not
+        out any more: a retry that joined it would never be answered."""
         self.out = []
         self.queue[:0] = [batch for batch in group if batch.is_wanted]
 
     def drop_unwanted(self) -> None:
-        """Rule R17: nobody starts for a client that has gone, or that was answered. Nor, rule R12, for one that has
-        begun a newer epoch: it may have sent the same records again."""
+        """Rule R17: drop batches whose clients have gone or were answered. Rule R12: if a batch of a newer epoch waits,
+        answer those of older epochs retriably and drop them, as the client may have sent their records again."""
         if len(self.queue) > 1:
             newest = max(batch.identity.producer_epoch for batch in self.queue)
             for batch in self.queue:
@@ -231,12 +233,14 @@ class Stream:
         return bool(self.queue) and any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
 
     def turn_away_foreign(self) -> None:
-        """A client to which the producer id was not issued learns nothing of its state, and changes none."""
+        """Answer batches of clients to which the producer id was not issued. They learn nothing of its state, and
+        change nothing."""
         for batch in self.held.foreign(self.queue):
             self.dismiss(batch, answers.foreign_producer_id(), "foreign_producer_id")
 
     async def heeds_name(self, name: NameGuard) -> bool:
-        """Rule R22: batches of an older instance are turned away, on whatever partition. False: look again."""
+        """Rule R22: answer batches of older instances of the name, so that they are refused on every partition. True:
+        batches are left in the queue; False: none is, or Redis is away."""
         for batch in list(self.queue):
             admitted = await name.admits(batch.identity.producer_epoch, batch.principal)
             if isinstance(admitted, StoreAway):
@@ -253,20 +257,19 @@ class Stream:
 
     # ------------------------------------------------------------------ the entry
     async def write(self, entry: Entry, *, is_reserve: bool = False) -> bool:
-        """Swap the entry in. False: another one wrote, a new era began, or (``is_reserve``) its name has a newer
-        instance."""
+        """Swap the entry in. False: another proxy wrote, a new era began, or (``is_reserve``) the producer's name has a
+        newer instance."""
         begun, commits = self.observers.step_begins(), self.held.commits
         written = await self.held.write(entry, self.answer_without_store, is_reserve=is_reserve)
         if self.held.is_unreadable:
-            self.watch_intent()  # one of ours may be in it: mended, it would stop everybody (R17)
+            self.watch_intent()  # an intent of ours may be in it, and would block others once it is readable (R17)
         if written and commits:
             self.step("commit", commits, begun, "alone" if entry.intent is None else CARRIED)
         return written
 
     async def ask_for_ownership(self) -> None:
-        """Another proxy may append for this producer without a swap for each group (rule R12): a swap that changes
-        nothing but the version makes its next one fail, and so it learns that the entry is wanted here. Once for each
-        version: that one has been asked already."""
+        """Ask another proxy for its ownership (rule R12): a swap that changes nothing but the version makes its next
+        write fail, and so it learns that the entry is wanted elsewhere. Asks once for each version."""
         entry = self.held.entry
         if entry is None or entry.version == self._asked_version:
             return
@@ -276,9 +279,9 @@ class Stream:
             self.parks = 0
 
     async def confirm(self, batches: Iterable[Batch]) -> list[Batch]:
-        """Swap the entry in as it is, and return those of these batches that wait still and that no retry has joined
-        meanwhile; none if another one wrote. What was read may be older than a batch, or from a server that is the
-        master no longer; a swap that is sent after it came shows what is due now."""
+        """Confirm the entry by swapping it in as it is. Return those of these batches that still wait and that no retry
+        has joined meanwhile; none if another proxy wrote. An entry that was only read may be older than a batch, or
+        come from a server that is no longer the master; a swap that left after the batch came shows what is due now."""
         arrived = [(batch, batch.arrived_at) for batch in batches]
         is_written = await self.write(
             self.held.entry if self.held.is_unwritten and self.held.entry is not None else self.held.touched()
@@ -287,18 +290,19 @@ class Stream:
         return [batch for batch, arrived_at in arrived if batch in queue and batch.arrived_at == arrived_at]
 
     async def read_again(self) -> None:
-        """The next look is at the store. A commit that waits goes there first, or its intent would be found open."""
+        """Have the entry read from the store next. A held commit is written first: else its intent would be found
+        open."""
         await self.write_held()
         self.held.forget()
 
     async def write_held(self) -> None:
-        """What is known and not written yet goes alone."""
+        """Write what is held now, by a swap of its own."""
         if self.held.entry is not None and self.held.is_unwritten:
             await self.write(self.held.entry)
 
     async def park(self, seconds: float | None = None, at_most: float = limits.PARK_SECONDS_MAX) -> None:
-        """Read the stored state again later: at first soon, then less often, but not later than ``at_most``; unless it
-        is known when."""
+        """Wait, then have the stored entry read again. ``seconds``: how long, if that is known; else at first shortly,
+        and each time longer, but never longer than ``at_most`` seconds."""
         if self.life.is_draining:
             for batch in self.queue:
                 self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
@@ -309,7 +313,7 @@ class Stream:
         self.held.forget()
 
     async def answer_without_store(self, reason: str) -> None:
-        """Rule R2: a request waits for Redis up to a quarter of its own timeout."""
+        """Rule R2: answer batches that have waited for Redis for a quarter of their own timeout."""
         now = await Now()
         for batch in (*self.queue, *self.out):
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
@@ -318,7 +322,8 @@ class Stream:
         self.drop_unwanted()
 
     def leave_unfinished(self, name: object, search: UnfinishedSearch) -> None:
-        """The latest few are kept, for some time: others may look in between."""
+        """Keep a search for the next try. The latest few are kept, for ``SEARCH_LEFT_SECONDS``, as tries of other
+        batches may come in between."""
         kept = {
             known: one
             for known, one in self.unfinished.items()
@@ -328,15 +333,16 @@ class Stream:
 
     # ------------------------------------------------------------------ answers
     def answer(self, batch: Batch, answer: Answer, verdict: str) -> None:
-        """Answer all requests that wait for the batch. A failure for good makes clients send what is unfinished again
-        under a new epoch: none is given while a lower batch, which may be in the log, is to be sent again."""
+        """Answer all requests that wait for the batch. A failure that is not retriable makes clients send what is
+        unfinished again under a new epoch: it becomes a retriable one while a lower batch, which may be in the log, is
+        to be sent again (rule R11)."""
         if answers.ends_epoch(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
             answer = answers.held_back("behind a batch that has to be sent again first")
             verdict = "held_back"
         client = self.client
         if batch.waiters and (answer.error_code or not self._is_client_served):
             client = batch.waiters[0].connection.name
-            if not answer.error_code:  # whoever came first may have had no right to the producer id
+            if not answer.error_code:  # the first client to come may have had no right to the producer id
                 self.client, self._is_client_served = client, True
         for waiter in batch.waiters:
             waiter.answer(answer)
@@ -363,14 +369,14 @@ class Stream:
         )
 
     def dismiss(self, batch: Batch, answer: Answer, verdict: str) -> None:
-        """Answer a batch that waits no longer."""
+        """Take a batch out of the queue and answer it."""
         if batch in self.queue:
             self.queue.remove(batch)
         self.answer(batch, answer, verdict)
 
     def dismiss_all(self, answer: Answer, verdict: str) -> None:
-        """Answer all waiting requests, also those of the group that is out, and read the stored state anew: an intent
-        may be left open there, and other proxies wait for us as long as we live (rule R17)."""
+        """Answer all waiting requests, also those of the group that is out, and have the stored entry read anew: an
+        intent may be left open in it, and other proxies wait for it as long as this one lives (rule R17)."""
         batches, self.out = [*self.out, *self.queue], []
         self.queue.clear()
         self.held.forget()
@@ -379,8 +385,8 @@ class Stream:
             self.answer(batch, answer, verdict)
 
     def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
-        """Remember the connection that acknowledged these batches: of as many as the window holds. None: they were
-        seen in the log."""
+        """Remember the connection that acknowledged these batches, for as many batches as the window holds. ``lane``
+        None: they were seen in the log."""
         known = self.acknowledged_by
         for batch in group:
             name = batch.identity.producer_epoch, batch.identity.base_sequence
@@ -391,7 +397,7 @@ class Stream:
                 self.acknowledged_by = known = [one for one in known if one[0] != name]
 
     def acknowledger(self, identity: BatchIdentity) -> Acknowledger | None:
-        """The connection that acknowledged it, if that is remembered, and it is there."""
+        """Return the connection that acknowledged this batch, if it is remembered and still exists."""
         name = identity.producer_epoch, identity.base_sequence
         for known, lane in reversed(self.acknowledged_by):
             if known == name:
@@ -417,7 +423,8 @@ class Stream:
         )
 
     def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
-        """These batches were sent a second time, after the log did not have them (rule R14)."""
+        """Have these batches looked for again later (rule R14): the log did not have them, and they are sent again or
+        dropped."""
         names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
         flow = self.context.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
         if flow is not None:

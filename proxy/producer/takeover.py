@@ -1,9 +1,9 @@
-"""What has to be found out before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12,
+"""What has to be resolved before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12,
 R13.
 
 An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While
-its owner lives we wait; then it is taken over and resolved from the log. A resolution has no payload and appends
-nothing: what it finds is committed, also a part of a batch, and the rest is dropped."""
+its owner lives we wait; then it is taken over and resolved from the log. There are no records to send here, so nothing
+is appended: what the log has of the intent is committed, also a part of a batch, and the rest is dropped."""
 
 from __future__ import annotations
 
@@ -66,21 +66,23 @@ class Takeover:
         self._is_suspect = suspect
         self._era = stream.life.era
         self._settle_on: set[int] = set()
-        """Brokers for which an intent before this one was meant."""
+        """Brokers for which an earlier intent was meant, so that they may still execute an append (rule R6)."""
         self._given_up: Intent | None = None
         self._whose: dict[bytes, list[BatchIdentity]] = {}
-        """The contents that a rebuild looks for, each with the batches that have it, as far as these are known."""
+        """The contents (digests of records) that a rebuild looks for, each with the batches that have it, as far as
+        these are known."""
         self._looked_for: set[tuple[Name, int | None]] = set()
-        """Batches that a rebuild looks for by their content, each by how many of its records; None: by all."""
+        """Batches that a rebuild looks for by their content, each with the number of records that it is looked for by;
+        None: all."""
         self._looked: set[tuple[Looked, int | None]] = set()
-        """The same by their records."""
+        """The same batches, identified by these records."""
         self._checkpoint: Position | None = None
-        """Where a search for everything begins, as long as that is sufficient."""
+        """The checkpoint at which the search of a rebuild begins; None: it begins at the bound."""
         self._searched_to = 0
         """Where the log ended in the last complete search."""
         self._was_owned = False
-        """Is it an ownership that is taken over, or was it one, so that batches may be stored of which the store has
-        never heard? Also of an entry that is blurred."""
+        """Is or was the intent an ownership, so that the log may have batches that the store has never heard of? Also
+        True of a blurred entry."""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
@@ -101,7 +103,7 @@ class Takeover:
                     at_most = await turn_down_past(stream)
                 if stream.queue and intent.is_ownership and not self._is_suspect:
                     await stream.ask_for_ownership()
-                if stream.queue:  # R6: if its owner has died, it is resolved without a client, too
+                if stream.queue:  # R6: if its owner has died, the intent is resolved even if no client waits any more
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
                 await stream.park(at_most=at_most)
@@ -114,17 +116,18 @@ class Takeover:
 
     # R1 lives here: an intent is touched only when its owner's lease is over.
     async def _is_over(self, owner: bytes) -> bool:
-        """Rule R1: has this owner's lease certainly ended? When our own registration was lost, all may have been, and
-        their owners live: what they were granted has to run out first (rule R10). Not so for our own intents, and those
-        without an owner."""
+        """Rule R1: has this owner's lease certainly ended? When our own registration was lost, those of other proxies
+        may be lost too while they live: the leases that they hold have to run out first (rule R10). This process' own
+        intents, and those without an owner, need not wait for that."""
         if await MemberAlive(owner) is not False:
             return False
         is_strangers = owner != NOBODY and owner not in self._life.earlier_incarnations
         return not is_strangers or self._life.era == 1 or await Now() >= self._life.grace_until
 
     async def _is_quiet(self) -> bool:
-        """Rule R10: before a suspect entry is touched, the leases of the lost state run out. If our own registration is
-        gone, the state was lost just now, and a new era begins with the next heartbeat."""
+        """Rule R10: may a suspect entry be touched now? The leases of the lost state have to run out first. If our own
+        registration is gone, the state was lost just now, and a new era begins with the next heartbeat. False: it was
+        waited a little."""
         if (now := await Now()) < self._life.grace_until:
             await self._stream.park(self._life.grace_until - now)
             return False
@@ -135,8 +138,8 @@ class Takeover:
 
     # ------------------------------------------------------------------ an open intent
     async def _take_over(self, entry: Entry) -> None:
-        """Rule R1: the owner of the intent is gone. Take it over, then find its batches in the log and commit them, or
-        drop it as a whole."""
+        """Rule R1: the owner of the intent is gone. Take the intent over, look for its batches in the log, commit what
+        is there, and drop the rest."""
         stream = self._stream
         intent = entry.intent
         assert intent is not None
@@ -169,8 +172,9 @@ class Takeover:
         await self._conclude(entry_now, intent, result)
 
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
-        """What the log has is committed: all of the intent, of a group perhaps only what had left before it was one, of
-        a batch that is stored in parts the first one. The rest is dropped."""
+        """Commit what the log has: all of the intent; of a group perhaps only the first batches, which an earlier try
+        had sent; or the first part of a batch that is stored in parts. The rest is dropped, and looked for later (rule
+        R14)."""
         stream = self._stream
         stored = covered(result.pieces, BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, 1))
         records = sum(piece.record_count for piece in stored)
@@ -192,8 +196,8 @@ class Takeover:
 
     # ------------------------------------------------------------------ a suspect entry
     async def _answer_known(self, entry: Entry) -> bool:
-        """A suspect entry may lack something, but what it has is true: batches that it knows are answered first (rule
-        R9). The log is read for the others, when they come. False: there were none."""
+        """A suspect entry may lack something, but what it has is true: batches in its window are answered first (rule
+        R9), and the log is read for others only. False: no batch was answered."""
         stream = self._stream
         if stream.is_conditional:
             return False  # another writer's batch has the same numbers (R23)
@@ -206,9 +210,9 @@ class Takeover:
         return was_any
 
     async def _rebuild(self, entry: Entry | None) -> None:
-        """Rule R10: the entry may lack its last writes. Everything that the log has of the producer is taken, from the
-        stored bound, or from a checkpoint where that is sufficient. The claim in the store has the stored bound: a
-        proxy that goes on with it has checkpoints of its own."""
+        """Rule R10: the entry may lack its last writes. Take everything that the log has of the producer from the
+        stored bound on, or from a checkpoint where that is sufficient. The claim has the stored bound in any case: a
+        proxy that takes the claim over has checkpoints of its own."""
         if entry is None:
             entry = fresh(NO_GENERATION, self._stream.held.owner, 0, 0)
         bound = await self._bound_of_rebuild(entry)
@@ -220,26 +224,26 @@ class Takeover:
             await self._end_rebuild(await self._search_all(claim, bound))
 
     async def _bound_of_rebuild(self, entry: Entry) -> Position | None:
-        """Return from where on the entry may lack something; None: it cannot be told now."""
+        """Return the offset from which on the entry may lack something; None: it cannot be told now."""
         if self._stream.is_conditional:
             found = await bound_of_shard(self._stream, entry)
             return None if isinstance(found, Later) else found
-        # What the log does not confirm is no bound here: the topic may have been made anew.
+        # An offset without an anchor is no bound here: the topic may have been made anew.
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         return bound
 
     async def _claim(self, entry: Entry, bound: Position) -> Intent | None:
-        """Write that this proxy rebuilds the entry, with all that whoever goes on with it has to know. None: another
-        one has written meanwhile."""
+        """Write the claim: that this proxy rebuilds the entry, with all that a proxy which takes the claim over has to
+        know. None: another proxy has written meanwhile."""
         stream = self._stream
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
         if (left := stream.held.given_up) is not None and not stream.is_conditional:
             self._given_up = replace(left, owner=NOBODY)
         self._was_owned = entry.is_blurred or (entry.intent is not None and entry.intent.was_ownership)
-        # What was in doubt is looked for by its content too, whoever waits, and by whoever goes on with this claim.
+        # What was in doubt is also looked for by its content, by this proxy and by one that takes the claim over.
         is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
         earlier = -1 if entry.intent is None else entry.intent.leader
@@ -256,7 +260,7 @@ class Takeover:
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
             return None
         if leader is not None and leader != claim.leader:
-            # R6: a claim names one broker. The earlier one has to be seen awake before it names the other.
+            # R6: a claim names one broker. The earlier one has to be seen awake before the claim names the leader.
             self._settle_on.add(leader)
             if await settle(stream.topic, stream.partition, {claim.leader}) is None:
                 held = stream.held.entry
@@ -267,7 +271,7 @@ class Takeover:
         return claim
 
     async def _search_all(self, claim: Intent, bound: Position) -> Resolution:
-        """Search for all that the log has of the producer, and for what waits, by its content."""
+        """Search for all that the log has of the producer, and for the waiting batches by their content."""
         stream = self._stream
         if claim.content != NO_CONTENT:
             self._whose.setdefault(claim.content, [])
@@ -292,15 +296,15 @@ class Takeover:
             await self._finish_rebuild(entry, result)
         elif isinstance(result, Undecidable):
             await self._end_undecided(entry)
-        else:  # the next proxy to which the client comes tries again (rule R17)
+        else:  # the proxy to which the client comes next tries again (rule R17)
             await stream.write(self._renewed(entry, NOBODY))
 
     async def _look_for(self, count: int | None) -> bool:
-        """Without markers the log does not tell which records are the producer's, so a waiting batch is looked for by
-        the first of its records that is not known to be stored, and one whose beginning is in a deleted part of the log
-        by all of them. False: all have been looked for already.
+        """Add the waiting batches to what is looked for by content, as a record without a marker does not tell whose it
+        is. ``count`` 1: by the first record that is not known to be stored. None: by all its records, where the log has
+        lost its beginning. False: there was nothing to add.
 
-        As a producer's records lie in order, nothing that follows a missing one is there. What comes later than the
+        As a producer's records lie in order, nothing that follows a missing one is there. A batch that comes after the
         rebuild is looked for then (``sequencer.py``)."""
         if self._stream.is_conditional:
             return False  # what waits is looked for at its own offset (R23)
@@ -316,7 +320,7 @@ class Takeover:
             looked = looked_at(batch.identity, name.first, contents), count
             self._looked_for.add((name, count))
             if looked in self._looked:
-                continue  # its client has made it anew, as it does each time that it has waited for too long
+                continue  # the same records: its client has made the batch anew for another try
             self._looked.add(looked)
             rest = rest_of(batch.identity, name.first)
             await in_steps(partial(self._noting, contents, rest), batch.sender)
@@ -324,7 +328,7 @@ class Takeover:
         return is_any
 
     def _noting(self, contents: Sequence[bytes], batch: BatchIdentity) -> Steps[None]:
-        """Note whose these contents are. May be begun once more."""
+        """Note which batch these contents belong to. May be started over (``in_steps``)."""
         alone = [batch]  # one list for all of them: a batch may have a hundred thousand records
         for number, content in enumerate(contents):
             whose = self._whose.setdefault(content, alone)
@@ -342,7 +346,8 @@ class Takeover:
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _end_undecided(self, entry: Entry) -> None:
-        """The log does not tell all of a suspect producer. Of a shard its end says all that matters (rule R23)."""
+        """The log cannot tell all of a suspect producer: its entry becomes blurred. Of a shard only the end of the log
+        matters (rule R23)."""
         stream = self._stream
         if not stream.is_conditional:
             await stream.write(blurred(entry, self._life.generation))
@@ -368,8 +373,8 @@ class Takeover:
         before = self._stream.looked_for
         was_owned = self._was_owned or (before is not None and before.era == self._life.era and before.was_owned)
         self._stream.looked_for = LookedFor(self._life.era, state_read(done), names, is_all, was_owned, looked, needed)
-        # Rule R14: it may have been sent before, by whoever held the lost state. A copy that comes late lies behind the
-        # end that was read.
+        # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
+        # late lies behind the end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
@@ -377,7 +382,8 @@ class Takeover:
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Collection[bytes]) -> Resolution:
-        """Search until it is done. ``Undecidable``: the waiting requests were answered so."""
+        """Search until the outcome is known. Undecidable: the requests that wait for the intent's batches were answered
+        with that."""
         wanted: BatchIdentity | None = None
         if intent.batches:
             records = sum(batch.record_count for batch in intent.batches)
@@ -394,8 +400,8 @@ class Takeover:
         return result
 
     def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
-        """Was only the log after a checkpoint read, and does that not determine the producer's state? A checkpoint that
-        did not hold is not one any more."""
+        """Was the log only read from a checkpoint on, and does that not determine the producer's state? Then the search
+        has to begin at the stored bound. If the checkpoint did not hold, those of the partition are forgotten."""
         stream = self._stream
         if self._checkpoint is not None and search.wider is None:
             self._checkpoint = None
@@ -408,7 +414,7 @@ class Takeover:
         return True
 
     def _new_search(self, intent: Intent, contents: Collection[bytes], wanted: BatchIdentity | None) -> LogSearch:
-        """Make a search; ``wanted`` None: for everything that the log has."""
+        """Make a search; ``wanted`` None: for everything that the log has of the producer."""
         stream = self._stream
         search = LogSearch(
             stream.topic,
