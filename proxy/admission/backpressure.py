@@ -1,7 +1,7 @@
-"""How much is kept for a client: unfinished requests, answers that it does not take. A client that asks for much, or
-takes little, is not read from; its broker is not, where it does not take large answers. If it then moves nothing for
-too long (``slow_client.py``) it is disconnected, so that a few bad peers never stop the others. Pure: told by the
-session, woken by timers; knows no Kafka."""
+"""Back-pressure: how much is kept for one client, in unfinished requests and in answers that it does not take. A client
+that asks for much, or takes little, is not read from; where it does not take large answers, the broker's answers to it
+are not read either. If it then moves nothing for too long (``slow_client.py``) it is disconnected, so that a few bad
+peers never stop the others. Pure: told by the session, woken by timers; knows no Kafka."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Client(Protocol):
 
 
 class _Nobody:
-    """Stands for a client that has gone. Its session and this would hold each other, and what had come of a request,
-    until the collector comes by."""
+    """Stands for a client that has gone. Otherwise its session and its ``Backpressure`` would refer to each other, and
+    keep the bytes of an unfinished request until the garbage collector runs."""
 
     in_flight = 0
     has_upstream_backlog = False
@@ -81,9 +81,10 @@ _NOBODY = _Nobody()
 
 
 class Backpressure:
-    """With one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: of a request that has not
-    arrived completely. ``was_active``: set when bytes come, and ``active_at`` to that time. ``is_watched``: it, or its
-    broker, is not read from, or may soon be again: ``control`` is to be called when anything happens."""
+    """The back-pressure of one client. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``: those of
+    a request that has not arrived completely. ``was_active``, ``active_at``: set by the session whenever bytes come,
+    the second to the time in reactor seconds. ``is_watched``: the client, or its broker, is not read from at the
+    moment; as long as that is so, ``control`` is to be called when anything happens."""
 
     __slots__ = (
         "_accounts",
@@ -111,7 +112,8 @@ class Backpressure:
         self.unfinished_bytes = 0
         self._missing_bytes = 0
         self._ending_bytes = 0
-        """Of a request that may end though the memory is full: what was missing of it when that was said."""
+        """Bytes that were missing of a request when it was allowed to arrive completely though the memory is full; 0:
+        none was."""
         self.is_paused = False
         self.is_watched = False
         self.is_new = True
@@ -137,7 +139,8 @@ class Backpressure:
 
     @property
     def quiet_since(self) -> float | None:
-        """When bytes came last. None: a request has not come completely, or may wait unread; an answer is not taken."""
+        """When bytes came last, in reactor seconds. None: a request has not arrived completely, or may wait unread, or
+        an answer is not taken."""
         wire = self._wire
         is_at_work = wire is None or wire.unsent or self.unfinished_bytes or self.is_paused
         return None if is_at_work else self.active_at
@@ -156,15 +159,16 @@ class Backpressure:
         self.unfinished_bytes = self._unsent = 0
 
     def part(self) -> None:
-        """Close the connection after what was answered; a client that does not take that soon does not get it."""
+        """Close the connection after what was answered has been sent; a client that has not taken it within
+        ``UNTAKEN_SECONDS_SCARCE`` is reset."""
         if self._wire is not None:
             self._wire.close()
             self._accounts.reactor.later(limits.UNTAKEN_SECONDS_SCARCE, self._wire.reset)
 
     # ------------------------------------------------------------------ told by the session
     def request_has(self, unfinished_bytes: int, missing_bytes: int, begins: bool) -> None:
-        """So much of a request has arrived, and so much is missing, as far as that is known. ``begins``: it is another
-        one than before."""
+        """So many bytes of a request have arrived, and so many are missing, as far as that is known. ``begins``: it is
+        another request than at the last call."""
         accounts = self._accounts
         accounts.memory.hold_unfinished(unfinished_bytes - self.unfinished_bytes)
         if unfinished_bytes and (begins or not self.unfinished_bytes):
@@ -195,15 +199,16 @@ class Backpressure:
             self._weigh_timer = self._accounts.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
 
     def looks_new(self) -> bool:
-        """Has it not taken a large answer yet? One that has asks for more then; the kernel alone takes some."""
+        """Has it not taken a large answer yet? It has if bytes came from it since that answer was passed on, and
+        nothing is unsent now; that the kernel took the bytes does not show that the client did."""
         wire = self._wire
         if self._has_had_large and self.was_active and not self._unsent and wire is not None and not wire.unsent:
             self.is_new = False
         return self.is_new
 
     def large_answer(self, reservation: Reservation) -> None:
-        """A large answer of a broker is there. Its memory is needed until it has been given on; what the kernel
-        does not take of it then is counted as not taken."""
+        """A large answer of a broker is there. Its reservation is needed until it has been passed on to the client;
+        what the kernel does not take of it then counts as an answer that is not taken."""
         self._large.append(reservation)
         if self._wire is None:
             self._release_large()
@@ -212,13 +217,14 @@ class Backpressure:
 
     @property
     def has_backlog(self) -> bool:
-        """Is there so much that it has not taken that it gets nothing more?"""
+        """Has it left so many bytes untaken that no more of its requests are taken, and no more of the broker's answers
+        are read?"""
         accounts = self._accounts
         bound = limits.BACKLOG_BYTES if accounts.memory.has_many_answers else accounts.caps.client_response_bytes_max
         return self._wire is not None and self._wire.unsent > bound
 
     def control(self) -> None:
-        """Read from it, or not: a client with many open requests, or that does not take its answers, is not."""
+        """Read from the client, or not: not if it has many unanswered requests, or does not take its answers."""
         wire, accounts = self._wire, self._accounts
         if wire is None:
             return
@@ -235,8 +241,8 @@ class Backpressure:
             self._hold_upstream(has_backlog or self._has_large_backlog, wire)
 
     def _may_go_on(self) -> bool:
-        """May it send the rest of a request though the memory is full? Where what is complete is answered soon, it
-        waits for that."""
+        """May it send the rest of a request though the memory is full? Only if most of the memory is taken by
+        unfinished requests: otherwise it waits until complete ones are answered."""
         accounts = self._accounts
         if not self.unfinished_bytes or not accounts.memory.is_full_of_unfinished:
             return False
@@ -270,7 +276,8 @@ class Backpressure:
             wire.resume()
 
     def is_idle(self) -> bool:
-        """Has it asked for nothing, and taken nothing, in the last looks, of which this is one?"""
+        """Has it asked for nothing, and taken nothing, for ``caps.idle_seconds``? To be called every
+        ``IDLE_LOOK_SECONDS``."""
         wire = self._wire
         if wire is None:
             return False
@@ -279,7 +286,8 @@ class Backpressure:
 
     # ------------------------------------------------------------------ timers
     def _poll(self) -> None:
-        """Answers leave without a word to us, so it is looked whether a client, or its broker, may be read from."""
+        """Nothing is called when an answer has left, so it is checked from time to time whether the client, or its
+        broker, may be read from again."""
         self._poll_timer = None
         wire = self._wire
         if wire is None or not self.is_watched:
@@ -295,7 +303,7 @@ class Backpressure:
             self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
 
     def _look_at_large(self) -> None:
-        """Has what came from a broker been given on, now that this pass is over? Does the client take it?"""
+        """Has what came from a broker been passed on, now that this pass is over? Does the client take it?"""
         self._large_timer = None
         wire = self._wire
         if wire is None:

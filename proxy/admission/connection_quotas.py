@@ -48,7 +48,8 @@ class AdmittedConnection:
 
 
 class _Logins:
-    """Failed logins of one address. ``shut_until``: until then its connections are closed at once."""
+    """Failed logins of one address. ``shut_until``: reactor seconds; until then its connections to listeners that
+    require authentication are closed at once."""
 
     __slots__ = ("allowed", "shut_until")
 
@@ -68,7 +69,7 @@ class ConnectionQuotas:
         why_no_room: Callable[[], str | None] = lambda: None,
     ) -> None:
         """``caps``: the limits of this moment. ``why_no_room``: why there is no file descriptor for a client; None if
-        there is one."""
+        there is one, perhaps because it has closed an idle connection."""
         self._reactor = reactor
         self._why_no_room = why_no_room
         self._now = reactor.now
@@ -161,12 +162,13 @@ class ConnectionQuotas:
         return None if why is None else ("descriptors", why)
 
     def make_room(self) -> None:
-        """There was no descriptor even to accept a connection and close it: an idle one is closed, if there is one."""
+        """There was no file descriptor left to accept a connection: ``why_no_room`` closes an idle one, if there is
+        one."""
         self._why_no_room()
 
     def _turn_out_the_oldest(self, most: int) -> None:
-        """Close the oldest unauthenticated connections above the limit. A login takes a moment only, so many
-        connections that never authenticate lock no client out."""
+        """Close the oldest unauthenticated connection, as there is one more than the limit ``most``. A login takes a
+        moment only, so many connections that never authenticate lock no client out."""
         oldest = next(iter(self._unauthenticated))
         what = f"{most} connections have not shown yet who is there, and this is the oldest"
         self._report(ConnectionRefused(oldest.address, "unauthenticated", what))

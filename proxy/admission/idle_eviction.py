@@ -1,5 +1,6 @@
-"""How many client connections may be open. At the limit, the one without a request for longest is closed for a new one:
-otherwise a few hosts that connect and send nothing would lock all clients out. Knows no Kafka and no socket."""
+"""How many client connections may be open. At the limit, the one without a request for longest is closed for a new one,
+those that have produced last: otherwise a few hosts that connect and send nothing would lock all clients out. Knows no
+Kafka and no socket."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class EvictableConnection(Protocol):
 
     @property
     def quiet_since(self) -> float | None:
-        """When bytes came last, in the clock's seconds. None: something of it is at work, or on its way."""
+        """When bytes came last, in the clock's seconds. None: a request of it is not answered yet, or bytes are on
+        their way."""
         ...
 
     @property
@@ -47,8 +49,8 @@ class IdleEviction:
         self._next_look_at = 0.0
 
     def refusal(self, most: int) -> tuple[str, str] | None:
-        """Admit one more, of ``most``; an idle one may be closed for it. Returns why it is not admitted: one of
-        ``metric_names.REFUSALS`` and a sentence."""
+        """Admit one more connection, if fewer than ``most`` are open or an idle one could be closed for it: returns
+        None. Else returns why it is not admitted: one of ``metric_names.REFUSALS`` and a sentence."""
         count = len(self._connections())
         why = f"{count} connections are open"
         if count < most or self.make_room("too_many", why):
@@ -56,7 +58,8 @@ class IdleEviction:
         return "too_many", why
 
     def make_room(self, reason: str, why: str) -> bool:
-        """Close the connection that has been idle for longest. False: none has been idle for long enough."""
+        """Close the connection that has been idle for longest, first of those that have not produced. False: none has
+        been idle for long enough (``QUIET_SECONDS``; ``PRODUCER_QUIET_SECONDS`` for those that have)."""
         now = self._now()
         leaves = self._next_quiet(now)
         if leaves is None and now >= self._next_look_at:
@@ -80,8 +83,9 @@ class IdleEviction:
         return None
 
     def _look(self, now: float, count: int) -> None:
-        """Find all connections that may be closed, in order. They serve for as many new ones, and one that becomes idle
-        meanwhile comes after them; a search that finds none is not repeated for every new connection."""
+        """Find all connections that may be closed, and put them in order. Each makes room for one new connection before
+        the next search; one that becomes idle meanwhile comes after them. A search that finds none is not repeated for
+        every new connection."""
         self._next_look_at = now + limits.QUIET_LOOK_SECONDS * max(1, count // limits.CONNECTIONS_MAX)
         found = [(one.has_produced, one.quiet_since or 0.0, one) for one in self._connections() if _may_leave(one, now)]
         self._quiet = sorted(found, key=lambda entry: entry[:2], reverse=True)

@@ -1,7 +1,7 @@
 """All connections of one address, which share one turn: opening hundreds of them gains no more than opening a dozen.
 
-A request costs one, and more if it is large (``IP_COST_BYTES``). A few connections are never counted: they pay
-nothing for it. Pure: told by sessions, woken by the end of a pass and by timers; knows no Kafka."""
+A request costs one, and more if it is large (``IP_COST_BYTES``). Where an address has only a few connections, nothing
+is counted. Pure: told by sessions, woken by the end of a pass and by timers; knows no Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Turn = Callable[[], None]
 
 
 class IpFairShare:
-    """``is_counted``: the address has so many connections that each request is counted."""
+    """The turn of one address. ``is_counted``: it has so many connections that each request is counted."""
 
     __slots__ = ("_is_refill_planned", "_is_turn_planned", "_left", "_reactor", "_waiting", "connections", "is_counted")
 

@@ -1,6 +1,6 @@
-"""How long a pass of the reactor has taken. A batch may take long to convert, and so do many: what comes after so much
-work is left for the next pass, and all else, and the lease, has its turn in between. Nothing leaves before the pass
-ends, so what flows do is spread over passes that are short. Knows no Kafka."""
+"""How long a pass of the reactor has taken. One large batch may take long to convert, and so may many small ones: after
+so much work the rest is left for the next pass, so that everything else, and the renewal of the lease, has its turn in
+between. Bytes are sent only at the end of a pass, so the work of flows is spread over short passes. Knows no Kafka."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class LoopBudget:
         return self.seconds() > limits.PASS_SECONDS_MAX
 
     def counts_anew(self) -> None:
-        """What took long until now had a share of its own: nothing else waits for the next pass because of it."""
+        """Count the pass from now on. What it did until now has a time limit of its own (``long_work.py``), and is no
+        reason for other work to wait for the next pass."""
         if self.began_at is not None:
             self.began_at = self._now()
 

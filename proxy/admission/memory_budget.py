@@ -1,7 +1,8 @@
 """What all clients of a process hold together: requests, answers that they do not take, and large answers of brokers.
 
-Requests that have not arrived completely wait, too, once the memory is full: those that have are answered and free
-some. Only where unfinished ones hold more than half of it, none would ever go on: a few at a time may end then.
+Once the memory is full, no client is read from, also not for the rest of an unfinished request: complete requests are
+answered, and that frees some. But where unfinished ones hold more than half of the memory, all might wait for ever; so
+then a few at a time may arrive completely.
 
 Memory for a large answer is reserved before it is read: until then its broker keeps it. Clients that have not taken a
 large one yet share half of the memory, so that many which take nothing leave the other half to those that do. Pure
@@ -17,7 +18,7 @@ from typing import Final
 from ..settings.config import Caps
 
 WAITING_COUNTS: Final = 2
-"""Times that a byte of a request counts which is not looked at yet: it will be there converted, too."""
+"""How often each byte of a request counts that waits to be read: there will be a converted copy of it, too."""
 Count = Callable[[int], None]
 """Told of bytes that are kept from now on, or (negative) no more."""
 
@@ -48,7 +49,8 @@ class Held:
 
 
 class Reservation:
-    """For one large answer. ``is_there``: it may be read."""
+    """Memory for one large answer of a broker, ``size`` bytes. ``is_there``: it is granted, the answer may be read.
+    ``is_over``: it was released."""
 
     __slots__ = ("_budget", "_go", "is_new", "is_over", "is_there", "size")
 
@@ -61,7 +63,7 @@ class Reservation:
         self.is_over = False
 
     def granted(self) -> None:
-        """It is there at last."""
+        """The memory is there: call back."""
         self._go()
 
     def release(self) -> None:
@@ -94,11 +96,12 @@ class MemoryBudget:
         self.bytes_held = 0
         self.unfinished_bytes = 0
         self._ending_bytes = 0
-        """Of requests that may end though the memory is full: what is missing of them."""
+        """Bytes that are missing of the requests that may arrive completely though the memory is full."""
         self.answer_bytes_held = 0
         self.answer_bytes_due = 0
         self._new_bytes = 0
-        """Of both, of clients that have not taken a large answer yet."""
+        """The part of ``answer_bytes_held`` and ``answer_bytes_due`` that is for clients which have not taken a large
+        answer yet."""
         self._waiting: tuple[deque[Reservation], deque[Reservation]] = (deque(), deque())
         """What waits for memory: of clients that have taken large answers, and of those that have not."""
         self._is_turn_of_new = False
@@ -145,19 +148,19 @@ class MemoryBudget:
 
     @property
     def ending_bytes_max(self) -> int:
-        """So much may come of requests that may end though the memory is full, of all together."""
+        """So many bytes may be missing in all of the requests that may arrive completely though the memory is full."""
         return self.caps.request_bytes_total_max // 8
 
     def may_end(self, missing_bytes: int) -> bool:
-        """May a request end, of which so many bytes are missing, though the memory is full? If so, ``has_ended`` is due
-        when it has, or has gone."""
+        """May a request of which so many bytes are missing arrive completely though the memory is full? If so,
+        ``has_ended`` is to be called when it has arrived, or its client has gone."""
         if self._ending_bytes + missing_bytes > self.ending_bytes_max:
             return False
         self._ending_bytes += missing_bytes
         return True
 
     def has_ended(self, missing_bytes: int) -> None:
-        """One that might end has ended; as many bytes as were asked for."""
+        """A request that ``may_end`` allowed has arrived, or its client has gone. ``missing_bytes``: as given there."""
         self._ending_bytes -= missing_bytes
 
     @property
@@ -183,7 +186,8 @@ class MemoryBudget:
         self._grant()
 
     def _fits(self, reservation: Reservation) -> bool:
-        """One answer of any size finds its way, even where others leave half of the memory."""
+        """Is there room for it? An answer that is larger than all of the memory fits, too, while no other one is due
+        and untaken answers hold at most half."""
         most, held, due = self.caps.response_bytes_total_max, self.answer_bytes_held, self.answer_bytes_due
         return due + held + reservation.size <= most or (not due and held <= most // 2)
 

@@ -1,5 +1,5 @@
-"""How long a client is waited for that is slow: with the rest of a request, with taking its answers, with asking for
-anything at all. Pure sums over what is seen of it; knows no timer, no socket and no Kafka."""
+"""How long a slow client is waited for: until the rest of a request arrives, until it takes its answers, until it asks
+for anything at all. Pure sums over what is seen of it; knows no timer, no socket and no Kafka."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ class SlowClient:
         self._began_at = now
 
     def why_unfinished(self, now: float, unfinished_bytes: int) -> str | None:
-        """Say why its request is not waited for any longer, of which so much has come. None: it is."""
+        """Say why the rest of its request, of which so many bytes have arrived, is not waited for any longer. None: it
+        is."""
         seconds = now - self._began_at
         if unfinished_bytes >= (seconds - limits.UNFINISHED_SECONDS) * limits.UNFINISHED_BYTES_PER_SECOND:
             return None
         return f"only {unfinished_bytes} bytes of a request came in {seconds:.0f} s"
 
     def answers_wait(self, now: float, unsent: int) -> None:
-        """So many bytes of answers are not taken, and are waited for from now on."""
+        """So many bytes of answers are not taken: the time until they are counts from now on."""
         self._taken_at, self._unsent_at_poll = now, unsent
 
     def why_untaken(self, now: float, unsent: int, *, is_needed: bool) -> str | None:
-        """Say why it is not waited for any longer to take so many bytes of answers. None: it is. ``is_needed``: others
-        wait for the memory; a little now and then is no progress then."""
+        """Say why the client, which has left so many bytes of answers untaken, is not waited for any longer. None: it
+        is. ``is_needed``: others wait for the memory; then less than ``UNTAKEN_BYTES_PER_SECOND`` is no progress."""
         taken, seconds = self._unsent_at_poll - unsent, now - self._taken_at
         if not unsent or taken >= (limits.UNTAKEN_BYTES_PER_SECOND * seconds if is_needed else 1):
             self.answers_wait(now, unsent)
@@ -48,8 +49,8 @@ class SlowClient:
         return f"it read none of {unsent} pending response bytes for {seconds:.0f} s"
 
     def is_idle(self, unsent: int, idle_seconds: float, *, is_active: bool) -> bool:
-        """Has it asked for nothing, and taken nothing, in the last looks, of which this is one? To be called every
-        ``IDLE_LOOK_SECONDS``."""
+        """Has it asked for nothing, and taken nothing, for ``idle_seconds``? To be called every ``IDLE_LOOK_SECONDS``:
+        the time is counted in calls."""
         unsent_before, self._unsent_at_look = self._unsent_at_look, unsent
         if is_active or unsent != unsent_before:
             self._idle_looks = 0

@@ -30,7 +30,7 @@ class TokenBucket:
         return True
 
     def give_back(self, count: float) -> None:
-        """Of what was taken, so much was not needed."""
+        """Put back so much of what was taken, as it was not needed."""
         self._tokens = min(self.burst, self._tokens + count)
 
     def _fill(self, now: float) -> None:

@@ -88,7 +88,7 @@ class LatestOffset:
         return _encode_list_offsets(api_version, self.replica_id, self.topic, self.partition, _LATEST_TIMESTAMP)
 
     def parse(self, api_version: int, body: Buffer) -> OffsetAnswer:
-        """The offset that the next record, as far as it may be seen, would get."""
+        """The offset behind the last record that ``replica_id`` may see."""
         return _parse_list_offsets(api_version, body, self.topic, self.partition)
 
 
@@ -114,7 +114,7 @@ class EarliestOffset:
         return _encode_list_offsets(api_version, replica_id, self.topic, self.partition, _EARLIEST_TIMESTAMP)
 
     def parse(self, api_version: int, body: Buffer) -> OffsetAnswer:
-        """The first offset; that of the end where the log is empty."""
+        """The first offset; where the log is empty, the offset that the next record will get."""
         return _parse_list_offsets(api_version, body, self.topic, self.partition)
 
 
@@ -152,7 +152,7 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchRecords:
-    """What lies in one partition from ``offset`` on, up to the high watermark, without waiting. Fetch v0 to v4.
+    """What lies in one partition from ``offset`` on, below the high watermark, without waiting. Fetch v0 to v4.
 
     v0 and v1 show format v0 only (their brokers store nothing else). Before v3 a message larger than ``bytes_max``
     comes cut off, again and again: ask for more then. From v3 on one message at least comes whole.

@@ -1,7 +1,7 @@
 """What every bridge is: typing, two small values and the limit of what is rewritten. Knows no API.
 
-A bridge serves one request and its answer: ask ``table.plan`` for a new one each time, some remember what they took
-out of the request.
+A bridge serves one request and its answer: ask ``table.plan`` for a new one each time, because some remember what they
+took out of the request.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Bridge(Protocol):
         ...
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """The client's request body at the broker's version, or why it cannot be said in it; then ``answer`` is not
-        None."""
+        """The client's request body in the broker's version, or a refusal if that version cannot express it; its
+        ``answer`` is not None."""
         ...
 
     def response(self, body: memoryview) -> Chunks:

@@ -1,8 +1,8 @@
 """The cluster as a broker tells it, as frozen data.
 
-The partitions of a topic stay the bytes that the broker sent: a large cluster has tens of thousands of them, and of all
-but a few nothing is asked but who leads. Their layout is the same in Metadata v0 to v4, so one comparison shows what
-has not changed, and it goes out to clients as it came. Source: MetadataResponse (protocol guide).
+The partitions of a topic stay the bytes that the broker sent: a large cluster has tens of thousands of them, and of
+nearly all only the leader is asked for. Their layout is the same in Metadata v0 to v4, so one comparison of bytes shows
+that nothing has changed, and the bytes go out to clients as they came. Source: MetadataResponse (protocol guide).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The partitions of one topic. ``body``: their array with its length in front, in the broker's order, which is
-    none. ``leaders``: by index. ``told``: the leaders of those that are told with one. ``is_plain``: all versions tell
-    them alike."""
+    """The partitions of one topic. ``body``: their array with its length in front, in the broker's order, which is not
+    sorted. ``leaders``: leader by partition index, -1: none. ``told``: the leaders of all partitions without an error
+    code. ``is_plain``: no partition has an error code that only v0 may tell (REPLICA_NOT_AVAILABLE)."""
 
     body: bytes
     leaders: Mapping[int, int] = field(default_factory=dict, compare=False, repr=False)
@@ -124,7 +124,8 @@ class Cluster:
 
 
 def read_rows(reader: Reader) -> Steps[Rows]:
-    """Read the array of partitions that comes next. Truncated, Malformed for garbage; allocates by what is there."""
+    """Read the array of partitions that comes next. Raises Truncated or Malformed for garbage; allocates by the bytes
+    that are there, never by a length that is only announced."""
     body, start = reader.data, reader.position
     count = reader.count("partitions", _ROW_BYTES_MIN)
     leaders: dict[int, int] = {}
@@ -156,8 +157,8 @@ def read_rows(reader: Reader) -> Steps[Rows]:
 
 
 def told_rows(version: int, rows: Rows, alive: frozenset[int]) -> Steps[bytes]:
-    """Encode partitions for a client that reaches these brokers. A leader that it does not reach is told as "no leader
-    now" (5), which makes it ask again."""
+    """Encode partitions for a client that reaches the brokers ``alive``, in Metadata ``version``. A partition whose
+    leader is not among them is told as one without a leader (5), which makes the client ask again."""
     if rows.is_plain and rows.told <= alive:
         return rows.body
     body, at = bytearray(rows.body), INT32.size
@@ -176,7 +177,8 @@ def told_rows(version: int, rows: Rows, alive: frozenset[int]) -> Steps[bytes]:
 
 
 def _behind_null(count: int, at: int) -> int:
-    """Where it goes on behind the length of a list that is negative: null is taken for an empty one."""
+    """Return the position behind a negative length of a list: null (-1) is taken for an empty list. Raises Malformed
+    for others."""
     if count != -1:
         raise Malformed(f"partitions: a list of {count} before {at}")
     return at

@@ -1,5 +1,5 @@
 """DescribeCluster v0 and v1, answered by the proxy: what Metadata tells a client of the brokers, in another layout. So
-both name the same brokers, at the proxy's own addresses, and both ask the same rights.
+both name the same brokers, at the proxy's own addresses, and both need the same rights.
 
 Source: KIP-700, KIP-919 (v1: which kind of endpoint is meant), DescribeClusterRequest and -Response.
 """
@@ -16,7 +16,8 @@ METADATA_VERSION = 4
 _BROKERS, _CONTROLLERS = 1, 2
 """Kinds of endpoints."""
 _OPERATIONS_NOT_KNOWN = INT32.pack(-(2**31))
-"""What Kafka answers where they were not asked for; the proxy does not know what a client may do at the cluster."""
+"""What Kafka answers if authorized operations were not asked for; the proxy does not know what a client may do at the
+cluster, so it is the answer in any case."""
 _BROKER_BYTES_MIN = 12
 _REFUSED = {
     _CONTROLLERS: (ErrorCode.MISMATCHED_ENDPOINT_TYPE, "these are brokers, and controllers were asked for"),
@@ -25,8 +26,8 @@ _UNKNOWN = (ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "this kind of endpoint is not k
 
 
 def refused_describe_cluster(version: int, body: Buffer) -> bytes | None:
-    """Return the answer that refuses a client's request; None: what Metadata tells is the answer. WireError for
-    garbage."""
+    """Return the answer that refuses a client's request; None: it is to be answered with ``encode_describe_cluster``.
+    WireError for garbage."""
     reader = Reader(body)
     reader.boolean("include_cluster_authorized_operations")
     kind = reader.int8("endpoint_type") if version >= 1 else _BROKERS

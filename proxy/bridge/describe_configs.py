@@ -1,10 +1,10 @@
 """DescribeConfigs v0 to v2, answered by the proxy where the brokers have none (before 0.11).
 
-Such brokers tell no setting over Kafka's protocol, so no value is told: each setting is there with a null value, and
-what Kafka's documentation gives as its default is among its synonyms. A default as the value would be taken for the
-truth: Kafka Connect refuses a topic whose cleanup.policy is said to be delete, and a topic may have any setting of its
-own. Where a setting has no default it has no synonym either. That a topic exists, and that the client may know of it,
-is what Metadata tells. Source: KIP-133, KIP-226 (v1: sources and synonyms), KafkaApis.handleDescribeConfigsRequest.
+Such brokers tell no setting over Kafka's protocol, so no value is told: each setting has a null value, and among its
+synonyms the default that Kafka's documentation gives. A default as the value would be taken for the truth: Kafka
+Connect refuses a topic whose cleanup.policy is said to be delete, and a topic may have any setting of its own. Where a
+setting has no default it has no synonym either. That a topic exists, and that the client may know of it, is what
+Metadata tells. Source: KIP-133, KIP-226 (v1: sources and synonyms), KafkaApis.handleDescribeConfigsRequest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA_VERSION = 4
 REQUEST_BYTES_MAX: Final = 48 * 1024
 """A thousand topics with long names. All of it is read in one step, of 20 ms for 24,000 empty names."""
 RESOURCES_PER_STEP: Final = 500
-"""That are answered in one step: 5 ms where each asks for settings by name, 25 of them."""
+"""Resources that are answered in one step: 5 ms where each asks for 25 settings by name."""
 NOT_TOLD = (
     "brokers before 0.11 tell no settings over Kafka's protocol: values are left out, and the synonyms are the "
     "defaults of Kafka's documentation; what a topic has instead is in ZooKeeper: kafka-configs.sh --zookeeper"
@@ -109,8 +109,8 @@ def answer_describe_configs(request: DescribeConfigs, metadata: Buffer, release:
 
 
 def _verdict(one: Resource, topics: Mapping[str, Topic], broker_names: frozenset[str]) -> tuple[int, str | None]:
-    """The code and the sentence of one resource. A broker without a name stands for what was set for all of them at
-    once: old ones have no such settings."""
+    """Return the error code and the sentence for one resource. A broker without a name stands for dynamic defaults of
+    all brokers (KIP-226): old brokers have none."""
     if one.kind == _TOPIC:
         topic = topics.get(one.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code

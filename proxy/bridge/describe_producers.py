@@ -28,7 +28,8 @@ Place = tuple[str, int]
 
 @value(frozen=True, slots=True)
 class ActiveProducer:
-    """One producer on one partition. ``last_sequence``: of the last record that is stored of the epoch; -1: none is."""
+    """One producer on one partition. ``last_sequence``: the sequence of its last stored record in this epoch; -1: there
+    is none."""
 
     producer_id: int
     producer_epoch: int

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """One setting of a topic, or of a broker. ``broker_name``: the setting of the broker that a topic without one of
-    its own goes by. ``default``: as text; None: it has none."""
+    """One setting of a topic, or of a broker. ``broker_name``: the broker's setting that counts for a topic without one
+    of its own. ``default``: as text; None: it has none."""
 
     broker_name: str
     default: str | None
@@ -51,7 +51,7 @@ _TOPIC_SINCE_0_10_1: Mapping[str, Documented] = {
 }
 _FORMAT_OF_RELEASE: Mapping[str, str] = {"0.10.0": "0.10.0-IV1", "0.10.1": "0.10.1-IV2", "0.10.2": "0.10.2-IV0"}
 _NOT_OF_BROKERS = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
-"""Only topics have these, though they have them by no broker's setting."""
+"""Only topics have these; no setting of the broker stands behind them."""
 _BROKER_ALONE: Mapping[str, str | None] = {
     "advertised.listeners": None,
     "auto.create.topics.enable": "true",
@@ -89,7 +89,8 @@ def documented_of_topics(release: str) -> Mapping[str, Documented]:
 
 
 def documented_of_brokers(release: str) -> Mapping[str, Documented]:
-    """Settings of the broker itself, by name: those that its topics go by, and what tools look for beside them."""
+    """Settings of the broker itself, by name: those that count for topics without their own, and others that tools look
+    for."""
     topics = (one for name, one in documented_of_topics(release).items() if name not in _NOT_OF_BROKERS)
     found = {one.broker_name: one for one in topics}
     found |= {name: Documented(name, default) for name, default in _BROKER_ALONE.items()}

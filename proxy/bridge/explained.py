@@ -1,6 +1,6 @@
-"""APIs that old brokers do not have and that are offered all the same, to say in the client's own exception why not and
-what to do instead: each thing that is asked about gets code 35 and a sentence. Otherwise users see only that an API is
-missing, or nothing at all: librdkafka waits without a word for a broker that has the new kind of groups.
+"""APIs that old brokers do not have and that are offered all the same, so that the client's own exception says why that
+is so and what to do instead: each resource that is asked about gets code 35 and a sentence. Otherwise users see only
+that an API is missing, or nothing at all: librdkafka waits silently for a broker that has the new kind of groups.
 
 Only APIs whose answers have a place for a sentence. Source: KIP-133 (AlterConfigs v0 and v1), KIP-339
 (IncrementalAlterConfigs v0), KIP-195 (CreatePartitions v0 and v1), KIP-848 (ConsumerGroupHeartbeat v0 and v1).
@@ -39,7 +39,7 @@ _NO_HEARTBEAT = b"".join(
 
 
 class Explained:
-    """Of one request; it is never sent on."""
+    """The bridge of one such request; it is never sent on."""
 
     broker_version = 0
 

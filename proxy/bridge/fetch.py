@@ -1,4 +1,5 @@
-"""Fetch v4 and v5 at brokers that have v0 to v3: only the wrapping changes, records are never copied nor looked at.
+"""Fetch up to v5 at brokers that have a lower version, v0 to v3: only what is around the records changes, and these are
+neither copied nor read.
 
 Hot and large, hence by hand and in pieces. Source: KIP-74 (v3: max_bytes of the whole answer), KIP-98 (v4: isolation),
 KIP-107 (v5: the start of the log, which old brokers do not tell: -1).
@@ -37,7 +38,8 @@ _NO_LOG_START = INT64.pack(-1)
 
 
 class Fetch:
-    """One fetch. The same version on both sides goes through as it is, once it is sure that no replica fetches."""
+    """One fetch. With the same version on both sides it goes on as it is, once it is certain that it does not come from
+    a replica."""
 
     __slots__ = ("_client_version", "broker_version")
 
@@ -48,7 +50,9 @@ class Fetch:
         self._client_version = client_version
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """Without log_start_offset below v5, without isolation_level below v4, without max_bytes below v3."""
+        """The request without log_start_offset for brokers below v5, without isolation_level below v4, without
+        max_bytes below v3; below v3 with a larger limit for each partition (``PARTITION_BYTES_MIN``). WireError for a
+        replica's fetch."""
         if len(body) < _REPLICA_ID.size:
             raise Truncated(f"replica_id: {len(body)} bytes in the whole request")
         replica_id = _REPLICA_ID.unpack_from(body)[0]
@@ -74,7 +78,8 @@ class Fetch:
         return (body[:_MAX_BYTES_AT], _with_enough_bytes(memoryview(topics)))
 
     def response(self, body: memoryview) -> Chunks:
-        """With throttle_time_ms from v1 on; from v4 on each partition says that no transaction is open."""
+        """The answer with throttle_time_ms for clients from v1 on; for clients from v4 on each partition says that no
+        transaction is open."""
         if self._client_version == self.broker_version:
             return (body,)
         start = 0
@@ -90,7 +95,8 @@ class Fetch:
 
 
 def _check_count(body: memoryview, topics_at: int, partition_bytes: int) -> None:
-    """Raise LimitExceeded for more than is rewritten in one step; names count by their number, not by their length."""
+    """Raise LimitExceeded for more than is rewritten in one step. Each topic and each partition counts as one, whatever
+    the length of its name."""
     reader = Reader(body, topics_at)
     topics = reader.count("topics", _TOPIC_BYTES_MIN)
     if reader.count_partitions(topics, partition_bytes, ANSWERED_PARTITIONS_MAX) > ANSWERED_PARTITIONS_MAX:
@@ -132,7 +138,8 @@ def _with_enough_bytes(topics: memoryview) -> Buffer:
 
 
 def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer], behind: bytes) -> Chunks:
-    """Behind each high watermark: it is the last stable offset too, and ``behind``. Records stay where they are."""
+    """Insert behind each high watermark the last stable offset, which is the same number, and then ``behind``. Records
+    are not copied."""
     reader = Reader(body, start)
     copied = 0
     for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):

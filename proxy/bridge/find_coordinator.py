@@ -27,7 +27,7 @@ class FindCoordinator:
         self._addresses = addresses
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """The key, and the type where the broker knows types. Only groups have coordinators here."""
+        """The key, and the type where the broker knows types. Refused for transactions, as for all but groups."""
         if self._client_version == 0:
             return (body,)
         reader = Reader(body)

@@ -11,7 +11,7 @@ from .fields import Reader
 
 
 class JoinGroupWithoutRebalanceTimeout:
-    """v1 to v0: rebalance_timeout_ms goes; such a broker waits one session timeout for a rebalance instead."""
+    """v1 to v0: rebalance_timeout_ms is left out; such a broker waits one session timeout for a rebalance instead."""
 
     __slots__ = ()
 

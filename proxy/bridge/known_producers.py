@@ -1,5 +1,5 @@
-"""The question which batch of a producer a leader knows last: body out, typed answer in. Owns no connection and decides
-nothing.
+"""The question for the last batch of a producer that a leader knows: body out, typed answer in. Owns no connection and
+decides nothing.
 
 Brokers have it since Kafka 2.8 (DescribeProducers, KIP-664); a leader answers from the state by which it checks
 sequences. Source: DescribeProducersRequest.json and DescribeProducersResponse.json."""

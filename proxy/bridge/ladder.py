@@ -62,7 +62,8 @@ class Ladder:
         self._steps = steps
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """All steps down, or the first refusal with its answer brought up again."""
+        """All steps down, or the first refusal, whose answer has gone up the steps again. LimitExceeded for a body that
+        is too large to be rewritten (``check_size``)."""
         if any(not isinstance(step, Throttle | Same) for step in self._steps):
             check_size(body)
         current: Buffer = body

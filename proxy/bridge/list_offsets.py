@@ -1,8 +1,9 @@
-"""ListOffsets v2 to v1 to v0. Latest and earliest are the same in all; a search by time is not to be had in v0.
+"""ListOffsets v2 to v1 to v0. Latest and earliest are the same in all; a search by time does not exist in v0.
 
-Later versions know more numbers below zero that stand for an offset (-3: that of the highest time stamp, KIP-734). Old
-brokers take them for times, and answer with the first record, as if it were that: these are refused in any version.
-Source: KIP-79 (v1), KIP-98 (v2); KafkaApis.handleOffsetRequestV0 answers by segment files, which is not what v1 means.
+Later versions know more negative timestamps that stand for an offset (-3: that of the highest timestamp, KIP-734). Old
+brokers take them for times, and answer with the first record, as if it were the one asked for: so they are refused in
+any version. Source: KIP-79 (v1), KIP-98 (v2); KafkaApis.handleOffsetRequestV0 answers by segment files, which is not
+what v1 means.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _EARLIEST = -2
 
 
 class _Kept:
-    """The partitions of one request that the broker is not asked about. ``code``: what each of them gets."""
+    """The partitions of one request that the broker is not asked about. ``code``: the error code that each of them is
+    answered."""
 
     __slots__ = ("_by_topic", "_code")
 
@@ -51,7 +53,7 @@ class _Kept:
         self._by_topic.setdefault(topic, []).extend(partitions)
 
     def encode(self) -> tuple[int, bytes]:
-        """How many topics they are, and these as an answer of v1 has them."""
+        """How many topics there are, and their part of a v1 answer."""
         parts: list[bytes] = []
         for name, partitions in self._by_topic.items():
             parts += (string(name), INT32.pack(len(partitions)))
@@ -60,7 +62,8 @@ class _Kept:
 
 
 class ListOffsetsOfKnownKinds:
-    """v1 to v3, the version is kept: only times, earliest and latest go on. ``version``: of the client."""
+    """v1 to v3, the version stays: only times, earliest and latest go on, other negative timestamps are answered with
+    35. ``version``: of the client."""
 
     __slots__ = ("_head", "_kept", "_throttle")
 
@@ -70,7 +73,8 @@ class ListOffsetsOfKnownKinds:
         self._throttle = THROTTLE_NONE if version >= _ISOLATION_SINCE else b""
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """All the same if nothing else is asked for. LimitExceeded for more than ``LOOKED_AT_BYTES_MAX``."""
+        """The request without those partitions; a refusal if none is left. LimitExceeded for more than
+        ``LOOKED_AT_BYTES_MAX``."""
         if len(request) > LOOKED_AT_BYTES_MAX:
             raise LimitExceeded(f"ListOffsets: {len(request)} bytes, the limit is {LOOKED_AT_BYTES_MAX} bytes")
         reader = Reader(request)
@@ -98,7 +102,7 @@ class ListOffsetsOfKnownKinds:
         return b"".join(parts)
 
     def up(self, answer: Buffer) -> Buffer:
-        """The same, and what was not asked for behind it."""
+        """The same, and behind it the partitions that the broker was not asked about."""
         if not self._kept:
             return answer
         start = len(self._throttle)
@@ -109,7 +113,7 @@ class ListOffsetsOfKnownKinds:
 
 
 class ListOffsetsWithoutIsolation:
-    """v2 to v1: isolation_level goes. Before transactions the last stable offset is the high watermark."""
+    """v2 to v1: isolation_level is left out. Without transactions the last stable offset is the high watermark."""
 
     __slots__ = ()
 

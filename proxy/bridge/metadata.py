@@ -27,8 +27,8 @@ CLIENT_VERSION_MAX = 4
 QUESTION_VERSION_MAX = 4
 CLUSTER_ID_VERSION_MIN = 2
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
-"""What brokers take as a name; later ones only 249 characters. Clients choose other names at any length: these are
-told as what they are, and remembered nowhere."""
+"""What brokers take as a name; later ones only 249 characters. Clients may send other names, of any length: these are
+answered as invalid topics, and remembered nowhere."""
 _BROKER_BYTES_MIN = 10
 _TOPIC_BYTES_MIN = 8
 _NONE_KNOWN: Mapping[str, Topic] = {}
@@ -78,8 +78,8 @@ def parse_answer(version: int, body: Buffer) -> Cluster:
 
 
 def read_answer(version: int, body: Buffer, known: Mapping[str, Topic]) -> Steps[Cluster]:
-    """The same in steps. ``known``: topics as they were told before; one that is told alike is that very object, and
-    nothing of it is read again."""
+    """The same in steps. ``known``: topics of an earlier answer; one whose bytes have not changed is returned as that
+    very object, and its partitions are not read again."""
     if not 0 <= version <= QUESTION_VERSION_MAX:
         raise UnsupportedVersion(ApiKey.METADATA, version)
     reader = Reader(body)
@@ -115,8 +115,8 @@ def read_answer(version: int, body: Buffer, known: Mapping[str, Topic]) -> Steps
 
 
 def parse_client_request(version: int, body: Buffer) -> ClientQuestion:
-    """A client's request body, v0 to v4. LimitExceeded for more than ``METADATA_TOPICS_ASKED_MAX`` topics, or
-    ``METADATA_REQUEST_BYTES_MAX``."""
+    """A client's request body, v0 to v4. LimitExceeded for more than ``METADATA_TOPICS_ASKED_MAX`` topics or
+    ``METADATA_REQUEST_BYTES_MAX`` bytes, UnsupportedVersion for a later version, other WireErrors for garbage."""
     if not 0 <= version <= CLIENT_VERSION_MAX:
         raise UnsupportedVersion(ApiKey.METADATA, version)
     if len(body) > METADATA_REQUEST_BYTES_MAX:
@@ -163,7 +163,7 @@ def tell_client(
     names = list(cluster.topics) if topics is None else list(dict.fromkeys(topics))
     parts.append(INT32.pack(len(names)))
     if topics is not None and len(topics) > METADATA_ROWS_PER_STEP:
-        yield  # to read so many names, and to look which of them have to be asked for, took long enough
+        yield  # reading so many names, and checking which of them have to be asked for, took long enough
     reached, told = frozenset(alive), 0
     for name in names:
         if told >= METADATA_ROWS_PER_STEP:

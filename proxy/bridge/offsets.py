@@ -32,7 +32,8 @@ _NO_TOPICS = INT32.pack(0)
 
 
 class OffsetCommitWithTimestamps:
-    """v2 to v1: retention_time_ms goes (the broker's own setting rules), each partition says "now"."""
+    """v2 to v1: retention_time_ms is left out (the broker's own setting counts), each partition gets a commit timestamp
+    of -1: the broker's time."""
 
     __slots__ = ()
 
@@ -68,7 +69,8 @@ class OffsetFetchOfNamedPartitions:
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """The same, unless the list is null. LimitExceeded for more than is looked at in the answer in one step."""
+        """The same, unless the list of topics is null: that is refused. LimitExceeded for more than ``OFFSETS_MAX``
+        topics and partitions."""
         reader = Reader(request)
         reader.string("group_id")
         topics = reader.count("topics", _FETCH_TOPIC_BYTES_MIN, null_is=-1)
@@ -80,7 +82,8 @@ class OffsetFetchOfNamedPartitions:
         return request
 
     def up(self, answer: Buffer) -> Buffer:
-        """The same, and the error that all partitions share if it is the group's."""
+        """The same with the group's error code at the end: that of the partitions if it is one of the whole group, else
+        0."""
         reader = Reader(answer)
         group_error = int(ErrorCode.NONE)
         for _ in range(reader.count("topics", _FETCH_TOPIC_BYTES_MIN)):

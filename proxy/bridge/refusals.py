@@ -30,9 +30,9 @@ _TRANSACTIONAL = frozenset(
 def refusal(api_key: int, api_version: int, body: Buffer = b"") -> bytes | None:
     """Return the body of an answer that refuses this request; None: there is none, close the connection and say so.
 
-    The code is 35, for the APIs of transactions 53: fatal to every client, so that none tries again for ever.
-    Without the request's ``body``, and with one above ``REFUSED_BYTES_MAX``, only what is told at the top of an answer
-    can be said.
+    The code is 35, for the APIs of transactions 53: fatal to every client, so that none tries again for ever. Without
+    the request's ``body``, and with one above ``REFUSED_BYTES_MAX``, there is an answer only where the version has an
+    error code at its top. Of Produce any body is read.
     """
     transactional = api_key in _TRANSACTIONAL
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transactional else ErrorCode.UNSUPPORTED_VERSION
@@ -172,5 +172,5 @@ _PARTS: Mapping[int, Callable[[Any, int], Fields]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.TXN_OFFSET_COMMIT: _committed,
 }
-"""APIs whose answer says it part by part. All others that do so (none that clients wait for) end in a closed
-connection."""
+"""APIs whose answer has an error code for each part only. All others of that kind, none of which clients wait for, end
+in a closed connection."""

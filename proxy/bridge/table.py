@@ -1,7 +1,7 @@
 """The registry: which bridge serves which API in which version. Owns the choice, no layout.
 
 ``plan`` for everything that goes on to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
-InitProducerId, DescribeCluster, and DescribeConfigs where the brokers have none) never comes here.
+InitProducerId, DescribeCluster, DescribeProducers, and DescribeConfigs where the brokers have none) never comes here.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ STEPS: Mapping[tuple[int, int], Callable[[], Step]] = {
     (ApiKey.CREATE_TOPICS, 1): CreateTopicsWithoutValidateOnly,
     (ApiKey.DELETE_TOPICS, 1): Throttle,
 }
-"""(API, version) -> what leads from that version to the one below; but CreateTopics 4, which needs the defaults."""
+"""(API, version) -> the step from that version to the one below. Not here: CreateTopics 4, whose step needs the
+defaults."""
 
 
 _LEAVES_NUMBERS_SINCE = 4
-"""Brokers that have this version of CreateTopics choose numbers themselves, whatever version they are asked in."""
+"""Brokers that have this version of CreateTopics choose the number of partitions and the replication factor themselves
+where a request says -1, in any version (KIP-464)."""
 _KAFKAS_OWN = TopicDefaults()
 
 

@@ -27,12 +27,12 @@ _LEFT_TO_THE_BROKER = -1
 _VALIDATE_ONLY_SINCE = _MESSAGES_SINCE = 1
 _THROTTLE_SINCE = 2
 _PLAIN_MAX = 4
-"""The last version without tagged fields and sizes of one byte."""
+"""The last version before the flexible ones (tagged fields, compact strings)."""
 
 
 class CreateTopicsWithNumbers:
-    """v4 to v3, and in every version below: what is left to the broker gets the proxy's defaults. A topic with
-    assignments says it by these."""
+    """v4 to v3, and in every version below: a number that is left to the broker (-1) gets the proxy's default. A topic
+    with assignments is left as it is: they say both numbers."""
 
     __slots__ = ("_defaults", "_version")
 
@@ -41,7 +41,8 @@ class CreateTopicsWithNumbers:
         self._version = client_version
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """The same bytes, with other numbers in their places. WireError for garbage."""
+        """The same bytes, with other numbers in their places. A request above ``CREATE_TOPICS_NUMBERS_BYTES_MAX`` goes
+        on unread. WireError for garbage."""
         if len(request) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
             return request
         reader, changed = Reader(request), bytearray(request)
@@ -66,12 +67,14 @@ class CreateTopicsWithNumbers:
 
 
 class CreateTopicsWithoutValidateOnly:
-    """v1 to v0: validate_only goes if it is not set; a set one is refused, or topics would come to be."""
+    """v1 to v0: validate_only is left out if it is false; if it is true the request is refused, as the broker would
+    create the topics."""
 
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | Refused:
-        """All but the last byte, unread. WireError for garbage, and for one that is too large."""
+        """All but the last byte (validate_only), unread. If that is not 0 the refusal; WireError for garbage there.
+        WireError above ``CREATE_TOPICS_BYTES_MAX``."""
         if len(request) > limits.CREATE_TOPICS_BYTES_MAX:
             raise WireError(f"CreateTopics of {len(request)} bytes: the limit is {limits.CREATE_TOPICS_BYTES_MAX}")
         if request[-1:] == b"\0":
@@ -101,13 +104,14 @@ class CreateTopicsWithoutValidateOnly:
 
 
 def creates_topics(client_version: int, request: Buffer) -> bool:
-    """Is a CreateTopics request meant, and not only to be validated? Garbage, which a broker refuses, is not."""
+    """Does a CreateTopics request create topics, and not only validate them? Not read further: garbage is refused by
+    the broker."""
     return client_version < _VALIDATE_ONLY_SINCE or (client_version <= _PLAIN_MAX and request[-1:] == b"\0")
 
 
 def created_topics(broker_version: int, answer: Buffer) -> tuple[str, ...]:
-    """The topics that a broker says it has created; none where that is not worth the look: in newer layouts, and in
-    long answers. WireError for garbage."""
+    """The topics that a broker says it has created; none, unread, from answers above v4 or above
+    ``CREATE_TOPICS_NUMBERS_BYTES_MAX`` bytes. WireError for garbage."""
     if broker_version > _PLAIN_MAX or len(answer) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
         return ()
     reader = Reader(answer)

@@ -16,14 +16,14 @@ from .slow_partitions import ON_TRIAL, USUAL, Place
 
 _Ring = OrderedDict["PartitionQueue", None]
 _TIMEOUT_CLASSES = 4
-"""Of appends. Requests hold appends of one class, whose timeouts are no more than twice the smallest of them, but for
-those from 8 s on and those below 2 s."""
+"""Of append timeouts: below 2 s, below 4 s, below 8 s, and from 8 s on. A request holds appends of one class, so that
+between 2 and 8 s no timeout in it is more than twice the smallest."""
 _QUEUES_KEPT_MIN = 1024
 
 
 class PartitionQueue:
-    """Appends of one partition and one timeout class; their senders take turns. ``only``: the next one, where it came
-    when none waited: nearly always one append waits alone."""
+    """Appends of one partition and one timeout class; their senders take turns. ``only``: the append that came while
+    the queue was empty, as nearly all do; it is the next one."""
 
     __slots__ = ("_by_sender", "again", "count", "only", "pace")
 
@@ -34,7 +34,7 @@ class PartitionQueue:
         self.again: QueuedAppend | None = None
         """The next one, which was put back."""
         self._by_sender: OrderedDict[object, QueuedAppend | deque[QueuedAppend]] = OrderedDict()
-        """What came when others waited: the one of a sender, or all of them."""
+        """By sender, what came while others waited: its only append, or a deque of several."""
 
     def push(self, append: QueuedAppend) -> None:
         """Put one append behind the others of its sender; some wait already."""
@@ -67,7 +67,7 @@ class PartitionQueue:
         return append
 
     def put_back(self, append: QueuedAppend) -> None:
-        """Put one back that could not be taken: it is the next one."""
+        """Put back an append that did not fit into the request: it is the next one."""
         assert self.again is None
         self.count += 1
         self.again = append
@@ -128,9 +128,10 @@ class AppendQueue:
         return any(self._rings[pace].values())
 
     def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[QueuedAppend]:
-        """Take what one request may hold: at most one append of a partition, or with ``one`` of one partition only. The
-        last check of each is made here, in the step of its send, so that one that may not be sent leaves the others
-        alone (rules R4, R17). The first append is taken however large it is."""
+        """Take what one request may hold, of the timeout class whose turn it is: at most one append for each partition,
+        or with ``one`` a single append. Each append is checked for the last time here, in the step of its send; one
+        that may not be sent ends as ``NotSent`` and does not affect the others (rules R4, R17). The first append is
+        taken however large it is."""
         ring = self._next_ring(pace)
         taken: list[QueuedAppend] = []
         more: list[PartitionQueue] = []

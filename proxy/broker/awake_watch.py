@@ -1,8 +1,8 @@
 """Sees whether brokers are awake, for all who wait for that (rule R6): each broker is asked one question at a time,
 however many batches are in doubt there. Sans-IO. Concludes nothing about a batch.
 
-The times of question and answer are taken here, where the answer arrives: flows of which thousands have to go on would
-see each other's turns, and take their own waiting for the broker's."""
+The times of question and answer are taken here, where the answer arrives. If each flow took them, a flow that resumes
+behind thousands of others would take its own waiting for a late answer of the broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Ask = Callable[[int, Question[Any], Callable[[Any], None]], None]
 
 
 class _Group:
-    """Those that began to wait between two questions to one broker. ``asked_about``: a partition."""
+    """Those that began to wait between two questions to one broker. ``asked_about``: topic and partition that the
+    question is about."""
 
     __slots__ = ("asked_about", "awake", "began_at", "waiting")
 
@@ -52,9 +53,9 @@ class AwakeWatch:
         self._watched: dict[int, _Watched] = {}
 
     def when_awake(self, broker_id: int, topic: str, partition: int, seen: Seen) -> None:
-        """Call back with True when the broker was seen awake for one second from now on. After
-        ``AWAKE_WAIT_SECONDS`` in which it was not: with Unanswered if it cannot be asked, with False if it answers too
-        late. Never from inside this call. ``topic``, ``partition``: what it can be asked about."""
+        """Call back with True when the broker was seen awake for one second from now on. If it was not seen awake
+        within ``AWAKE_WAIT_SECONDS``: with Unanswered if it cannot be asked, with False if it answers too late. Never
+        from inside this call. ``topic``, ``partition``: a partition whose high watermark it can be asked for."""
         watched = self._watched.get(broker_id)
         if watched is None:
             watched = self._watched[broker_id] = _Watched()

@@ -71,8 +71,8 @@ class ControlConnection:
         self._pending: deque[_Pending] = deque()
         self._correlation_id = 0
         self._heard_at = 0.0
-        """Reactor seconds when bytes of an answer came last. One that is large, or behind a slow link, is long under
-        way: read anew it would be so again."""
+        """Reactor seconds when bytes of an answer came last. A large answer, or one over a slow link, takes long; asked
+        for again it would take as long, so it is waited for as long as bytes arrive."""
         self._is_watched = False
         self._is_closed = False
 
@@ -252,12 +252,12 @@ class Broker:
         connection that the broker closed."""
         self._has_said_lost = False
         self._shared_questions: dict[Question[Any], list[Callable[[Any], None]]] = {}
-        """Who waits for the answer to a question that is under way."""
+        """The callbacks that wait for the answer to a question that is under way."""
         self._asked_next: dict[Question[Any], list[Callable[[Any], None]]] = {}
-        """Who needs an answer to a question that is asked from now on: it leaves with the next pass, or when the one
-        under way was answered."""
+        """The callbacks that need the answer to a question that is asked from now on, not to the one under way: it
+        leaves in the next pass, or when the one under way was answered."""
         self._fetches: deque[tuple[Question[Any], Callable[[], None], Callable[[Any], None]]] = deque()
-        """Each with whom to tell that it leaves, and what is answered."""
+        """Each with the callback for when it leaves, and the one for its answer."""
         self._fetching = 0
         self._logs = LogReader(reactor, self._fetch_later)
         self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
@@ -291,9 +291,10 @@ class Broker:
     def ask(self, question: Question[Any], done: Callable[[Any], None]) -> None:
         """Ask a question; ``done`` is called with the typed answer or Unanswered, never from inside this call.
 
-        A broken connection puts a thousand batches in doubt at once. Those of one partition share the answers to "where
-        is the high watermark?" (an older answer is as good: it only grows on one leader), and to "where does the log
-        end?" the next one that is asked for; and only a few of them read the log at a time.
+        A broken connection puts a thousand batches in doubt at once, so those of one partition share answers. A
+        question for the high watermark joins the same one that is under way: on one leader it only grows, so an older
+        answer is as good. A question for the log end offset never joins one under way; all that are asked meanwhile
+        leave as one, behind it. Only ``FETCHES_AT_A_TIME`` fetches are out at a time, over a connection of their own.
         """
         if isinstance(question, ReadLog):
             self._logs.read(question, done)
@@ -389,8 +390,9 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
-        """The old way to the log is read in the format in which it was written, also where others write another one
-        meanwhile (rule R21): their batches are converted down by the broker, ours stay as they are."""
+        """Return the ranges to ask in. From a broker that can take over producers (rule R21) the log is fetched in a
+        version of the old message format: what the proxy wrote comes as it is stored, with its markers, and what others
+        have written there in format v2 is converted down by the broker."""
         judgement = self.judgement
         if question.api_key != ApiKey.FETCH or judgement is None or not judgement.takes_over:
             return self.ranges
@@ -481,7 +483,7 @@ class Broker:
         self.settle()
 
     def settle(self) -> None:
-        """Serve it or refuse it, if it is known what it is and who gives idempotence."""
+        """Serve it, hold it (rule R21) or refuse it, if it is known what it is and who gives idempotence."""
         judgement, mode = self.judgement, self._mode
         if judgement is None or mode.chosen is None or self._control is None:
             return

@@ -1,8 +1,8 @@
 """One cluster name in Redis never stands for two clusters: the brokers' own cluster id is stored beside the state, and
 a proxy whose brokers tell another id does not use that state.
 
-Owns the question and its repetition while Redis is away. Never ends the proxy: ``server.py`` does. Brokers before
-0.10.1 tell no id and are believed.
+Owns the question and its repetition while Redis is away. Never ends the proxy: ``process/server.py`` does. Brokers
+before 0.10.1 tell no id and are believed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ClusterName:
         is_ours: Callable[[], None],
         is_anothers: Callable[[str], None],
     ) -> None:
-        """``is_ours`` is called when ``is_certain`` may be asked again; ``is_anothers`` with a sentence if the state
+        """``is_ours`` is called when ``is_certain`` would return True now; ``is_anothers`` with a sentence if the state
         belongs to another cluster."""
         self._reactor = reactor
         self._store = store

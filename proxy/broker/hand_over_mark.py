@@ -1,7 +1,7 @@
 """When the producers of a cluster were handed over to its brokers (rule R21): stored beside the state, so that a proxy
 that starts later knows of it, whatever the brokers store by then.
 
-Owns the two questions and their repetition while Redis is away. Decides nothing: ``server.py`` does."""
+Owns the two questions and their repetition while Redis is away. Decides nothing: ``process/server.py`` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIME = Struct(">q")
 
 class HandOverMark:
     """``since_ms``: when the first proxy handed over, in ms since 1970; None: none has, as far as is known.
-    ``is_known``: Redis was asked. ``has_state``: proxies have given idempotence under this cluster name before."""
+    ``is_known``: Redis has answered. ``has_state``: proxies have given idempotence under this cluster name before."""
 
     def __init__(self, reactor: Reactor, store: Store, cluster: str, wall_clock_ms: Callable[[], int]) -> None:
         self.since_ms: int | None = None
@@ -67,6 +67,7 @@ class HandOverMark:
 
 
 def bytes_pass_in_seconds(since_ms: int, now_ms: int, expiry_seconds: float, retry_seconds: float) -> float:
-    """Return in how many seconds bytes may pass unread (rule R21): when no batch of before the hand-over comes again
-    any more, and a producer that was idle since then is one whose state has expired."""
+    """Return in how many seconds bytes may pass unread (rule R21), 0 or less: they may now. By then no batch from
+    before the hand-over can be retried any more, and the state of a producer that has been idle since then has
+    expired."""
     return max(expiry_seconds, retry_seconds) - (now_ms - since_ms) / 1000

@@ -37,9 +37,9 @@ _NEW_HEADER_START = encode_request_header(API_KEY, SENT_VERSION_MAX, 0, _CLIENT_
 """The same for what goes as it came."""
 _SIZE_AND_HEADER = Struct(f">i4si{len(_HEADER_END)}s")
 _TIMEOUT_MS_MAX = round(limits.UPSTREAM_TIMEOUT_SECONDS_MAX * 2000)
-"""Of an append: the broker is given half of it."""
+"""The longest timeout of an append that counts: the broker is given half of the shortest one in a request."""
 _TIMEOUT_MS_MIN = round(limits.UPSTREAM_TIMEOUT_SECONDS_MIN * 1000)
-"""That the broker is given."""
+"""The shortest timeout that the broker is given."""
 _BATCH_MAGIC = bytes((MAGIC,))
 _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -98,7 +98,8 @@ class Lane:
         self.is_late = False
         """The request was seen unanswered too often."""
         self.is_forsaken = False
-        """The broker was away since the request left: its throttle time is then not true of this connection."""
+        """Set when the broker was away while a request was out here. The request may be lost, so it is not waited for
+        as long as an answer that the broker delays to throttle."""
 
     @property
     def is_idle(self) -> bool:
@@ -166,7 +167,8 @@ class Lane:
             self.give_up(f"the broker's answer cannot be read: {error}")
 
     def answered(self, frame: Buffer) -> None:
-        """A whole answer, where another one has cut them apart."""
+        """A whole answer without its size, from a connection that is cut into frames elsewhere
+        (``pass_through/lanes.py``)."""
         try:
             self._answer(frame)
         except WireError as error:
@@ -237,5 +239,5 @@ class Lane:
 
 
 def _is_as_it_came(records: Buffer) -> bool:
-    """Is it in the format in which producers with an id send?"""
+    """Is it a record batch (format v2), as producers with an id send it, and not a message set?"""
     return bytes(records[MAGIC_AT : MAGIC_AT + 1]) == _BATCH_MAGIC

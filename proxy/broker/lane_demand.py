@@ -19,7 +19,7 @@ class LaneDemand:
         self._sent_at = float("-inf")
 
     def came(self, waiting: int) -> None:
-        """So many appends wait, with those that have come since the last request left."""
+        """This many appends wait now; those that have come since the last request left are among them."""
         if self._out + waiting > self._most:
             self._most = self._out + waiting
 
@@ -29,8 +29,8 @@ class LaneDemand:
         self._out += appends
 
     def done(self, appends: int) -> None:
-        """A request with this many appends was answered. Most probably as many come again: they are forgotten
-        slowly."""
+        """A request with this many appends was answered, or lost. Most probably as many come again, so the largest
+        number falls slowly."""
         self._out -= appends
         self._most += (self._out - self._most) / limits.DEMAND_AVERAGED
 

@@ -99,7 +99,8 @@ class LanePool:
         self._is_closing_idle = False
         self._throttled_until = 0.0
         self.is_usable = False
-        """True while the broker's version is certain: nothing is produced before."""
+        """May batches be sent to the broker? Not before its version is certain, nor while it waits for the hand-over
+        (rule R21)."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
@@ -116,7 +117,8 @@ class LanePool:
             self._watch()
 
     def set_usable(self, usable: bool) -> None:
-        """The broker's version became certain, or its control connection was lost."""
+        """Batches may be sent to the broker from now on, or not: its control connection was lost, or it is held (rule
+        R21)."""
         self.is_usable = usable
         if usable:
             self._plan_dispatch()
@@ -286,7 +288,8 @@ class LanePool:
         self._plan_dispatch()
 
     def _take(self, pace: int, lanes: int) -> list[QueuedAppend]:
-        """Take the appends of the next request: a larger share when there are fewer lanes than needed."""
+        """Take the appends of the next request: what waits, divided by ``lanes``, the requests that may still be out;
+        within the limits for the bytes of a request."""
         bytes_max = self._waiting.size_bytes // lanes
         if bytes_max < limits.LANE_REQUEST_BYTES:
             bytes_max = limits.LANE_REQUEST_BYTES
@@ -299,8 +302,8 @@ class LanePool:
         return appends
 
     def _open_one(self) -> None:
-        """Open another lane; only one at a time is being opened. Each append that may be sent needs one, so there are
-        never more than may be busy at a time."""
+        """Open another lane if all are busy; only one is being opened at a time. It is asked for only where one more
+        request may be out, so there are never more lanes than may be busy at a time."""
         if len(self._lanes) == self.busy_lanes:
             lane = Lane(self)
             self._lanes.append(lane)
@@ -381,7 +384,7 @@ class LanePool:
             self._reactor.later(limits.LANE_IDLE_SECONDS, self._close_unneeded)
 
     def _close_unneeded(self) -> None:
-        """Close lanes that were not needed for a while, but for one."""
+        """Close lanes that were idle for ``LANE_IDLE_SECONDS``, all but one."""
         self._is_closing_idle = False
         before = self._reactor.now() - limits.LANE_IDLE_SECONDS
         while len(self._lanes) > 1 and self._idle and self._idle[0].answered_at <= before:

@@ -1,9 +1,9 @@
 """How old the known state of the cluster may be before a broker is asked again. Pure.
 
-What no client misses is a second old at most. What a client looks for (a topic that is not there, or has no leader yet)
-is asked for again soon, and less often the longer it has been looked for. After topics have changed, only an answer to
-a question that was asked later counts, and for half a second it counts only briefly: brokers learn of a change one
-after the other.
+Metadata in which a client misses nothing may be a second old. What a client looks for (a topic that is not there, or
+has no leader yet) is asked for again soon, and less often the longer it has been looked for. After topics have changed,
+only an answer to a question that was asked later counts, and for half a second it counts only briefly: brokers learn of
+a change one after the other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Who gives producers of one process their idempotence: set, or chosen by what the brokers are. Decides nothing
-(``served.py`` does) and asks nobody."""
+"""Who gives idempotence to the producers of one process, the proxy or the brokers: configured, or chosen by what the
+brokers are. Only keeps it; ``served.py`` says what to choose, ``topology.py`` chooses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from .served import Idempotence
 
 
 class Mode:
-    """``wanted``: what is set; None: it is chosen, when all brokers have told what they are, and goes on to the next
-    one when all of them have been upgraded. ``chosen``: None until it is chosen."""
+    """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids, and a
+    proxy that gives idempotence hands over to the brokers when all of them have been upgraded (rule R21). ``chosen``:
+    the mode now; None until it is chosen."""
 
     __slots__ = ("chosen", "wanted")
 

@@ -1,6 +1,7 @@
-"""An append that waits for a lane, and is then what one request holds of its partition (rule R5).
+"""One append to one partition: it waits for a lane, and is then the part of its partition in a produce request.
 
-Says what a lane needs of it. Sends and asks nothing."""
+Owns what a lane needs of it, and the way of the broker's answer to the flow that waits for it (rule R5). Sends
+nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from ..flow.outcome import Acknowledger, Outcome, classify
 
 
 class QueuedAppend(Protocol):
-    """See ``Append`` for what is asked of it. It gets the broker's answer or an outcome, once."""
+    """For the fields see ``Append``; ``size_bytes``: of the message set. Either ``answered`` or ``done`` is called,
+    once."""
 
     @property
     def topic(self) -> str: ...
@@ -39,7 +41,7 @@ class QueuedAppend(Protocol):
     def identities(self) -> tuple[Identity, ...]: ...
 
     def may_send(self) -> str | None:
-        """Asked in the step of the send: why not; None: it may (rules R4, R17)."""
+        """Return why it may not be sent, None if it may. Asked in the step of the send (rules R4, R17)."""
         ...
 
     def has_left(self, report: Report, broker_id: int) -> None:
@@ -58,7 +60,7 @@ class QueuedAppend(Protocol):
 
 
 class AppendOfFlow:
-    """What a flow asks for: the effect, and the callback that gets the outcome."""
+    """The append of a flow: what its effect says, and the callback that gets the outcome."""
 
     __slots__ = (
         "_done",

@@ -78,8 +78,8 @@ class Judgement:
 
 
 def choose(judgements: Collection[Judgement | None]) -> Idempotence | None:
-    """Return who gives idempotence, by all brokers of a cluster: they do if all of them can. None: some have not told
-    yet what they are (None in ``judgements``)."""
+    """Return who gives idempotence, by all brokers of a cluster: they do if all of them can, and the proxy as soon as
+    one of them cannot. None: that is not known yet, as some have not told what they are (None in ``judgements``)."""
     if any(one is not None and one.in_native is not None for one in judgements):
         return Idempotence.PROXY
     return None if None in judgements or not judgements else Idempotence.NATIVE

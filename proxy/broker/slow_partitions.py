@@ -14,8 +14,8 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 USUAL, SLOW, SUSPECT, ON_TRIAL = range(4)
-"""SLOW: goes with other slow ones only. SUSPECT: was late together with others, and goes alone, once. ON_TRIAL: that
-request is out."""
+"""SLOW: goes in requests with other slow ones only. SUSPECT: was late together with others, and goes alone, once: that
+is its trial. ON_TRIAL: the request of its trial is out."""
 
 
 def _nobody_to_tell(_place: Place, _pace: int) -> None:
@@ -29,7 +29,7 @@ class PartitionPaces:
         self._now = now
         self._moved = moved
         self.known: dict[Place, tuple[int, float]] = {}
-        """The pace of each, and since when; empty: all are as usual."""
+        """The pace of each, and since when in reactor seconds; empty: all are as usual."""
         self.answer_seconds = 0.0
         """Seconds that an answer takes on average; 0 before the first one."""
 
@@ -105,7 +105,7 @@ class PartitionPaces:
             self._moved(place, pace)
 
     def _forget_old(self, now: float) -> None:
-        """Drop old notes: of a partition whose leader has moved no more answers arrive here."""
+        """Forget what is old: a partition whose leader has moved gets no more answers here."""
         while True:
             place, (_, since) = next(iter(self.known.items()))
             if now - since <= limits.PACE_KEPT_SECONDS:

@@ -124,9 +124,9 @@ class Topology:
         return self._brokers.get(broker_id)
 
     def any_broker(self) -> Broker | None:
-        """Return a broker that can be asked now, another one at each call: one that the controller does not reach any
-        more lives and answers, but knows nothing of what has happened since. One that is not listed in Metadata comes
-        last."""
+        """Return a broker that can be asked now, None if there is none; another one at each call, because a broker that
+        the controller no longer reaches still answers, with metadata that is out of date. One that is not listed in
+        Metadata comes last."""
         listed = [broker for id_, broker in self._brokers.items() if broker.is_ready and id_ in self.cluster.brokers]
         if listed:
             self._turn += 1
@@ -150,8 +150,8 @@ class Topology:
         return seen is not None and partition in seen.rows.leaders
 
     def leader(self, topic: str, partition: int, refresh: bool, done: Callable[[int | None], None]) -> None:
-        """Call back with the leader, after asking again where that is needed and the last answer is not of this
-        moment."""
+        """Call back with the leader, None if none is known. Asks again before if none is known or with ``refresh``,
+        unless the last answer is younger than ``PROBE_SECONDS``."""
         known, now = self.leader_of(topic, partition), self._reactor.now()
         age = self._freshness.age_of(topic, now)
         if age < limits.PROBE_SECONDS or (known is not None and not refresh):
@@ -229,7 +229,7 @@ class Topology:
         return False
 
     def look_for(self, topic: str, done: Done) -> None:
-        """A partition of a topic is not known: ask again, unless that was done this moment. Creates none."""
+        """A partition of a topic is not known: ask again, unless that was done a moment ago. Never creates a topic."""
         if not self._may_be_named(topic):
             self.refresh_if_stale((topic,), False, done)
         elif self._freshness.may_look_for_leader(topic, self._reactor.now()):
@@ -349,8 +349,8 @@ class Topology:
         )
 
     def _choose_mode(self) -> None:
-        """Choose who gives idempotence, once all brokers that are listed have told what they are; and hand over to them
-        when all that there are have been upgraded (rule R21)."""
+        """Choose who gives idempotence, once what the listed brokers have told decides it (``served.choose``); and hand
+        over to the brokers when all of them, listed or not, have been upgraded (rule R21)."""
         if self._mode.may_hand_over and all_take_over([broker.judgement for broker in self._brokers.values()]):
             self.hand_over()
         if self._mode.chosen is not None:

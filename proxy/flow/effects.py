@@ -64,7 +64,7 @@ class Read(Effect[bytes | None | StoreAway]):
 @value(frozen=True, slots=True)
 class Swap(Effect[SwapResult]):
     """Write ``value`` if the stored version is ``expected_version`` (0: absent), and ``name`` holds (rule R22).
-    ``ttl_ms`` 0: no expiry."""
+    ``ttl_ms`` 0: no expiry; ``store.KEEP_TTL``: it expires when it would have."""
 
     key: bytes
     expected_version: int
@@ -75,7 +75,8 @@ class Swap(Effect[SwapResult]):
 
 @value(frozen=True, slots=True)
 class NamedEntries(Effect[list[bytes] | StoreAway]):
-    """The keys of the entries that named producers have on a partition, at most so many."""
+    """The keys of the entries that named producers have on a partition, ``count_max`` at most. ``index``: the key of
+    that partition's list."""
 
     index: bytes
     count_max: int
@@ -119,7 +120,7 @@ class Append(Effect[Outcome]):
 
 @value(frozen=True, slots=True)
 class Ask(Effect[T | Unanswered]):
-    """A question to one broker on its control connection."""
+    """A question to one broker, over a connection of the proxy's own (``broker.Broker.ask``)."""
 
     broker_id: int
     question: Question[T]
@@ -162,7 +163,7 @@ class Wait(Effect[None]):
 
 @value(frozen=True, slots=True)
 class Pause(Effect[bool]):
-    """Until the bell rings (True), at most so many seconds."""
+    """Until the bell rings (True), or so many seconds have passed (False)."""
 
     bell: Wakeup
     seconds: float
@@ -182,8 +183,8 @@ class Now(Effect[float]):
 
 
 async def in_steps(start: Callable[[], Steps[T]], sender: str, *, is_late: bool = False) -> T:
-    """Return the result of the steps; others have turns in between, if there is more than one, or ``is_late``. Raises
-    what they raise. ``start`` begins them, perhaps more than once."""
+    """Return the result of the steps. If there is more than one, or ``is_late``, they are done by ``Work``, with turns
+    for others. Raises what they raise. ``start`` begins them, perhaps twice."""
     if not is_late:
         steps = start()
         try:

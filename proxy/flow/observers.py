@@ -36,8 +36,8 @@ class CountedBatch(Protocol):
 
 
 class AppendCounts(Protocol):
-    """What is counted of ``AppendSent`` and of ``BatchAnswered`` with the verdict "appended". ``appends_sent``: the
-    first."""
+    """The counters that the fast path raises itself, instead of reporting two events for each batch: ``appends_sent``
+    for ``AppendSent``, ``appended_at_once`` for ``BatchAnswered`` with the verdict "appended"."""
 
     appends_sent: int
 
@@ -65,10 +65,10 @@ class Observers:
     begin_trace: Callable[[str], Trace] | None = None
     """Begins the trace of a batch for this topic; None while no spans are wanted."""
     measure: Callable[[float, Acknowledger], None] | None = None
-    """Called for each batch that was appended at once: when it arrived, and the lane that has just brought the
-    answer."""
+    """Called for each batch whose first append was answered with success: when the batch arrived (reactor seconds), and
+    the lane that has just brought the answer."""
     counts: AppendCounts | None = None
-    """Where what goes the fast path is counted, if nobody wants to hear of it one by one."""
+    """Counts what goes the fast path; None: each event is reported."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)

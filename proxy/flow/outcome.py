@@ -1,7 +1,8 @@
 """What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
 
-Base offset >= 0 means appended on that leader, whatever the code; base offset -1 means not appended, also with 3 and
-6, also with code 0. All else is doubt. Seen on ten broker versions."""
+Base offset >= 0 means appended on that leader, whatever the code; base offset -1 with one of Kafka's codes, also with 3
+and 6, also with code 0, means not appended. All else is doubt: no answer, code -1, a code that is not known. Seen on
+ten broker versions."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ CONTENT_ERRORS = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Refusals that may be the fault of one batch among several in a shared append (rule R19)."""
+"""Codes that may be the fault of one batch among several in a shared append (rule R19). UNKNOWN_SERVER_ERROR is no
+refusal but a doubt: it counts here once the log has shown that nothing was appended."""
 
 SIZE_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 """The broker would take smaller pieces: the append is above the topic's ``max.message.bytes``, or its

@@ -1,4 +1,5 @@
-"""The reactor's clock, to a second or so: for ages, which need no effect and no call."""
+"""The reactor's clock, to a second or so: for the ages of things, so that asking for the time takes no effect and no
+call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """One wrapper to append: the records of some batches of one producer, converted and wrapped with their marker. Pure.
 
-Keeps bytes and names, and counts the bytes as long as they are here. ``grouping.py`` says which batches go together."""
+Owns the bytes and the identities of the batches in it, and counts the bytes as long as they are kept. ``grouping.py``
+says which batches go together."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ class Wrapper:
 def wrapping(
     identities: tuple[Identity, ...], inner: Inner, codec: Codec, count: Count, *, compress_harder: bool = False
 ) -> Steps[Wrapper]:
-    """Return the records with their marker. They are counted as they are until they are wrapped: unpacked they may take
-    a thousand times as much."""
+    """Return the records with their marker. Until they are wrapped their uncompressed bytes are counted: these may be a
+    thousand times as many."""
     held = Held(count, len(inner.message_set))
     marker = encode_marker(identities)
     message_set = yield from convert.wrapping(inner, key=marker, codec=codec, compress_harder=compress_harder)

@@ -1,8 +1,8 @@
-"""A client that shows the broker itself who it is: what it may send before, and when the broker has accepted it.
-Sans-IO.
+"""The login of a client that authenticates at the broker itself: what it may send before, and when the broker has
+accepted it. Sans-IO.
 
-All goes on as it comes, tokens too, whatever the mechanism. Nothing of a client that has not authenticated gets to the
-broker but ApiVersions and the exchange of tokens. Keeps no token. Source: KIP-43, KIP-152, KIP-368."""
+All bytes go on as they come, tokens too, whatever the mechanism. Nothing of a client that has not authenticated gets to
+the broker but ApiVersions and the exchange of tokens. Keeps no token. Source: KIP-43, KIP-152, KIP-368."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ..bridge.fields import Reader
 from ..versions import SASL_KEYS, ApiKey
 
 _ROUNDS: Final[Mapping[str, int]] = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
-"""How many tokens of the client the broker accepts until it knows who that is. With other mechanisms that cannot be
-told from the codes: OAUTHBEARER answers a wrong token as if it were right, and refuses the next one."""
+"""How many tokens of the client the broker accepts until it knows who the client is. With other mechanisms the error
+codes do not show when that is so: with OAUTHBEARER a broker answers a wrong token without an error, and refuses the
+next one."""
 
 
 class Login:
-    """Of one connection. ``is_done``: the broker has accepted the client. ``has_asked``: a request has begun that only
-    an accepted client may send, of which the broker alone knows whether this is one. ``takes_tokens``: what comes next
-    is no request, but a token alone (SaslHandshake v0)."""
+    """The login on one connection. ``is_done``: the broker has accepted the client. ``has_asked``: the client has begun
+    a request that only an accepted client may send, with a mechanism where only the broker knows whether it is
+    accepted. ``takes_tokens``: what comes next is no request but a bare token (after SaslHandshake v0)."""
 
     __slots__ = (
         *("_handshakes", "_is_accepted_once", "_mechanism", "_requests", "_rounds"),
@@ -65,20 +66,22 @@ class Login:
         return True
 
     def admit_token(self, is_one_out: bool, size: int) -> None:
-        """Take a token that comes alone. ``is_one_out``: the last one is not answered yet."""
+        """Check a bare token. ``is_one_out``: the last one is not answered yet. Raises WireError if it may not go
+        on."""
         if is_one_out:
             raise WireError("a token before the answer to the last one")
         if size > limits.SASL_FRAME_BYTES_MAX:
             raise WireError(f"a token of {size} bytes, the limit is {limits.SASL_FRAME_BYTES_MAX}")
 
     def answered(self, api_key: int, api_version: int, body: memoryview) -> bool:
-        """The broker has answered a request. Returns False if it refuses the client."""
+        """The broker has answered a request. Returns False if it refuses the client. Raises WireError for a mechanism
+        with bare tokens whose number is not known."""
         if self.is_done:
             return True
         if api_key == ApiKey.API_VERSIONS:
             return True
         if api_key not in SASL_KEYS:
-            self.is_done = True  # it would have disconnected anybody else
+            self.is_done = True  # the broker disconnects clients that it has not accepted
             return True
         error_code = Reader(body).int16("error_code")
         if api_key == ApiKey.SASL_AUTHENTICATE:
@@ -92,7 +95,7 @@ class Login:
         return True
 
     def token_answered(self) -> None:
-        """The broker has answered a token that came alone: it takes it."""
+        """The broker has answered a bare token, so it has accepted it: otherwise it closes the connection."""
         self._accepted()
 
     def _begin(self, frame: bytes) -> None:

@@ -1,7 +1,9 @@
-"""Answers of brokers in which addresses stand, with the proxy's in their place. Pure; knows no connection.
+"""Rewrites the answers of brokers in which addresses stand: the proxy's addresses take their place. Pure; knows no
+connection.
 
-Each function gets the start of a body, or all of it, and says how much of it is replaced by what; what it does not name
-is not read and goes on as it is. Source: the message schemas of Kafka 4.3 (``versions.NATIVE_MAX``).
+Each function gets the start of a body, or all of it, and says how many of its first bytes are replaced, and by what;
+what lies behind them is not read and goes on as it is. Source: the message schemas of Kafka 4.3
+(``versions.NATIVE_MAX``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _PARTITION_FIXED_BYTES = 30
 
 
 class Replaced(NamedTuple):
-    """The first ``taken`` bytes of a body become ``instead``. ``strangers``: brokers that have no address here."""
+    """The first ``taken`` bytes of a body become ``instead``. ``strangers``: ids of brokers for which the proxy has no
+    address (yet)."""
 
     taken: int
     instead: bytes
@@ -40,7 +43,7 @@ NOTHING = Replaced(0, b"")
 """The body goes on as it is."""
 
 Told = Callable[[], Addresses]
-"""Returns the addresses; called only where there is something to be told."""
+"""Returns the addresses; called only where an answer has some."""
 
 Rewrite = Callable[[int, memoryview, Told], Replaced]
 """Called with the version, the body, and the addresses. Raises Truncated while too little of the body is there."""
@@ -49,8 +52,9 @@ Rewrite = Callable[[int, memoryview, Told], Replaced]
 def metadata(version: int, body: memoryview, addresses: Told) -> Replaced:
     """Metadata v0 to v13: the list of brokers, which stands in front. Topics go on unread.
 
-    A broker that has no address here yet is told at another one's, so that no client leaves the proxy, nor meets a
-    leader that is not listed: it is told there that this is not the leader, and asks again.
+    A broker for which the proxy has no address yet is listed with the address of another one: so no client bypasses the
+    proxy, and every leader is listed. A client that asks there is answered that this broker is not the leader, and
+    refreshes its metadata.
     """
     is_flexible = version >= FLEXIBLE_FROM[ApiKey.METADATA]
     reader = Reader(body)
@@ -157,7 +161,7 @@ def api_versions(version: int, body: memoryview, ranges: BrokerRanges) -> Replac
 
 
 def _placed(brokers: Iterable[Any], id_field: str, addresses: Addresses) -> tuple[list[dict[str, Any]], frozenset[int]]:
-    """Return those that have an address here, at that address, and the ids of the others."""
+    """Return the brokers for which the proxy has an address, at that address, and the ids of the others."""
     told, strangers = [], set()
     for one in map(_fields, brokers):
         place = addresses.get(one[id_field])
@@ -195,7 +199,7 @@ def _behind_partitions(version: int, body: memoryview) -> int:
 
 
 def _count(body: memoryview, at: int) -> tuple[int, int]:
-    """Return the length of an array, or of a text, and where it begins; null has none."""
+    """Return the length of a compact array or string (0 for null), and where its content begins."""
     byte = body[at]
     number, at = (byte, at + 1) if byte < 0x80 else read_unsigned_varint(body, at)
     return max(number - 1, 0), at

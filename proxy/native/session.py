@@ -1,9 +1,9 @@
-"""One client of brokers that have producer ids of their own, sans-IO: what it asks goes on as bytes over a connection
-to one broker that is its alone, and the answers come back as bytes. Owns both sides of that pair.
+"""One client of brokers that have producer ids of their own, sans-IO: its requests go on as bytes over a connection to
+one broker that belongs to this client alone, and the answers come back as bytes. Owns both sides of that pair.
 
-Of a frame only the header is looked at, and of the few answers in which addresses stand (``rewrites.py``) these. The
-client has its own guarantee from the broker: nothing is sent twice, held back or answered here, but a request for an
-API that is not passed. When one side ends, the other one does."""
+Only headers are read, the acks of Produce, what a login needs (``login.py``), and the few answers in which addresses or
+API versions stand (``rewrites.py``). The broker gives the client its guarantees: nothing is sent twice, held back or
+answered here, but a request for an API that is not passed on. When one side ends, the other one does."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ _TOKEN: _Asked = (0, -1, 0, 0.0)
 
 
 def _nothing() -> None:
-    """The cluster is asked for; nobody waits for the answer."""
+    """Metadata is asked for; nobody waits for the answer."""
 
 
 class NativeSession:
     """The endpoint of the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the
-    client has to authenticate at the broker before anything else. The others are those of a ``Session``."""
+    client has to authenticate at the broker before anything else. The other arguments are those of a ``Session``."""
 
     is_idempotent = False
     has_ready_answers = False
@@ -106,7 +106,7 @@ class NativeSession:
         self._refusals = 0
         """Answers of our own that have not left."""
         self._own: list[bytes] = []
-        """Those of them that are due before the next answer of the broker."""
+        """Those of our own answers that are due before the next answer of the broker."""
         self._unfinished = 0
         self._backpressure = Backpressure(host, self)
 
@@ -133,8 +133,9 @@ class NativeSession:
         if passed and self._upstream is not None:
             self._upstream.send(*passed)
         if self._login is not None and not self._login.is_done and self._login.has_asked and self._requests.is_between:
-            # All of it is on its way: a broker that has not accepted the client disconnects it. The answer may take
-            # long. Of a request that has only begun a broker says nothing, so a stranger could stay with it.
+            # The whole request is on its way, and a broker that has not accepted the client disconnects it; so the time
+            # limit for the login ends here, as the answer may take long. A request that has only begun does not end it:
+            # a broker does not react to that, and an unauthenticated client could stay with it for ever.
             self._is_known()
         if self._refusals:
             self._answer_itself()
@@ -200,7 +201,7 @@ class NativeSession:
             self._part()
 
     def _wait_for_turn(self, size: int) -> None:
-        """Others have their turn before this address has another one."""
+        """Read no more of this client until its address has its next turn."""
 
         def turn() -> None:
             self._waits_for_turn = False
@@ -227,7 +228,7 @@ class NativeSession:
 
     # ------------------------------------------------------------------ requests
     def _look_at_request(self, data: bytes, start: int, size: int) -> Cut | None:
-        """Say what becomes of the request that begins here."""
+        """Say what becomes of the request that begins here; None: more of it is needed to tell."""
         position, login = start + SIZE_BYTES, self._login
         if login is not None and login.takes_tokens:
             login.admit_token(bool(self._asked), size)
@@ -306,7 +307,7 @@ class NativeSession:
             backpressure.control()
 
     def _look_at_answer(self, data: bytes, start: int, size: int) -> Cut | None:
-        """Say what becomes of the answer that begins here."""
+        """Say what becomes of the answer that begins here; None: more of it is needed to tell."""
         if self._refusals:
             self._take_own()
         if not self._asked:
@@ -427,7 +428,8 @@ class NativeSession:
             self._admitted.login_failed()
 
     def _look_whether_refused(self, broker: Broker) -> None:
-        """A broker has closed the connection over a token that came alone: a no, if it lives on."""
+        """A broker has closed the connection after a bare token: if the broker is still there, it has refused the
+        login."""
         if broker.is_ready:
             self._login_failed()
 
@@ -444,7 +446,7 @@ class NativeSession:
         self._end()
 
     def forsake(self) -> None:
-        """Nobody here is idempotent by the proxy."""
+        """Nothing to do: no client here gets its idempotence from the proxy."""
 
     def cut_off(self) -> None:
         """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
@@ -476,7 +478,7 @@ class NativeSession:
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = self._unfinished = 0
         self._asked.clear()
-        self._requests.close()  # or these and the session would hold each other
+        self._requests.close()  # or these and the session would refer to each other
         self._answers.close()
         if self._upstream is not None:
             self._upstream.close()

@@ -56,7 +56,7 @@ class Upstream:
             self._read_as_said()
 
     def close(self) -> None:
-        """The client has gone: what it sent arrives, its answers do not matter any more."""
+        """The client has gone: what it sent is still passed on, the answers are dropped."""
         self._is_closed = True
         self.received, self._lost, self._took_all = _ignore_bytes, _ignore_reason, _nothing
         if self._wire is not None:

@@ -1,5 +1,5 @@
 """The certificates that a configuration names, each with its place there: listeners, brokers, Redis. Reads them all, or
-returns everything that is wrong with them."""
+says everything that is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """One connection attempt to a host name: its addresses are tried one after the other until one opens, each for a while.
-Remembers which address was good the last time. Opens no socket itself: ``event_loop.py`` hands in how."""
+Says which address opened, for the next attempt. Opens no socket itself: ``event_loop.py`` hands in the function that
+does."""
 
 from __future__ import annotations
 

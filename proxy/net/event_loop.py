@@ -32,8 +32,8 @@ from .tls_wire import Handshakes, TlsListener, TlsWire
 _EVENTS_PER_PASS_MAX = 256
 _USER_TIMEOUT_MS = 5000
 _KEEPALIVE_IDLE_SECONDS, _KEEPALIVE_INTERVAL_SECONDS = 10, 5
-"""Detects a peer whose machine is gone while the proxy waits for its answer and sends nothing; from then on the timeout
-above counts."""
+"""Detect a peer whose machine is gone while the proxy waits for its answer and sends nothing: keepalive probes begin
+after so long, and for these the timeout above counts, too."""
 _ADDRESSES_MAX = 4
 """Addresses of one name that are tried for one connection."""
 Failure = Callable[[str, Exception], None]
@@ -139,7 +139,8 @@ class TrioReactor:
 
     # ------------------------------------------------------------------ running
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Resources: closes every socket at the end, upstream ones by reset."""
+        """Serve until cancelled. Closes every socket at the end; those with a fence, which carry appends, end by a
+        reset (rule R4)."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery

@@ -95,8 +95,8 @@ class TlsWire(SocketWire):
         self._handshakes: Handshakes | None = handshakes
         self._heard = False
         self._unheard = self._of_tls = 0
-        """Bytes that have arrived since the last one for the endpoint; and those of TLS itself, which the endpoint does
-        not get."""
+        """Bytes that have arrived since the endpoint last got any; and unsent bytes that TLS itself has written, such
+        as answers to key updates."""
         self._plain: deque[Buffer] = deque()
         self._waiting_plain = 0
         self._finishing = False
@@ -176,7 +176,8 @@ class TlsWire(SocketWire):
             return
         pieces: list[bytes] = []
         receive_bytes, self._receive_bytes = self._receive_bytes, limits.RECEIVE_BYTES
-        # All but the last byte of a record may wait here: what it ends with hands over all of it.
+        # All but the last byte of a record may wait here already, and its last byte then yields the whole record: so
+        # room for one is left in what the endpoint gets at once.
         taken_bytes_max = receive_bytes - _RECORD_BYTES
         have, taken, reason, pending = 0, 0, "", self._outgoing.pending
         while not reason and taken < taken_bytes_max:

@@ -1,4 +1,4 @@
-"""A client that shows the broker itself who it is: the endpoint of its connection until the broker has accepted it.
+"""A client that authenticates at the broker itself: the endpoint of its connection until the broker has accepted it.
 Sans-IO.
 
 Only ApiVersions and the exchange of tokens are answered; nothing else of an unauthenticated client gets any further.
@@ -34,8 +34,8 @@ from .sasl_relay import SaslRelay
 
 
 class Authentication:
-    """Of one connection. ``below``: opens connections upstream over which nobody has authenticated yet. The others are
-    those of a session."""
+    """The authentication on one connection. ``below``: opens connections to brokers on which nobody has authenticated
+    yet. The other arguments are those of a ``Session``."""
 
     is_idempotent = False
     has_produced = False
@@ -75,7 +75,7 @@ class Authentication:
         self._is_refused = False
         """By the broker, or its connection has ended: nothing more is passed on, and the client's will be closed."""
         self._asked: RequestHeader | None = None
-        """Of the request whose answer waits for the broker's."""
+        """Header of the request whose answer waits for the broker's."""
         self._behind: list[bytes] = []
         """Answers that wait for that one."""
 
@@ -139,7 +139,7 @@ class Authentication:
         """It has not long to live anyway."""
 
     def forsake(self) -> None:
-        """Nobody here is idempotent by the proxy."""
+        """Nothing to do: no client here has a producer id yet."""
 
     def cut_off(self) -> None:
         """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
@@ -195,8 +195,8 @@ class Authentication:
             self._say(bytes(request.auth_bytes))
 
     def _hold(self, frame: Frame) -> None:
-        """What comes before the connection is closed: a token is told no if that is certain, else nothing, so that the
-        client comes again."""
+        """Take what comes between the refusal and the end of the connection: a token gets the refusal as its answer if
+        that is certain; all else gets no answer, so that the client tries again."""
         if self._handshake_version == 0 or self._asked is not None:
             return
         header = parse_request_header(frame)
@@ -329,8 +329,9 @@ class Authentication:
             self._admitted.is_known()
 
     def _refused(self, reason: str, is_certain: bool) -> None:
-        """The broker said no, or the connection ended. From an old broker that is a no as well, if it lives on: clients
-        that are told of a no do not try again."""
+        """The broker has refused the login, or its connection ended. An old broker refuses by closing the connection;
+        it has done so if the broker is still there a moment later. That has to be certain, because clients do not try
+        again after a refusal."""
         if is_certain or not self._is_token_asked:
             self._end_refused(reason, is_certain)
         if not is_certain:

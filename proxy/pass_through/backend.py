@@ -1,9 +1,10 @@
 """The backend of a client that has authenticated at the broker: its own connection there, and what the broker lets it
 do. Sans-IO.
 
-The broker judges all that goes on over that connection, batches with a producer id too (``lanes.py``). Before one of
-them moves any state, and before anything is told from it, the broker is asked on that same connection whether the
-client may write there (``write_acl.py``): an empty Produce is judged like any other and stores nothing."""
+The broker authorizes all that goes on over that connection, batches with a producer id too (``lanes.py``). Before such
+a batch changes any state, and before an answer tells anything of that state, the broker is asked over the same
+connection whether the client may write there (``write_acl.py``): an empty Produce is authorized like any other and
+stores nothing."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def refuse_sasl(api_key: int, api_version: int, message: str) -> bytes:
 
 
 class _Waiting(NamedTuple):
-    """A produce request that may have to wait for a word of the broker. ``topics``: one partition of each topic that
-    there can be. ``came_at``: reactor seconds."""
+    """A produce request that may have to wait until the broker has said what the client may write. ``topics``: one
+    partition of each topic in it whose name is possible. ``came_at``: reactor seconds."""
 
     client: Client
     request: ProduceRequest
@@ -66,8 +67,8 @@ def _nobody_to_tell(_reason: str) -> None:
 
 
 class ClientBackend:
-    """Of one client. ``connection``: to this broker, over which the client has authenticated. ``broker_id``: whose
-    listener it came to, None for the bootstrap port."""
+    """The backend of one client. ``connection``: to ``broker``, over which the client has authenticated. ``broker_id``:
+    the broker whose listener it came to, None for the bootstrap port."""
 
     def __init__(self, host: Host, broker: Broker, connection: ClientConnection, broker_id: int | None) -> None:
         self.abort: Callable[[str], None] = _nobody_to_tell
@@ -111,13 +112,13 @@ class ClientBackend:
         raise WireError("the client's own connection has ended")
 
     def go_on(self) -> None:
-        """What came after it may begin."""
+        """The requests that came after it may begin."""
         self._admit()
 
     def end(self) -> None:
         """The client has gone: nothing of it waits any more."""
         self._is_over = True
-        self.abort = _nobody_to_tell  # or the session and this would hold each other
+        self.abort = _nobody_to_tell  # or the session and this would refer to each other
         self._waiting.clear()
         self.write_acl.end()
 
@@ -130,23 +131,24 @@ class ClientBackend:
         held: Held | None,
         done: Callable[[bytes | None], None],
     ) -> None:
-        """Begin a request once it is known what the client may do. The broker is not asked about names that no topic
-        can have: nothing is appended there, or told from memory."""
+        """Begin a request once it is known what the client may write. The broker is not asked about names that no topic
+        can have: there nothing can be appended, and no state can be told."""
         named = {item.topic: item.partition for item in request.partitions}
         topics = {topic: partition for topic, partition in named.items() if TOPIC_NAME.fullmatch(topic)}
         self._waiting.append(_Waiting(client, request, topics, version, held, done, self._host.now()))
         self._admit()
 
     def _admit(self, told: Collection[str] = ()) -> None:
-        """Let requests on in their order, as far as it is known what the client may do. ``told``: topics that the
-        broker has just closed to it. That counts now, however long it took to say it; else a slow one would be asked
-        for ever."""
+        """Begin requests in their order, as far as it is known what the client may write. ``told``: topics that the
+        broker has just denied to it. That answer counts now, even if it took longer than a denial is remembered
+        (``DENIAL_SECONDS``); otherwise a slow broker would be asked again for ever."""
         while self._waiting and not self._is_over and not (one := self._waiting[0]).client.is_at_work:
             request, topics = one.request, one.topics
             missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
-            # Nothing of one that wants no answer has a producer id: it passes over the client's own connection, where
-            # the broker judges it. The client may be gone before the broker has said anything to us.
+            # A request with acks=0 is not asked about: no batch in it is served with a producer id, and the others go
+            # over the client's own connection, where the broker authorizes them. The client may be gone before the
+            # broker answers us.
             if not missing:
                 denied = {topic: code for topic in topics if (code := self.write_acl.code_of(topic))}
             elif request.acks != 0:
@@ -175,7 +177,8 @@ class ClientBackend:
         self._connection.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
 
     def _has_no_answer(self) -> None:
-        """A batch in front of the question may take long: its lane says when it takes too long."""
+        """The question may wait behind a batch, which may take long: its lane ends the connection when that takes too
+        long."""
         if self._is_over:
             return
         if self._connection.is_lent:
@@ -188,7 +191,7 @@ class ClientBackend:
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None:
         """Answer from memory, but only of what the broker shows the client itself."""
-        # Any other one that the bootstrap port stands for may be of another release.
+        # For the bootstrap port ``target`` may return another broker than the client's own, of another release.
         broker = self._broker if self._broker_id is None else self._host.target(self._broker_id)
         if broker is None:
             self.abort("the broker is away")

@@ -1,8 +1,9 @@
-"""A client's own connection to its broker: what the client asks goes on in order, and in between one borrower has it
-alone. Sans-IO.
+"""A client's own connection to its broker: the client's requests go on in order, and in between one borrower
+(``lanes.py``) has it alone, to send a batch. Sans-IO.
 
-While it is lent, and as soon as it is wanted, the client's own requests wait behind (rule R3): it is lent when all that
-was before has been answered. When the client goes, the connection stays as long as its borrower needs it."""
+It is lent when all requests that were sent before have been answered; from the moment that the borrower wants it until
+it is given back, the client's own requests wait (rule R3). When the client goes, the connection stays as long as its
+borrower needs it."""
 
 from __future__ import annotations
 
@@ -43,11 +44,11 @@ class Borrower(Protocol):
 
 
 class ClientConnection:
-    """Of one client."""
+    """The connection of one client."""
 
     def __init__(self, reactor: Reactor) -> None:
         self.broken: Callable[[str], None] = _nobody_to_tell
-        """Told when the broker's side has ended, unless the client had gone before."""
+        """Called with the reason when the broker's side has ended, unless the client had gone before."""
         self.is_lent = False
         self.is_leaving = False
         """The client has gone."""
@@ -72,7 +73,7 @@ class ClientConnection:
 
     @property
     def backlog_bytes(self) -> int:
-        """Of the client's requests that the broker does not take."""
+        """Bytes of the client's requests that the broker does not take (``Pipe.backlog_bytes``)."""
         return self.pipe.backlog_bytes
 
     def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
@@ -99,7 +100,7 @@ class ClientConnection:
             return
         if not self.is_leaving:
             self.is_leaving = True
-            self._read_or_not()  # else what has to be answered before it can end never is
+            self._read_or_not()  # else what has to be answered before it can end never would be
             if self.borrower is not None:
                 self.borrower.client_left()
         self._leave_if_done()
@@ -169,10 +170,10 @@ class ClientConnection:
     def _forget(self) -> None:
         self.is_lent = self._is_wanted = False
         self._behind.clear()
-        self.broken = _nobody_to_tell  # or it and its client would hold each other
+        self.broken = _nobody_to_tell  # or it and its client would refer to each other
 
     def _tell_ended(self, reason: str) -> None:
-        borrower, self.borrower = self.borrower, None  # or the two would hold each other
+        borrower, self.borrower = self.borrower, None  # or the two would refer to each other
         if borrower is not None:
             borrower.ended(reason)
 
@@ -203,7 +204,8 @@ class ClientConnection:
             self._tell_ended("the client has gone")
 
     def _ask_behind(self) -> None:
-        """Ask something harmless: its answer says that what was sent before, and has none, has been taken."""
+        """Send an ApiVersions: its answer shows that the broker has worked through the requests with acks=0 before
+        it."""
         self._is_last_silent = False
         self._is_barrier_out = True
 

@@ -1,11 +1,11 @@
 """The way of one client's batches: its own connection to the broker, on which the broker knows it, as the one lane of a
 pool of its own (rule R3). Sans-IO.
 
-One produce is out on it, and then nothing else is: it leaves only when everything before it has been answered, so
-nothing lies in front of it in the broker, and what the client asks meanwhile waits behind it (``connection.py``). While
-it is out the lease is looked at around every write (rule R4). When the client goes, the connection stays until the
-answer is there. What is left in doubt is looked for in the log by the proxy itself; nothing of it is ever appended by
-another client than one of the same principal."""
+While a produce request of this lane is out on it, nothing else is: it leaves only when everything before it has been
+answered, so nothing lies in front of it in the broker, and the client's other requests wait until it is answered
+(``connection.py``). The lease is checked before and after every write of it (rule R4). When the client goes, the
+connection stays until the answer is there. What is left in doubt is looked for in the log by the proxy itself; it is
+appended only over the connection of a client with the same principal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Loan:
-    """The connection, as a lane has it for one request."""
+    """The wire of a lane: the connection, lent for one request."""
 
     def __init__(self, lanes: ClientLanes, connection: ClientConnection, lane: Lane) -> None:
         self._lane = lane
@@ -49,9 +49,9 @@ class _Loan:
 
 
 class ClientLanes:
-    """Those of one client. ``is_there``: is the broker that the connection leads to still the one with this id, and
-    known (None: it never will be again)? ``is_over``: told when nothing more can come of it. ``write_acl``: hears what
-    the broker says of appends."""
+    """The lanes of one client: one at most. ``is_there``: can the broker of this connection be asked now? None: its id
+    stands for another broker now, or for none, so it never can again. ``is_over``: called when the connection has
+    ended. ``write_acl``: is told which appends the broker accepts and which it denies."""
 
     def __init__(
         self,
@@ -93,8 +93,9 @@ class ClientLanes:
         connection.borrower = self
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
-        """Queue one append; ``done`` gets the outcome, once. For another broker than this one it is refused at once, as
-        this one would: only the client itself can show that one who it is."""
+        """Queue one append; ``done`` gets the outcome, once, never from inside this call. One that is for another
+        broker ends as ``Refused`` with NOT_LEADER_OR_FOLLOWER, as this broker would answer it: only the client itself
+        can authenticate at the other broker."""
         outcome: Outcome | None = None
         if self._is_over:
             outcome = NotSent("the client's connection has ended")
@@ -110,7 +111,7 @@ class ClientLanes:
             self._pool.append(effect, partial(self._hear, effect.topic, done))
 
     def drop(self, reason: str) -> None:
-        """Reset the connection, and the client with it: it comes again, and finds its broker. What was out is in
+        """Reset the connection, and disconnect the client: it connects again, and finds its broker. What was out is in
         doubt."""
         self._connection.reset(reason)
         self.ended(reason)
@@ -127,7 +128,7 @@ class ClientLanes:
         return self._pool.waiting_appends > 0
 
     def lent(self) -> None:
-        """What may be sent is asked now (rules R4, R17)."""
+        """The lane has the connection: it asks now what may be sent (rules R4, R17)."""
         if not self._is_there():
             self._pool.refuse_waiting("the broker is away")
         lane, self._opening = self._opening, None
@@ -138,7 +139,7 @@ class ClientLanes:
         self._reactor.at_flush(self.close_idle)  # if nothing is sent after all
 
     def given_up(self) -> None:
-        """By its lane, which knows what was out."""
+        """The lane has given the connection up, and ends what was out itself."""
         self._lane = None
         self.drop("the connection to the broker was given up")
 

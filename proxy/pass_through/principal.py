@@ -15,7 +15,7 @@ _NAME_BYTES_MAX = 1024
 
 
 class Conversation:
-    """One exchange, as it passes by."""
+    """One SASL exchange, as it passes by. ``name``: the name that the client claims; None before its first token."""
 
     def __init__(self, mechanism: str) -> None:
         assert mechanism in MECHANISMS
@@ -24,8 +24,8 @@ class Conversation:
         self.name: str | None = None
 
     def client_says(self, token: bytes) -> None:
-        """Read a token of the client. Raises SaslError for one that has no name, or another name than the one that it
-        proves."""
+        """Read a token of the client. Raises SaslError for one without a name, and for one that names somebody to act
+        for (an authorization id) other than the one who authenticates."""
         if self.name is None:
             name = _NAMES[self._mechanism](token)
             if not name or len(name.encode()) > _NAME_BYTES_MAX or not name.isprintable():
@@ -70,7 +70,8 @@ def _name_in_scram(token: bytes) -> str:
 
 def _name_in_token(token: bytes) -> str:
     _, acting_for, rest = _gs2(token)
-    # Of several brokers believe the last, however its scheme is written: with two the name is not certain.
+    # If there are several, brokers believe the last one, in whatever case its scheme is written: then the name is not
+    # certain.
     said = [part[len(b"auth=") :] for part in rest.split(b"\x01") if part.startswith(b"auth=")]
     scheme, _, bearer = said[0].partition(b" ") if len(said) == 1 else (b"", b"", b"")
     parts = bearer.strip(b" ").split(b".")

@@ -12,13 +12,13 @@ from .write_acl import WriteAcl
 
 
 class PassThroughProduce(ProduceCall):
-    """One request of such a client. No answer is given from memory before the broker has said that the client may write
-    there, to something that was asked after the request came: an append of the client that the broker took, or a
-    question."""
+    """One request of such a client. No answer that reveals state is given before the broker has shown that the client
+    may write there, by something that was sent after the request came: an append of this client that it accepted, or an
+    answer to ``WriteAcl``."""
 
     def judge(self, write_acl: WriteAcl, denied: Mapping[str, int], came_at: float) -> None:
-        """Judge the request by what is known of the client's rights. ``denied``: topics that it may not write to, with
-        their error codes. ``came_at``: when the request came, in reactor seconds. To be called first."""
+        """Set what is known of the client's rights. ``denied``: topics that it may not write to, with their error
+        codes. ``came_at``: when the request came, in reactor seconds. To be called before ``starting``."""
         self._write_acl = write_acl
         self.denied = denied
         self._came_at = came_at

@@ -1,8 +1,8 @@
-"""The topics that one client may write to, as a broker has said, and the requests that wait for its word. Sans-IO.
+"""The topics that one client may write to, as its broker has answered, and who waits for such an answer. Sans-IO.
 
-A yes counts for some seconds where it only admits a batch: the broker judges the append once more. An answer from
-memory needs a yes to something that was asked after the request had come. Asks through a function; knows no request and
-no batch."""
+A permission counts for some seconds where it only admits a batch: the broker authorizes the append once more. An answer
+that reveals state needs a permission that was asked for after the request had come. Asks through a function; knows no
+request and no batch."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ class WriteAcl:
         self._ask_more()
 
     def confirm(self, topic: str, partition: int, since: float, then: Callable[[int], None]) -> None:
-        """Call ``then`` with the error code of the topic, as the broker said it to something that was asked at
-        ``since`` (reactor seconds) or later; at once, if it has."""
+        """Call ``then`` with the error code of the topic (0: none), as the broker answered something that was asked at
+        ``since`` (reactor seconds) or later; at once if there is such an answer already, or if the client has gone
+        (with 0)."""
         known = self._known.get(topic)
         if self._is_over:
             then(0)  # the client has gone

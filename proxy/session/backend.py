@@ -1,7 +1,8 @@
-"""What stands behind a session: who answers what is not the session's own, and where the rest goes on.
+"""What stands behind a session: it answers what depends on how the client is authenticated, and says over which
+connection the other requests go on.
 
-Here the one where the proxy acts for its clients; ``pass_through/backend.py`` has that of a client which shows the
-broker itself who it is."""
+``SharedBackend`` is that of clients for which the proxy acts; ``pass_through/backend.py`` has that of a client which
+authenticates at the broker itself."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ class Backend(Protocol):
 
     @property
     def way(self) -> Way | None:
-        """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
+        """The only way by which batches of this client reach the broker; None: the lanes that all clients share."""
         ...
 
     def answer(self, api_key: int, api_version: int) -> bytes | None:
-        """Return the body of an answer that depends on nothing else; None: it is to be asked for."""
+        """Return the answer's body if it is known at once (ApiVersions; with pass-through the SASL APIs, too); None: it
+        is answered in another way. Raises WireError for a version of these that is not served."""
         ...
 
     def metadata(
@@ -57,7 +59,8 @@ class Backend(Protocol):
         held: Held | None,
         done: Callable[[bytes | None], None],
     ) -> None:
-        """Begin a produce request, now or once it may be. ``held``: counts its bytes."""
+        """Begin a produce request, now or once it may begin. ``held``: counts its bytes. ``done``: gets the answer's
+        body, None if there is none to send (acks=0)."""
         ...
 
     def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:

@@ -1,5 +1,5 @@
-"""Which topics take conditional publishes only (rule R23), and at which offset a batch of a client that cannot choose
-its sequences has to be: its records say so in a header. Pure; large batches in steps."""
+"""Which topics take conditional publishes only (rule R23), and at which offset a batch is expected if its client cannot
+choose its sequences: its records say so in a header. Pure; large batches in steps."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ConditionalTopics:
 
 
 def reading_expected_offset(records: memoryview, header: BatchHeader) -> Steps[int | None]:
-    """Return the offset at which the batch has to be, by the header of its first record; None: it has none.
+    """Return the offset at which the batch is expected, by the header of its first record; None: it has no such header.
 
-    Raises WireError for what cannot be read, for what is no offset, and if a later record expects another offset than
-    it would get: the client has put together what does not belong together.
+    Raises WireError for what cannot be read, for a header that is no offset, and if a later record expects another
+    offset than it would get in this batch: then the client has put records together that do not belong together.
     """
     payload = yield from reading_payload(records, header, limits.DECOMPRESSED_BYTES_MAX)
     first: int | None = None

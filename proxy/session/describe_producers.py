@@ -1,9 +1,9 @@
 """DescribeProducers: where producers stopped on a partition, from the state by which their batches are judged.
 
-Told are the named producers, which Redis lists by partition (rule R22), and those without a name that were at work at
-this proxy; of both only those whose id was issued to the principal that asks. What is open is found out first, as if
-the producer's next batch had come: so who goes on behind the sequence that is told writes nothing twice. Appends
-nothing."""
+The answer has the named producers, which Redis lists by partition (rule R22), and those without a name that were at
+work at this proxy; of both only those whose id was issued to the principal that asks. An open intent is resolved first,
+as if the producer's next batch had come: so a client that goes on behind the sequence that it is told writes nothing
+twice. Appends nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _HEX_DIGITS = frozenset(b"0123456789abcdef")
 Told = Callable[[Sequence[DescribedPartition]], None]
 GetSequencer = Callable[[int, str, int], Sequencer | None]
 _NOT_NOW = ErrorCode.NOT_LEADER_OR_FOLLOWER
-"""The one code for which Kafka's admin clients ask again (DescribeProducersHandler); the sentence says what it is."""
+"""Kafka's admin clients look for the leader and ask again, unless they were given a broker (DescribeProducersHandler);
+the sentence says what it is. The other code that they ask again for, 3, says that there is no such partition."""
 
 
 _HANDED_OVER = "its producers are handed over to the brokers, which tell it from then on"
@@ -72,7 +73,7 @@ class DescribeProducers:
             )
             return
         self._at_work += 1
-        # What was learned may be older than the topic, and a topic that is unknown is not asked for again.
+        # The topic may be newer than the metadata that is known: that is learned anew before 3 is answered.
         missing = {topic for topic, partition in places if not self._has_partition(topic, partition)}
         if missing:
             self._look_for_topics(sorted(missing), lambda: self._start(places, principal, done))
@@ -165,7 +166,7 @@ class _NotTold:
 
 @value(frozen=True, slots=True)
 class _Open:
-    """Something of it has to be found out first."""
+    """It has an open intent, or its entry has to be confirmed first."""
 
 
 class _Look:
@@ -179,7 +180,8 @@ class _Look:
         self._seen: tuple[WindowBatch, ...] | None = None
 
     async def at_rest(self, principal: bytes) -> ActiveProducer | _Open | _NotTold | None:
-        """Return where it stopped; None: it has nothing here, or is another principal's."""
+        """Return where the producer stopped, or why that is not known; None: it has no entry here, or one of another
+        principal."""
         self.is_begun = True
         stored = await Read(self._key)
         if isinstance(stored, StoreAway):
@@ -200,9 +202,10 @@ class _Look:
         return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)
 
     async def _is_told(self, entry: Entry) -> bool:
-        """Is what the entry has what is due? While its owner goes on, each look finds an open intent, and batches that
-        were committed since: these are told. Of a fenced producer nothing is reserved any more, so what is open then is
-        waited for."""
+        """May the last sequence of the entry be told? An entry without an open intent has to be confirmed by a swap.
+        While its owner goes on, each look finds an open intent, and batches that were committed since the look before:
+        what is committed is told then. For a fenced producer nothing more is reserved, so what is open there is waited
+        for."""
         if entry.generation != self._life.generation:
             self._seen = None
             return False

@@ -1,9 +1,9 @@
 """A usual produce request in straight lines: one partition, one batch of a producer that is at work already, and an
 answer that is wanted. Rules R11, R16, R17, R18.
 
-Everything in it but its number and the batch was in an earlier request of this connection, which was read as a whole
-(``produce.py``): it is looked up by its bytes. Whatever is not usual is left to that way before anything has happened;
-no request is refused here. What becomes of the batch is up to its sequencer."""
+Everything in it but its correlation id and the batch was in an earlier request of this connection, which was read as a
+whole (``produce.py``): it is looked up by its bytes. Whatever is not usual is left to ``produce.py`` before anything
+has happened; no request is refused here. What becomes of the batch is up to its sequencer."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class FastRequest:
     )
 
     header = RequestHeader(API_KEY, _CLASSIC_FROM, 0, None, 0)
-    """What everybody may know of it."""
+    """The same for all: those who look at it need only the API key."""
 
     def __init__(
         self,
@@ -176,12 +176,12 @@ class FastRequest:
 
     @property
     def is_gone(self) -> bool:
-        """Is it answered, or the connection closed?"""
+        """Is the request answered, or the connection closed?"""
         return self.is_done or self.connection.is_closed
 
     @property
     def sweep_line(self) -> int:
-        """In which it waits for its answer."""
+        """The line in which it waits for its answer: its timeout in ms."""
         return self._shape.timeout_ms
 
     def leave(self) -> None:
@@ -251,7 +251,7 @@ class FastProduce:
         self._topic_at = 0
 
     def learn(self, frame: Frame, header: RequestHeader, request: ProduceRequest) -> None:
-        """A request was read. Others may follow that have another batch and are the same beside."""
+        """Remember a request that was read: others may follow that differ only in correlation id and batch."""
         if (
             type(frame) is not bytes
             or not _CLASSIC_FROM <= header.api_version < FLEXIBLE_VERSION
@@ -276,8 +276,8 @@ class FastProduce:
         self.shapes[begin] = _Shape(frame, header, request)
 
     def take(self, client: FastClient, frame: Frame, start: int, size: int) -> FastRequest | None:
-        """Take a usual request, which begins there in ``frame`` and ends with its ``size`` bytes: its batch is on its
-        way. None: it is another one, and nothing has happened."""
+        """Take a usual request: its batch is on its way then. ``start``: where it begins in ``frame`` (its API key);
+        ``size``: of ``frame``, which ends with it. None: it is no usual one, and nothing has happened."""
         at = start + self._topic_at
         if not self._topic_at or size <= at + 1 or type(frame) is not bytes:
             return None

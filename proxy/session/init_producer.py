@@ -35,7 +35,8 @@ class ProducerIds:
         self._issuers: LRUCache[bytes, _Issuer] = LRUCache(limits.PRINCIPALS_MAX)
 
     def answer(self, principal: bytes, done: Callable[[int, int], None]) -> None:
-        """``done`` gets error code and producer id (-1 with an error); the epoch is always 0."""
+        """``done`` gets error code and producer id (-1 with an error), now or once a block is claimed; the epoch is
+        always 0."""
         issuer = self._issuers.get(principal)
         if issuer is None:
             issuer = _Issuer(self._life, self._store, self._random_bytes, self._report, principal)
@@ -73,7 +74,7 @@ class _Issuer:
         self._serve()
 
     def forget(self) -> None:
-        """Hand out nothing more of the blocks so far."""
+        """Hand out no more ids of the blocks that were claimed so far."""
         self._blocks.forget()
 
     # ------------------------------------------------------------------ inside

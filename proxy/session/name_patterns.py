@@ -1,4 +1,4 @@
-"""Names as the configuration says them, in which * stands for any text. Pure."""
+"""Patterns of names in the configuration, in which * stands for any text. Pure."""
 
 from __future__ import annotations
 
@@ -9,5 +9,6 @@ from ...codecs.convert import expression_of
 
 
 def matching(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Return what ``fullmatch`` finds any of these with; with none of them, nothing."""
+    """Return an expression whose ``fullmatch`` finds the names that match any of the patterns; without patterns,
+    none."""
     return re.compile("|".join(list(map(expression_of, patterns)) or [r"(?!)"]), re.DOTALL)

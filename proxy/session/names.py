@@ -41,7 +41,7 @@ from ..producer.life import Life
 from .name_patterns import matching
 
 Done = Callable[[int, int, int], None]
-"""Gets error code, producer id and epoch; both -1 with an error."""
+"""Gets error code, producer id and epoch; id and epoch are -1 with an error."""
 _TRIES_MAX = 10
 """Others may begin instances of the same name meanwhile."""
 
@@ -58,7 +58,7 @@ class Client(Protocol):
 
 @value(frozen=True, slots=True)
 class NameOf:
-    """``keeps_id``: as in ``next_instance``."""
+    """The name of a producer. ``keeps_id``: as in ``next_instance``."""
 
     name: str
     keeps_id: bool
@@ -98,7 +98,11 @@ class Names:
         ids: Store,
         done: Done,
     ) -> None:
-        """Begin an instance. ``ids``: the store."""
+        """Begin the next instance of a name. ``ids``: the store, to let the state of a replaced producer id expire.
+        Errors that ``done`` may get: INVALID_REQUEST (no possible name, or only one of id and epoch),
+        COORDINATOR_LOAD_IN_PROGRESS (the store is away, or too many begin at once: the client asks again),
+        PRODUCER_FENCED or before v4 INVALID_PRODUCER_EPOCH (a newer instance has begun), and an authorization error if
+        the name is another principal's."""
         is_half = (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_PRODUCER_EPOCH)
         if not is_name(name.name) or is_half:
             _refuse(done, ErrorCode.INVALID_REQUEST)
@@ -126,7 +130,7 @@ class Names:
     ) -> NameRecord | ErrorCode:
         principal = client.principal
         key, era = store.name_key(self._life.cluster, name.name), self._life.era
-        # An id from before the name was one is none of its instances.
+        # An id that was not issued to a named producer belongs to no instance of this name.
         given = (request.producer_id, request.producer_epoch) if is_named(request.producer_id) else None
         claimed: int | None = None
         for _ in range(_TRIES_MAX):
@@ -156,7 +160,8 @@ class Names:
             if client.is_closed:  # R17: it may have asked again meanwhile, and would be fenced by itself
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             expected = NO_VERSION if record is None else record.version
-            # What the store has already counts as written by whoever writes the same: no two instances may.
+            # A swap that finds exactly its own value stored counts as executed. So no two instances may write the same
+            # value: a random step of the version keeps them apart.
             apart = int.from_bytes(self._random_bytes(4), "big")
             following = replace(following, version=following.version + apart)
             result = await Swap(key, expected, pack_name(following), 0)
@@ -196,15 +201,15 @@ class Names:
         return None
 
     def _let_expire(self, producer_id: int, ids: Store) -> None:
-        """The state of an id that its name has no longer expires like that of a producer without a name. Done again by
-        the next instance of the name, should this process end meanwhile."""
+        """Let the state of a producer id that its name no longer has expire like that of a producer without a name. If
+        this process ends before that is done, the next instance of the name does it again."""
         index = store.index_key(self._life.cluster, producer_id)
         ids.expire_all(index, self._life.expiry_ms, self._life.wall_clock_ms(), lambda _result: None)
 
 
 def _lacks(record: NameRecord, written: NameRecord) -> bool:
-    """Has it lost what this process wrote? Versions rise by random steps, so of what another process has written since
-    the epoch tells, too."""
+    """Has the record lost what this process wrote? Versions rise by random steps, so a higher one alone does not show
+    that another process has written since: the epoch has to be higher, or the producer id another one."""
     if record.version < written.version:
         return True
     if record.producer_id == written.last_id != NO_ID:

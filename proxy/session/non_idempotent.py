@@ -1,5 +1,6 @@
-"""Batches without a producer id, as an old broker takes them (rule R20): converted where the format asks for
-it, in order, with their own acks."""
+"""Batches without a producer id, as an old broker takes them (rule R20): converted where the broker's format needs it,
+in order, with the acks of their request. Owns the conversion and the answers of one request. Stores nothing and writes
+no marker."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ class Host(Protocol):
 
 # R20 lives here: converted where the format asks for it, nothing else.
 class NonIdempotentBatches:
-    """Those of one request. ``sendable``: topic, partition and message set of each that goes on, once they are
-    converted."""
+    """The batches without a producer id of one request. ``sendable``: topic, partition and message set of each that
+    goes on, once they are converted."""
 
     def __init__(
         self,
@@ -66,14 +67,14 @@ class NonIdempotentBatches:
         self._sender = sender
         self._parts = parts
         self._refused = refused
-        # What they will be converted to is about as large; what it is, is counted once it is there.
+        # An estimate of the converted copies; their size is counted once they are made.
         size = sum(len(item.records or b"") for item, _ in parts)
         self._held: Held | None = Held(host.memory.hold_bytes, size + size // 4)
         self._waiting: dict[tuple[str, int], Callable[[Answer], None]] = {}
 
     def convert(self, ready: Callable[[], None]) -> None:
-        """Convert them; ``ready`` is called when that is done, at once if it takes one step. What cannot go on is
-        answered then."""
+        """Convert them; ``ready`` is called when that is done, at once if it takes one step. By then the batches that
+        cannot go on have been refused and answered."""
         items, policy = [item for item, _ in self._parts], self._host.policy
         is_late = self._host.loop_budget.is_long
 
@@ -94,7 +95,7 @@ class NonIdempotentBatches:
                 self._waiting[(item.topic, item.partition)] = answer
 
     def send(self, pipe: Upstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
-        """Send them on. ``failed`` is called when the broker's answer cannot be passed on."""
+        """Send them on. ``failed`` is called if the broker's answer leaves out a partition."""
         body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
         if acks == 0:
             pipe.request(API_KEY, _VERSION, body, None)
@@ -168,7 +169,8 @@ def _finding_magic(records: Buffer) -> Steps[bool]:
 
 
 def _finding_marker(records: Buffer) -> Steps[bool]:
-    """Would it be taken for a producer's batches in the log? Only the proxy may write markers."""
+    """Does a wrapper in it have a marker as its key, so that it would be taken for batches of an idempotent producer?
+    Only the proxy may write markers."""
     if not (yield from _finding_magic(records)):
         return False
     for index, one in enumerate(iterate_shallow(records), 1):

@@ -1,7 +1,7 @@
 """The upstream connection that belongs to one client connection: requests on in order, answers back in order. Sans-IO.
 
 Used for everything that the proxy does not answer itself. When it breaks, the client's connection is closed: to the
-client it looks like the broker's own, and it knows what to do then. Parses no body."""
+client that looks like the broker closing it, for which every client has a way to go on. Parses no body."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Upstream(Protocol):
 
     @property
     def backlog_bytes(self) -> int:
-        """That the broker does not take, of requests that have no answer, or of a client that has gone."""
+        """Bytes that the broker does not take, of requests that get no answer (acks=0), or of a client that has
+        gone."""
         ...
 
     def share(self, accounts: Accounts, backpressure: Backpressure) -> None: ...
@@ -89,8 +90,8 @@ class Pipe:
         self._waiting_bytes = 0
 
     def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
-        """From now on reserve memory before a large answer is read, and count what has no answer. ``backpressure``: of
-        the client that it is for."""
+        """From now on reserve memory before a large answer is read, and count the bytes of requests that get no answer.
+        ``backpressure``: that of the client."""
         self._accounts = accounts
         self._backpressure = backpressure
 
@@ -161,7 +162,8 @@ class Pipe:
             self._reactor.later(0, self._count_backlog)
 
     def _count_backlog(self) -> None:
-        """What has no answer is counted until the broker takes it; once its sender has gone, all is."""
+        """Count unsent bytes in the memory of the process: those of requests that get no answer until the broker takes
+        them, and once the client has gone, all of them."""
         unsent = self._unsent_bytes
         if self._accounts is None or self._backpressure is None:
             return

@@ -1,4 +1,4 @@
-"""One produce request: checked, split by partition, its answers gathered. Rules R16, R18, R20.
+"""One produce request: checked, split by partition, its answers gathered. Rules R11, R16, R18, R20, R23.
 
 Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state
 and is never forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come
@@ -125,8 +125,8 @@ class Client(Protocol):
 class Part:
     """One partition of one request: waits for the answer of its batch.
 
-    It holds its request, and with it the bytes, until it is answered. The request does not hold its parts: a ring of
-    the two would keep the bytes of every request until the collector comes by."""
+    It refers to its request, and so to the bytes, until it is answered. The request does not refer to its parts: such a
+    cycle would keep the bytes of every request until the garbage collector runs."""
 
     __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done", "numbers_itself")
 
@@ -139,15 +139,17 @@ class Part:
         self._request = 0
         self.is_done = False
         self.numbers_itself = False
-        """Is it published conditionally by a client whose sequences are its own, and no offsets (rule R23)?"""
+        """Is it published conditionally, by a client whose base sequences are not offsets (rule R23)? Then the offset
+        is in a record header."""
 
     @property
     def is_named(self) -> bool:
-        """Does it have a batch with a producer id?"""
+        """Is its batch one with a producer id?"""
         return self._key is not None
 
     def names(self, topic: str, partition: int, header: BatchHeader) -> BatchIdentity:
-        """Return which batch it is, and keep it, so that a retriable failure of it is remembered (rule R11)."""
+        """Return the identity of its batch, and keep it, so that a retriable failure of the batch is remembered (rule
+        R11)."""
         self._key = (header.producer_id, topic, partition)
         self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
         self._request = self._client.retry_notes.request_number()
@@ -200,7 +202,8 @@ class Part:
 
 
 Missing = dict[str, list[tuple[int, int, Part, Batch]]]
-"""What is to be looked for, by topic: partition, producer id, and what waits for it."""
+"""Partitions that are not known and are looked for, by topic: partition, producer id, and the part and batch that
+wait."""
 
 
 class ProduceCall:
@@ -238,7 +241,8 @@ class ProduceCall:
         at_once(self.starting())
 
     def starting(self) -> Steps[None]:
-        """Check every partition and send it on its way. What it began it does not begin again."""
+        """Check every partition and send its batch on its way, in steps where that takes long. To be run once only:
+        nothing of it can be begun anew."""
         request = self.request
         now = self.outside.now()
         timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
@@ -279,7 +283,8 @@ class ProduceCall:
 
     # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self, parts: Sequence[Part]) -> None:
-        """Rule R18: answer now, what is not known yet with 7. The retry of a batch joins its first try.
+        """Rule R18: answer now; a partition whose outcome is not known yet gets 7 (REQUEST_TIMED_OUT). The retry of a
+        batch joins its first try (rule R13).
 
         ``parts``: those with a producer id. The others wait for the broker's own answer, however late (rule R20).
         """
@@ -297,8 +302,9 @@ class ProduceCall:
         plain: list[PlainPart],
         missing: Missing,
     ) -> BatchHeader | None:
-        """``plain``, ``missing``: take what goes another way, and what is to be looked for. A header is returned of a
-        batch whose records are to say at which offset it has to be; nothing has happened to it yet."""
+        """Check one partition, and refuse its batch or send it on. A batch without a producer id is added to ``plain``,
+        one for a partition that is not known to ``missing``. Returns None; but for a conditional batch whose records
+        have to be read for their offset (rule R23) its header, and nothing has been done with it then."""
         records = item.records
         topics = self.outside.conditional_topics
         is_conditional = topics.are_any and topics.has(item.topic)
@@ -391,7 +397,8 @@ class ProduceCall:
         self._refuse(part, item, answers.denied(self.denied[item.topic]))
 
     def _judge(self, header: BatchHeader) -> Answer | None:
-        """Return the refusal of what no broker would take from a producer."""
+        """Return the refusal of a batch that no broker would take from an idempotent producer, None if there is
+        none."""
         if header.attributes & _NOT_SERVED_FLAGS:
             return answers.invalid("control and transactional batches are not served", self._version)
         codec = header.attributes & CODEC_MASK
@@ -497,8 +504,8 @@ def _judge_conditional(header: BatchHeader, is_conditional: bool) -> Answer | No
 
 
 def wrapper_bytes(header: BatchHeader, size: int) -> int:
-    """What a batch of ``size`` bytes will take in the old format, about: a message has more around it than a record,
-    and gzip is larger than zstd."""
+    """About how many bytes a batch of ``size`` bytes will take in the old format: a message has a larger overhead than
+    a record, and gzip compresses less than zstd."""
     if header.attributes & CODEC_MASK:
         return size + size // 4
     return size + min(header.record_count, size // RECORD_BYTES_MIN) * (OVERHEAD_BYTES[1] - RECORD_BYTES_MIN)

@@ -68,10 +68,10 @@ class _Slot:
 
 
 class Session:
-    """The endpoint of one client connection. ``broker_id``: whose listener it came to, None for the bootstrap port.
-    ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other end, as far as
-    that is known (``state/entry.py``). ``admitted``: what the quotas keep of the connection. ``backend``: what stands
-    behind it; None: the proxy acts for its clients."""
+    """The endpoint of one client connection. ``broker_id``: the broker whose listener it came to, None for the
+    bootstrap port. ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other
+    end, as far as that is known (``state/entry.py``). ``admitted``: its admission by the connection quotas.
+    ``backend``: what stands behind it; None: the proxy acts for its clients."""
 
     has_produced: bool = False
     """Was a produce of it answered?"""
@@ -87,14 +87,15 @@ class Session:
     ) -> None:
         self._backend = backend or SharedBackend(host)
         self.way = self._backend.way
-        """Over which alone its batches reach the broker; None: the proxy sends them for everybody."""
+        """The only way by which its batches reach the broker; None: the lanes that all clients share."""
         self.retry_notes = RetryNotes()
         self.principal = principal
         self.is_closed = False
         self._is_forsaken = False
         """It counts as closed, and its connection is about to be."""
         self.is_idempotent = False
-        """It has asked for a producer id, or used one (rule R10 closes those connections)."""
+        """Has it asked for a producer id, or used one? Such connections are closed when the data in Redis begins a new
+        life (rule R10)."""
         self.name = _NAMELESS
         self._host = host
         self._broker_id = broker_id
@@ -121,8 +122,8 @@ class Session:
     # ------------------------------------------------------------------ drain
     @property
     def has_produce_in_flight(self) -> bool:
-        """Is a produce, or a request for a producer id, that was read not answered yet? A drain waits for these, and
-        not for a fetch that waits for records itself."""
+        """Has a Produce or InitProducerId been read that is not answered yet? A drain waits for these, and not for a
+        fetch that waits for records itself."""
         return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots) or any(
             int.from_bytes(frame[:2], "big") in _FINISHED_KEYS for frame in self._waiting
         )
@@ -180,7 +181,7 @@ class Session:
             if is_held or (fair_share.is_counted and fair_share.stops(frames)):
                 frames = self._first_of(frames)
             for index, frame in enumerate(frames):
-                if self.is_at_work:  # what comes after it waits, in front of what waits already
+                if self.is_at_work:  # the frames behind it wait, in front of those that wait already
                     self._waiting.extendleft(reversed(frames[index:]))
                     self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
@@ -214,7 +215,7 @@ class Session:
 
     @property
     def _has_pipe_backlog(self) -> bool:
-        """Does the broker not take what it sends and wants no answer to?"""
+        """Is there much that the broker does not take, of requests that get no answer (acks=0)?"""
         return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.client_response_bytes_max
 
     @property
@@ -228,7 +229,8 @@ class Session:
         return any(slot.chunks is not None for slot in self._slots)
 
     def _first_of(self, frames: list[Frame]) -> list[Frame]:
-        """Return those that are taken now; the others wait for their turn, and everybody else has his in between."""
+        """Return the frames that are taken now; the others wait for their turn, with turns for all other clients in
+        between."""
         is_held = self._waiting or self._host.loop_budget.is_long or self._is_leaving
         free = 0 if is_held else min(self._free, len(frames))
         if self._fair_share.is_counted:
@@ -258,7 +260,8 @@ class Session:
         self.go_on()
 
     def go_on(self) -> None:
-        """Take requests that wait. Those who sent less have their turn in between."""
+        """Take requests that wait, some now and the others in later passes: clients that sent less have their turn in
+        between."""
         fair_share = self._fair_share
         if not self._waiting or self.is_closed or self._backpressure.has_backlog or self._has_pipe_backlog:
             return  # until it has been taken
@@ -292,14 +295,15 @@ class Session:
         self.abort(reason)
 
     def look_whether_idle(self) -> None:
-        """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
+        """Close it if nothing was asked for ``caps.idle_seconds``. To be called every ``IDLE_LOOK_SECONDS``."""
         if self._backpressure.is_idle():
             self._backpressure.part()
             self._end()
 
     # R16 lives here: what wants no answer is passed on though its sender has gone.
     def lost(self, reason: str) -> None:
-        """The client has gone: nothing is forwarded for it from here on (rule R17), but what has no answer."""
+        """The client has gone: nothing is forwarded for it from here on (rule R17), but produce requests with acks=0
+        that it sent before."""
         waiting, self._waiting = self._waiting, deque()
         is_left = bool(waiting) or self.is_at_work
         self._end(leaves_upstream=is_left)
@@ -308,7 +312,8 @@ class Session:
             self._take_left()
 
     def _take_left(self) -> None:
-        """Take what has no answer of what came before it hung up; in turns, as there may be thousands."""
+        """Take the requests with acks=0 that came before it hung up, in turns, as there may be thousands; drop the
+        others."""
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
             if not self._waiting or self.is_at_work or self._host.loop_budget.is_long:
                 break
@@ -338,8 +343,8 @@ class Session:
             self._pipe.close()
 
     def forsake(self) -> None:
-        """Take nothing more of it, and tell it nothing: from here on it counts as closed. ``abort`` is to follow, in a
-        later step, as that costs calls of the system."""
+        """Take nothing more of it, and answer nothing: from here on it counts as closed. ``abort`` is to follow in a
+        later step, as it costs system calls."""
         if not self.is_closed:
             self.is_closed = self._is_forsaken = True
             self._converting = self._at_work = None
@@ -505,7 +510,8 @@ class Session:
         is_at_once = False
 
     def _send_plainly(self, batches: NonIdempotentBatches, acks: int, timeout_ms: int) -> None:
-        """They are converted. Whoever wants an answer may have gone meanwhile (rule R17)."""
+        """Send them, now that they are converted. If the client has gone meanwhile, only with acks=0 (rules R16,
+        R17)."""
         broker = self._target()
         if broker is None:
             self.abort("the broker is away")
@@ -550,8 +556,8 @@ class Session:
         self._host.report(ClientRefused(self.name, what))
 
     def _target(self) -> Broker | None:
-        """Return the broker that requests go to. None: it is away. From the bootstrap port they go to any one, and then
-        on to that one while the connection to it is open: another one may be of another release."""
+        """Return the broker that requests go to. None: it is away. Requests of the bootstrap port go to any broker, and
+        all later ones to the same while the connection to it is open: another broker may be of another release."""
         if self._broker_id is None and self._pipe is not None and not self._pipe.is_closed:
             return self._broker
         return self._host.target(self._broker_id)

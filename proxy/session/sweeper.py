@@ -37,7 +37,8 @@ class Sweepable(Protocol):
     def sweep_line(self) -> int: ...
 
     def time_is_up(self, parts: Sequence[Any]) -> None:
-        """Answer these parts of it, of those that it was watched with; with no parts all of it."""
+        """Answer these parts of it. If it was watched without parts, ``parts`` is empty and all of it is to be
+        answered."""
         ...
 
 
@@ -46,8 +47,8 @@ Line = dict[Sweepable, Sequence[Any]]
 
 class Sweeper:
     """The requests of one process that wait for an answer. ``lines``: by ``sweep_line``, in the order in which they
-    came, which is that of their deadlines; with their parts as ``time_is_up`` gets them. ``is_planned``: the timer
-    runs. ``has_left``: a client has gone, and its requests are still here."""
+    came, which is that of their deadlines (but for ``UNORDERED``); with their parts as ``time_is_up`` gets them.
+    ``is_planned``: the timer runs. ``has_left``: a client has gone, and its requests are still here."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor

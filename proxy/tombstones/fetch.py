@@ -1,8 +1,9 @@
-"""A fetch of which tombstones are left out: a bridge in front of Fetch's own.
+"""A fetch from whose answer tombstones are left out: a bridge in front of Fetch's own.
 
-Only partitions with tombstones are looked into. A consumer whose whole answer was left out comes again with the same
-offset; its next fetch then begins behind what was left out, so that it never stands still, in any version of Fetch. So
-it is, too, where all that is left lies before its offset: a wrapper's first records, of which it has had its part.
+Only partitions with tombstones are looked into. A consumer whose whole answer was left out asks again with the same
+offset; that fetch then begins behind what was left out, so that the consumer never stands still, in any version of
+Fetch. The same holds where everything that is left lies below its offset, such as the first records of a wrapper, which
+it has read already.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class FetchWithoutTombstones:
         self._known = known
         self._skips = skips
         self._fetched: dict[Place, int] = {}
-        """Partitions with tombstones that are fetched, and the offset that the client said."""
+        """Partitions with tombstones that are fetched, and the client's fetch offset."""
         self._moved: set[Place] = set()
-        """Those that are fetched at another offset."""
+        """Those of them that are fetched at another offset than the client's (``Skips``)."""
         self._leaving_out = LeavingOut()
 
     @property
@@ -61,7 +62,9 @@ class FetchWithoutTombstones:
         return self._inner.broker_version
 
     def request(self, body: memoryview) -> Chunks | Refused:
-        """The same request; at another offset where all of what comes next is left out."""
+        """The same request, with another fetch offset where everything that comes next is left out, and with smaller
+        limits of bytes where all partitions are to fit into one step. Raises LimitExceeded above
+        ``TOMBSTONE_FETCH_REQUEST_BYTES_MAX``."""
         return self._inner.request(self._looked_at(body))
 
     def _looked_at(self, body: memoryview) -> memoryview:
@@ -131,7 +134,7 @@ class FetchWithoutTombstones:
                     # The log may be another one than it was.
                     self._skips.forget(place)
                     if error_code == ErrorCode.OFFSET_OUT_OF_RANGE and place in self._moved:
-                        # Of the client's own offset nothing is said.
+                        # It was not the client's own offset that is out of range.
                         head = _ANSWER_PARTITION_HEAD.pack(partition, 0, end)
                         instead.append((head_at, head_at + len(head), (head,)))
                 if records is not None:
@@ -172,8 +175,8 @@ def _with_pieces(body: memoryview, instead: Sequence[tuple[int, int, Sequence[Bu
 
 
 def _ends_in(records: Buffer) -> Iterator[int]:
-    """Yield the offset behind each message that is there as a whole; of another format than the old ones, that no
-    offset is behind it."""
+    """Yield the offset behind each message that is there as a whole. At the first record batch (format v2), which is
+    not read, yield ``OFFSET_MAX`` and end: it counts as new to every client."""
     position = 0
     while len(records) - position >= _OFFSET_SIZE_MAGIC.size:
         offset, size, magic = _OFFSET_SIZE_MAGIC.unpack_from(records, position)

@@ -1,7 +1,7 @@
 """The tombstones that this process knows, as fetches ask for them. Pure but for the reactor's clock.
 
-Owns the index by partition, and for each client where it has to go on whose next records are all left out. Never reads
-a log or the store.
+Owns the index by partition and, for each client connection, where its next fetch of a partition begins if everything
+that its last one brought was left out. Never reads a log or the store.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ Row = TypeVar("Row")
 
 
 class LogRanges(Ranges):
-    """What is left out of one log that a partition has had; the spans are in order, and none meets another one."""
+    """What is left out of one log that a partition has had (a topic that is deleted and created anew gets another log);
+    the spans are in order, and none touches another one."""
 
     __slots__ = ()
 
     def have(self, first: int, last: int) -> bool:
-        """The same for thousands of ranges, which audits find, in no more time."""
+        """As in ``Ranges``, by binary search: audits find thousands of ranges."""
         span = bisect_right(self.spans, (first, OFFSET_MAX)) - 1
         return span >= 0 and last < self.spans[span][1]
 
     def part_records(self, offset: int, crc: int) -> int:
-        """Return how many offsets the wrapper has that is there, if only a part of it is left out; else 0."""
+        """Return how many offsets the wrapper at ``offset`` has, if a part of it is left out and a part stays; else
+        0."""
         noted, first = self.messages.get(offset, (-1, offset))
         return offset - first + 1 if noted == crc and not self.have(first, offset) else 0
 
@@ -149,16 +151,16 @@ def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> Steps[tuple[LogRa
 
 
 class Skips:
-    """Of one client connection: where its next fetch of a partition begins, as all that its last one brought is left
-    out. It stands there as if it had read these records: until it asks for another offset, is told of an error, or
-    other ranges count. What one client has seen is never believed for another one, which may see another log. And whose
-    turn it is among its partitions."""
+    """For one client connection: where its next fetch of a partition begins, if everything that the last one brought
+    was left out, as if the client had read these records. Holds until the client fetches at another offset, gets an
+    error, or other ranges count, and for ``TOMBSTONE_SKIP_SECONDS`` at most. What one client was answered is never used
+    for another one, which may see another log. Also says whose turn it is among the client's partitions."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._noted: TTLCache[Place, tuple[int, int, Sequence[LogRanges]]] = TTLCache(
             limits.TOMBSTONE_SKIPS_MAX, limits.TOMBSTONE_SKIP_SECONDS, timer=now
         )
-        """Offset that the client says, offset at which the log goes on, and what was left out then."""
+        """The client's fetch offset, the offset at which the log goes on, and what was left out then."""
         self._answers = 0
 
     def in_turn(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -168,11 +170,11 @@ class Skips:
         return (*rows[first:], *rows[:first])
 
     def note(self, place: Place, offset: int, skipped_to: int, ranges: Sequence[LogRanges]) -> None:
-        """Of what a fetch at this offset brought nothing was left: the next one goes on there."""
+        """All that a fetch at ``offset`` brought was left out: the next one goes on at ``skipped_to``."""
         self._noted[place] = offset, skipped_to, ranges
 
     def forget(self, place: Place) -> None:
-        """The client stands elsewhere, or the log may be another one than that answer was taken from."""
+        """The client fetches elsewhere, or the log may be another one than that of the last answer."""
         self._noted.pop(place, None)
 
     def begin(self, place: Place, offset: int, ranges: Sequence[LogRanges]) -> int:

@@ -2,7 +2,8 @@
 
 What would take longer is cut off at the border of a message, as a broker does at a limit of bytes: the client asks for
 it with its next fetch. The first message that is looked at in an answer is always taken, so every fetch brings its
-client on. Which bytes are left out is decided in ``codecs.without_ranges``; here, how much is shown to it at once.
+client on. Which bytes are left out is decided in ``codecs.without_ranges``; this module decides how many are compared
+in one answer.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class LeavingOut:
 
     def __init__(self) -> None:
         self._looked_bytes = 0
-        """Of messages up to the last one that is named, for each log."""
+        """Bytes of the messages that were compared so far, counted once for each log that they were compared with."""
         self._parts = self._part_records = 0
         """Wrappers that were taken apart, as only a part of each is left out, and the offsets that they have."""
 
     def of(self, records: memoryview, logs: Sequence[LogRanges]) -> tuple[memoryview, memoryview]:
-        """Return the records that the client is answered of, from the first one on, and what is left of them. Twice the
-        same object: nothing is left out."""
+        """Return the part of ``records``, from the first one on, that this answer covers, and what is left of that
+        part. If both are the same object, nothing is left out."""
         last_offset = max(log.last_offset for log in logs)
         noted: Container[int] = logs[0].messages if len(logs) == 1 else {at for log in logs for at in log.messages}
         room_bytes = (limits.TOMBSTONE_FETCH_BYTES_MAX - self._looked_bytes) // len(logs)
@@ -83,8 +84,9 @@ class _Pieces:
         """Up to there messages were compared."""
 
     def take_part(self, start: int, end: int, bytes_max: int, *, may_stay: bool) -> bool:
-        """Compare the messages up to ``start``, and a wrapper between the two that is left out in part. Where it cannot
-        be read within these bytes, it stays as it is; if it may not, it is not taken, and False returned."""
+        """Compare the messages up to ``start``, and the wrapper from ``start`` to ``end``, of which a part is left out.
+        If it has more than ``bytes_max`` unpacked bytes or cannot be read, it stays as it is with ``may_stay``;
+        without, it is not taken, and False is returned."""
         self._compare(start, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
         if self._compare(end, bytes_max) or may_stay:
             return True

@@ -1,10 +1,11 @@
-"""What the compacted topic holds: one record for each range of offsets. Pure.
+"""What the compacted topic of tombstones holds (``topic.py``): one record for each range of offsets. Pure.
 
 Key: ``topic/partition/first-last``, both offsets included. Value: a JSON object with ``format``, ``topic``,
 ``partition``, ``first``, ``last``, ``state`` (active, removed or refused), ``at_ms`` (of the last word, ms since 1970),
-``reason``, ``by`` (who wrote the record) and, of an active range, ``messages``: [offset, CRC-32, offset of its first
-record] of every message in the log that has records of it. A removed range keeps a value: it has to win over an older
-word that Redis or another reader still has. No value: nothing is known of the range (any more).
+``reason``, ``by`` (who wrote the record); of a refused range ``refusal`` (why it cannot be left out); of an active
+range ``messages``: [offset, CRC-32, offset of its first record] of every message in the log that has records of it. A
+removed range keeps a value: it has to win over an older word that Redis or another reader still has. No value: nothing
+is known of the range (any more).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _CRCS: Final = 1 << 32
 _RANKS: Final = {state: rank for rank, state in enumerate(State)}
 
 Word = tuple[int, int]
-"""When something was said of a range, and its rank among what was said at the same time: the greater one counts."""
+"""When a state was given to a range (ms since 1970), and the rank of that state among those of the same time: the
+greater word counts."""
 
 
 class UnreadableTombstone(Exception):
@@ -63,8 +65,8 @@ def value_of(place: OffsetRange, tombstone: Tombstone, by: str) -> bytes:
 
 
 def record_of(place: OffsetRange, tombstone: Tombstone, by: str) -> tuple[bytes, bytes] | None:
-    """Return key and value; None if no reader could read them, as of a name that is no text. Such a one would be
-    missing in the topic for ever, and be written for ever."""
+    """Return key and value; None if no reader could read them, for example because a name is no valid UTF-8. Such a
+    record would never be found in the topic, and be written again and again."""
     try:
         key, value = key_of(place), value_of(place, tombstone, by)
         read_record(key, value)

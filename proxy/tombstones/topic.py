@@ -1,10 +1,11 @@
-"""Keeps a copy of the tombstones in a compacted topic: Redis can be filled from it again, and who reads the brokers
-without a proxy learns from it which offsets are second copies. Flows only.
+"""Keeps a copy of the tombstones in a compacted topic: Redis can be filled from it again, and those who read from the
+brokers without a proxy learn from it which offsets are second copies. Flows only.
 
-The topic is read to its end and then on; what it lacks is appended, in the old format and without a marker, as the same
-word in the topic twice is the same as once. The last record of a key counts, so a late append of an older word is seen
-and answered with the newer one. What the topic has and Redis has not is told, never taken: whoever may write to a topic
-does not hide records by that; a person says so (``idemproxy tombstone restore``).
+The topic is read to its end, and later from there on; what it lacks is appended, as a message set of the old format and
+without a marker: the same record twice does no harm. The last record of a key counts, so when a late append brings back
+an older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and Redis has
+not is reported, never taken over: the right to write to a topic is not the right to hide records; a person decides that
+(``idemproxy tombstone restore``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NO_KEY = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
 class TombstoneTopic:
-    """Of one process; ``run`` never ends. ``by``: who writes its records."""
+    """The copy that one process keeps; ``run`` never ends. ``by``: who writes its records."""
 
     def __init__(
         self,
@@ -66,7 +67,8 @@ class TombstoneTopic:
         self._told = ""
 
     def stored(self, own: Iterable[OffsetRange]) -> None:
-        """What is known was compared with Redis just now. ``own``: those of which this process has written there."""
+        """What is known was compared with Redis just now. ``own``: the ranges whose last word there this process has
+        written."""
         self._is_current = True
         self._own.update(own)
 
@@ -139,7 +141,8 @@ class TombstoneTopic:
                 await Wait(0)  # others have a turn
 
     def _take(self, message: ShallowMessage) -> None:
-        """Brokers may compress what was written without a codec. What cannot be read is left to those who can."""
+        """Brokers may have compressed what was written without a codec. A record that this version cannot read is
+        passed over."""
         try:
             inside = (
                 inner_messages(message, limits.TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX) if message.is_wrapper else [message]
@@ -160,7 +163,8 @@ class TombstoneTopic:
 
     # ------------------------------------------------------------------ comparing
     def _compare(self, known: Tombstones) -> None:
-        """Tell what the topic knows better, once another proxy has had time to say it in Redis, too."""
+        """Warn if the topic has newer words than Redis, once another proxy has had the time to write them there,
+        too."""
         better = sum(1 for place, word in self._words.items() if _is_better(word, known.get(place)))
         self._looks_unlike = self._looks_unlike + 1 if better else 0
         if self._looks_unlike >= limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS:
@@ -170,7 +174,8 @@ class TombstoneTopic:
             )
 
     def _due(self, known: Tombstones) -> list[OffsetRange]:
-        """Return what this process is to write: what it has said itself, and what no other one has written."""
+        """Return what this process is to write into the topic: its own words, and those of others that the topic still
+        lacks after ``TOMBSTONE_TOPIC_TURN_LOOKS`` looks."""
         lacking = [place for place, tombstone in known.items() if self._is_lacking(place, tombstone)]
         self._lacks = {place: self._lacks.get(place, 0) + 1 for place in lacking}
         self._own.intersection_update(lacking)
@@ -185,8 +190,8 @@ class TombstoneTopic:
 
     # ------------------------------------------------------------------ writing
     async def _takes_keys_only(self, leader: int) -> bool:
-        """Is the topic compacted? Brokers of that time do not tell the settings of a topic; but a compacted one takes
-        no record without a key."""
+        """Is the topic compacted? Brokers before 0.11 do not tell the settings of a topic; but a compacted one refuses
+        a record without a key, so one is appended as a test."""
         if self._is_compacted is None:
             outcome = await self._append(leader, [(None, b"", self._wall_clock_ms())])
             if isinstance(outcome, Appended):

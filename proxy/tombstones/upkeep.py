@@ -1,8 +1,8 @@
 """Keeps the known tombstones and the stored ones the same, and looks into the log for those that were asked for. Flows
 only.
 
-What this process knows and Redis has lost is given back. A range becomes active when its messages were seen in the log
-of the leader, each noted with its checksum, and when that is stored; nothing is left out before. Appends nothing.
+What this process knows and Redis has lost is written back. A range becomes active when its messages were seen in the
+log of the leader, each noted with its checksum, and when that is stored; nothing is left out before. Appends nothing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class TombstoneUpkeep:
         self._unseen: set[OffsetRange] = set()
         """Ranges whose leader did not answer the last time: they are looked for behind the others."""
         self._settled: tuple[bytes | None, Tombstones] | None = None
-        """The stored value and what is known, as nothing was left to do for both."""
+        """The stored value and what was known, when nothing was left to do; as long as both are the same, nothing
+        is."""
         self._is_full = False
         self._full: bytes | None = None
-        """The stored value beside which there is no room for what was found: it is not looked for again and again."""
+        """The stored value at which there was no room for what was found: as long as it is the same, logs are not read
+        for it again."""
 
     async def run(self) -> None:
         """Look, and wait, for ever."""
@@ -100,8 +102,8 @@ class TombstoneUpkeep:
         self._settled = None if own or asked else (stored, self._known.tombstones)
 
     async def _looked_for(self, asked: Sequence[OffsetRange], now: Tombstones) -> Tombstones:
-        """Return what is known when as many of these were looked for as two looks have time between them: what has been
-        added or removed meanwhile is heard then, and what was found so far counts."""
+        """Look for these in the logs, one after the other, until ``TOMBSTONE_LOOK_SECONDS`` have passed: then Redis is
+        read again, for what was added or removed meanwhile. Return what is known then."""
         until = await Now() + limits.TOMBSTONE_LOOK_SECONDS
         away: set[int] = set()
         for place in asked:
@@ -132,8 +134,8 @@ class TombstoneUpkeep:
             self._first_read()
 
     async def _store(self, version: int, tombstones: Tombstones) -> bool:
-        """Somebody else's change in between is taken with the next look; what was found in a log is looked for anew
-        then, as the range may have been removed meanwhile."""
+        """Return whether it is stored now. If somebody else has changed the list in between, the next look takes that
+        over; what was found in a log is then looked for anew, as the range may have been removed."""
         value = pack_tombstones(version + 1, tombstones)
         self._is_full = len(value) > STORED_BYTES_MAX
         if self._is_full:
@@ -149,7 +151,8 @@ class TombstoneUpkeep:
             self._report(OperatorMessage("warning", what))
 
     def _tell(self, changes: Sequence[OperatorMessage]) -> None:
-        """An audit may have found thousands."""
+        """Report the first ``TOMBSTONE_CHANGES_TOLD_MAX``, and the number of the others: an audit may have found
+        thousands."""
         for message in changes[: limits.TOMBSTONE_CHANGES_TOLD_MAX]:
             self._report(message)
         if (more := len(changes) - limits.TOMBSTONE_CHANGES_TOLD_MAX) > 0:
