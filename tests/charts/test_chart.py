@@ -166,7 +166,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ),
         (
             {"extraEnv": [{"name": "IDEMPROXY_LIMITS__DRAIN_SECONDS", "value": "60"}]},
-            "extraEnv: IDEMPROXY_LIMITS__DRAIN_SECONDS goes before limits.drainSeconds",
+            "extraEnv: IDEMPROXY_LIMITS__DRAIN_SECONDS takes precedence over limits.drainSeconds",
         ),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is a label of the chart's"),
         ({"podLabels": {"app.kubernetes.io/component": "x"}}, "podLabels: app.kubernetes.io/component is a label of"),

@@ -47,7 +47,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Of everything but the pods, which have podAnnotations. What an object has of its own goes before what all have. Takes
+{{/* Of everything but the pods, which have podAnnotations. What an object has of its own takes precedence over what all have. Takes
 (list root) or (list root annotations); begins a line of its own, since most objects have none. */}}
 {{- define "idemproxy.annotations" -}}
 {{- $root := index . 0 -}}

@@ -181,7 +181,7 @@ the last spans, 10 for a slow node; the private Redis may take 20 to end. */}}
 {{- define "idemproxy.validateTime" -}}
 {{- range .Values.extraEnv -}}
 {{- if eq (toString .name) "IDEMPROXY_LIMITS__DRAIN_SECONDS" -}}
-{{- fail (printf "extraEnv: %s goes before limits.drainSeconds, by which the time to end is reckoned; set that one" .name) -}}
+{{- fail (printf "extraEnv: %s takes precedence over limits.drainSeconds, from which terminationGracePeriodSeconds is computed; set that one instead" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- $needed := int (include "idemproxy.neededSeconds" .) -}}
