@@ -12,6 +12,7 @@ from .faults import Fault
 from .journals import Journals, Producer, Sent
 from .oracle import Copy, Findings, Inversion, Loss, Place
 from .stored import PartitionLog, Wrapper
+from .truncations import Truncations
 
 SETTLE_MS = 1_000
 """For so long a broker is seen awake before the log is searched: what it held for longer is beyond the promise."""
@@ -60,14 +61,21 @@ class Attribution:
 
 
 class Judge:
-    """Knows the stored wrappers, the journals and the faults of one run."""
+    """Knows the stored wrappers, the journals, the faults and the truncations of one run."""
 
     def __init__(
-        self, logs: Mapping[Place, PartitionLog], journals: Journals, faults: Sequence[Fault], *, with_proxies: bool
+        self,
+        logs: Mapping[Place, PartitionLog],
+        journals: Journals,
+        faults: Sequence[Fault],
+        truncations: Truncations,
+        *,
+        with_proxies: bool,
     ) -> None:
         self._logs = logs
         self._journals = journals
         self._faults = faults
+        self._truncations = truncations
         self._with_proxies = with_proxies
 
     def attribute(self, findings: Findings, producer_ids: Mapping[str, set[int]]) -> Attribution:
@@ -148,7 +156,11 @@ class Judge:
         if proof is None or proof.time_ms > loss.told_ms + SETTLE_MS:
             return Cause.UNEXPLAINED, f"{what}: no broker has acknowledged it"
         how = "found in the log" if proof.broker_id < 0 else f"acknowledged by broker {proof.broker_id}"
-        return Cause.BROKER_LOST, f"{what}: {how} at {proof.time_ms}"
+        what += f": {how} at {proof.time_ms}"
+        cut = self._truncations.below(loss.place, loss.told_offset, proof.time_ms - SETTLE_MS)
+        if cut is None:
+            return Cause.UNEXPLAINED, f"{what}, and no broker has cut it off"
+        return Cause.BROKER_LOST, f"{what}; cut off by broker {cut.broker_id} at {cut.time_ms}, to offset {cut.offset}"
 
     def _inversion(self, inversion: Inversion) -> tuple[Cause, str]:
         what = f"{inversion.name} {_shown(inversion.place)} number {inversion.number} at {inversion.offset}"

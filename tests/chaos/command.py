@@ -19,7 +19,7 @@ from .attribution import Judge
 from .faults import KINDS
 from .journals import Journals
 from .producers import CONFLUENT, FAMILIES, JAVA_3, JAVA_4, KAFKA_PYTHON
-from .report import is_clean, result_of, table_of
+from .report import has_anomalies, is_clean, result_of, table_of
 from .run import Pace, run
 from .scene import Layout
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(directory)
         return 130
     journals = Journals(story.journals)
-    judge = Judge(story.logs, journals, story.faults, with_proxies=layout.with_proxies)
+    judge = Judge(story.logs, journals, story.faults, story.truncations, with_proxies=layout.with_proxies)
     attribution = judge.attribute(story.findings, story.producer_ids)
     result = result_of(story, attribution, journals, minutes=options.minutes, with_proxies=layout.with_proxies)
     (directory / "faults.json").write_text(json.dumps([asdict(fault) for fault in story.faults], indent=0))
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record:
         append_result("chaos", result)
     print(json.dumps(result, indent=1) if options.json else table_of(result))
-    if not is_clean(result) or options.keep:
+    if not is_clean(result) or has_anomalies(result) or options.keep:
         say(f"kept: {directory}")
         return 0 if is_clean(result) else 1
     shutil.rmtree(directory)
@@ -94,7 +94,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="processes of each proxy; of several, one alone is killed or stopped, too",
     )
     parser.add_argument("--json", action="store_true", help="print the result for machines")
-    parser.add_argument("--keep", action="store_true", help="keep logs and journals also of a clean run")
+    parser.add_argument("--keep", action="store_true", help="keep logs and journals of a run without an anomaly, too")
     parser.add_argument("--record", action="store_true", help="add a line to benchmarks/results/chaos.jsonl")
     parser.add_argument("--clients", help=f"of {', '.join(FAMILIES)} (default: three of them)")
     parser.add_argument("--faults", help=f"only these, of {', '.join(KINDS)} (default: all)")

@@ -77,6 +77,11 @@ def is_clean(result: Mapping[str, Any]) -> bool:
     return not result["unexplained"] and not result["violations"]
 
 
+def has_anomalies(result: Mapping[str, Any]) -> bool:
+    """Is there a duplicate, a loss or a reorder, explained or not?"""
+    return any(result[kind] for kind in ("duplicates", "losses", "reorders"))
+
+
 def table_of(result: Mapping[str, Any]) -> str:
     """Return the result for people."""
     lines = [f"chaos, seed {result['seed']}, {result['seconds']:.0f} s, {result['proxies']} proxies", ""]

@@ -14,6 +14,7 @@ from .oracle import Findings, Oracle, Place, whole_lines
 from .payload import decode
 from .scene import Layout, Scene
 from .stored import PartitionLog, Wrapper, consume, differing_replicas, read_log
+from .truncations import Truncations
 
 WARM_UP_SECONDS = 5.0
 FINISH_SECONDS_MAX = 240.0
@@ -39,6 +40,7 @@ class Story:
     workers: int
     producer_ids: dict[str, set[int]]
     """Those that each producer wrote under, by its name."""
+    truncations: Truncations
     problems: list[str] = field(default_factory=list)
     """What must not be, whatever the records say: sentences."""
     notes: list[str] = field(default_factory=list)
@@ -96,6 +98,7 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
             proxy_logs={proxy.name: proxy.log_file for proxy in scene.proxies},
             workers=layout.workers,
             producer_ids=owners,
+            truncations=Truncations({one: scene.cluster.output(one) for one in scene.cluster.broker_ids}),
             problems=problems,
             notes=notes,
         )

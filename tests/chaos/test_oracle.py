@@ -1,6 +1,7 @@
 """The oracle, the attribution and the waits of the chaos run, on logs and journals made by hand."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from chaos.oracle import Copy, Findings, Inversion, Loss, Oracle, whole_lines
 from chaos.payload import Payload, decode, encode
 from chaos.stored import PartitionLog, Wrapper
 from chaos.takeovers import Waits, longest_silence, times_of, wait_after, waits_by_kind
+from chaos.truncations import Truncations
 
 from idemproxy.codecs.marker import Identity
 
@@ -112,6 +114,19 @@ def wrapper(first: int, *, sequence: int = 0, epoch: int = 0, append_ms: int | N
     return Wrapper(first, first + 1, (Identity(PRODUCER_ID, epoch, sequence, 2),), append_ms)
 
 
+NO_TRUNCATIONS = Truncations({})
+
+
+def truncated(directory: Path, time_ms: int, offset: int) -> Truncations:
+    """As a broker of Kafka 0.10.2 says it, in local time, among other lines."""
+    moment = datetime.fromtimestamp(time_ms // 1_000).isoformat(" ")
+    (directory / "broker-1.out").write_text(
+        f"{moment},{time_ms % 1_000:03} INFO kafka.server.ReplicaFetcherManager Removed fetcher for {PLACE}\n"
+        f"{moment},{time_ms % 1_000:03} INFO kafka.log.Log Truncating log {PLACE[0]}-{PLACE[1]} to offset {offset}.\n"
+    )
+    return Truncations({1: directory / "broker-1.out"})
+
+
 def attributed(
     journals: Journals,
     findings: Findings,
@@ -119,8 +134,10 @@ def attributed(
     faults: list[Fault] | None = None,
     *,
     with_proxies: bool = True,
+    truncations: Truncations = NO_TRUNCATIONS,
 ) -> Attribution:
-    judge = Judge({PLACE: PartitionLog(wrappers or [])}, journals, faults or [], with_proxies=with_proxies)
+    logs = {PLACE: PartitionLog(wrappers or [])}
+    judge = Judge(logs, journals, faults or [], truncations, with_proxies=with_proxies)
     return judge.attribute(findings, {"p": {PRODUCER_ID}})
 
 
@@ -206,21 +223,37 @@ def test_records_under_two_epochs_are_explained_by_a_client_that_left_without_a_
 
 
 def test_a_loss_is_the_brokers_only_if_it_had_acknowledged_that_very_offset(tmp_path: Path) -> None:
+    cut = truncated(tmp_path, 9_500, 4)
     had = journals_of(tmp_path, a=[sent(890), appended(900, offset=3), answered(900, offset=3)])
-    assert attributed(had, LOST).losses.records == {Cause.BROKER_LOST: 1}
+    assert attributed(had, LOST, truncations=cut).losses.records == {Cause.BROKER_LOST: 1}
     elsewhere = journals_of(tmp_path, a=[sent(890), appended(900, offset=5)])
-    assert attributed(elsewhere, LOST).losses.records == {Cause.UNEXPLAINED: 1}
+    assert attributed(elsewhere, LOST, truncations=cut).losses.records == {Cause.UNEXPLAINED: 1}
     later = journals_of(tmp_path, a=[sent(890), appended(9_000, offset=3)])
-    assert attributed(later, LOST).losses.records == {Cause.UNEXPLAINED: 1}
+    assert attributed(later, LOST, truncations=cut).losses.records == {Cause.UNEXPLAINED: 1}
+
+
+@pytest.mark.parametrize(("time_ms", "offset"), [(9_500, 5), (1_500, 4)])
+def test_a_loss_is_not_the_brokers_if_none_has_cut_it_off_since(tmp_path: Path, time_ms: int, offset: int) -> None:
+    """Behind the record, or before it was there."""
+    had = journals_of(tmp_path, a=[sent(4_890), appended(4_900, offset=3), answered(4_900, offset=3)])
+    lost = Findings(losses=[Loss("p", PLACE, 0, 4, 5_000)])
+    cut = truncated(tmp_path, 9_500, 4)
+    assert attributed(had, lost, truncations=cut).losses.records == {Cause.BROKER_LOST: 1}
+    assert attributed(had, lost).losses.records == {Cause.UNEXPLAINED: 1}
+    cut = truncated(tmp_path, time_ms, offset)
+    assert attributed(had, lost, truncations=cut).losses.records == {Cause.UNEXPLAINED: 1}
 
 
 def test_what_another_proxy_found_in_the_log_counts_as_acknowledged_and_what_it_only_answered_does_not(
     tmp_path: Path,
 ) -> None:
+    cut = truncated(tmp_path, 1_500, 0)
     b = [resolved(800, "found"), answered(900, offset=3, verdict="duplicate")]
-    assert attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST).losses.records == {Cause.BROKER_LOST: 1}
+    found = attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST, truncations=cut)
+    assert found.losses.records == {Cause.BROKER_LOST: 1}
     b = [resolved(800, "not_found"), answered(900, offset=3, verdict="duplicate")]
-    assert attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST).losses.records == {Cause.UNEXPLAINED: 1}
+    found = attributed(journals_of(tmp_path, b=b, a=[sent(500)]), LOST, truncations=cut)
+    assert found.losses.records == {Cause.UNEXPLAINED: 1}
 
 
 def test_without_proxies_every_anomaly_is_counted_and_none_is_a_violation() -> None:

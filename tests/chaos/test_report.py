@@ -8,8 +8,9 @@ from chaos.attribution import Attribution, Cause
 from chaos.faults import Fault
 from chaos.journals import Journals
 from chaos.oracle import Findings
-from chaos.report import is_clean, result_of, table_of
+from chaos.report import has_anomalies, is_clean, result_of, table_of
 from chaos.run import Story
+from chaos.truncations import Truncations
 
 
 def story_in(directory: Path, findings: Findings, *, problems: list[str] | None = None, log: str = "") -> Story:
@@ -29,6 +30,7 @@ def story_in(directory: Path, findings: Findings, *, problems: list[str] | None 
         proxy_logs={"proxy-a": proxy_log},
         workers=1,
         producer_ids={},
+        truncations=Truncations({}),
         problems=problems or [],
     )
 
@@ -76,6 +78,16 @@ def test_a_loss_makes_it_unclean_unless_it_is_the_brokers_own(tmp_path: Path, ca
     result = report_of(story_in(tmp_path, Findings()), attribution)
     assert is_clean(result) is clean
     assert f"1: {cause}" in table_of(result)
+
+
+@pytest.mark.parametrize("kind", ["duplicates", "losses", "reorders"])
+def test_an_explained_anomaly_is_one(tmp_path: Path, kind: str) -> None:
+    attribution = Attribution()
+    assert not has_anomalies(report_of(story_in(tmp_path, Findings()), attribution))
+    getattr(attribution, kind).note(Cause.BROKER_LOST, "why")
+    report = report_of(story_in(tmp_path, Findings()), attribution)
+    assert has_anomalies(report)
+    assert is_clean(report)
 
 
 def test_a_record_that_failed_is_no_violation_where_a_proxy_said_that_it_gave_up(tmp_path: Path) -> None:
