@@ -1,4 +1,4 @@
-"""Where brokers truncated their replicas, by what they print about it themselves (``kafka.log.Log``). Reads files only."""
+"""Where brokers truncated their replicas, as they print it themselves (``kafka.log.Log``). Reads files only."""
 
 from __future__ import annotations
 
