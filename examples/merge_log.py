@@ -39,8 +39,7 @@ class Output:
     """The partition that all goes to."""
 
     def __init__(self, client: Client, place: Place, begun: Mapping[str, int]) -> None:
-        """``begun``: producer id and epoch, the same in all lives, and where the partition ended when the merge
-        began."""
+        """``begun``: producer id and epoch, for all lives, and where the partition ended when the merge began."""
         self._place = place
         self._begun_at = begun["offset"]
         self._done = client.end_offset(*place) - self._begun_at  # so many records are in it
