@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +58,7 @@ def core_digest(root: Path = ROOT) -> str:
     return digest.hexdigest()[:DIGEST_CHARACTERS]
 
 
+@cache
 def code_of(source: str) -> str:
     """What a program does, the same for every version of Python: its syntax tree, without comments, docstrings and
     places. Raises SyntaxError."""
