@@ -32,11 +32,11 @@ from pathlib import Path
 import bench_stopped_follower as follower
 from common import ROOT, extract, save
 from loadgen import Connection, Load
-from sides import Side, cpu_seconds
+from sides import PROXY_PORTS, Side, cpu_seconds
 from slow_broker import HOST, SlowBroker
 
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.demo.ports import free_ports
+from idemproxy.demo.ports import free_ports, neighbouring_ports
 from testkit.real.store.redis_process import RedisProcess
 from testkit.virtual import kafka_bytes as kafka
 
@@ -211,7 +211,7 @@ def watched_proxy(report: str, arguments: list[str]) -> None:
 @contextmanager
 def proxy(name: str, tree: Path, directory: Path, arguments: list[str]) -> Iterator[Side]:
     """A proxy that runs the code below ``tree``, watched."""
-    (port,) = free_ports(1)
+    port = neighbouring_ports(PROXY_PORTS)
     command = [sys.executable, __file__, "--role", "proxy", str(directory / "steps"), "--listen", f"{HOST}:{port}"]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     with (directory / "log").open("w+") as log, RedisProcess(directory, port=free_ports(1)[0]) as redis:

@@ -17,7 +17,7 @@ from compiled import compiled
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 
 _HERE = Path(__file__).parent
-_PROXY_PORTS = 3
+PROXY_PORTS = 3
 """The bootstrap port, and one for each of up to two brokers."""
 
 
@@ -49,7 +49,7 @@ def proxy(
     program: tuple[str, ...] = ("-m", "idemproxy"),
 ) -> Iterator[Side]:
     """A proxy that runs the code below ``tree``, with a data directory of its own."""
-    port = neighbouring_ports(_PROXY_PORTS)
+    port = neighbouring_ports(PROXY_PORTS)
     command = [
         sys.executable, *program, "run", "--upstream", upstream, "--listen", f"127.0.0.1:{port}",
         "--data-directory", str(directory / name), *options,
