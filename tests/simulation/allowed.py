@@ -6,7 +6,7 @@ pass only by one of these names, under the condition that stands in the oracle b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 
@@ -39,7 +39,10 @@ class Allowed(Enum):
     OLDER_THAN_THE_LOG = (
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
-    BEHIND_A_FAILURE = "45 behind a batch that failed for good or was given up: the gap is real"
+    BEHIND_A_FAILURE = (
+        "45 behind a batch that failed for good or was given up: the gap is real; 87 where proxies take ownerships: "
+        "who had one may have stored what is missing without a marker"
+    )
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
         "left and the proxy had not seen end, or it came before older batches that its client numbered anew when they "
@@ -57,6 +60,10 @@ class Allowed(Enum):
     FENCED_BY_ITSELF = (
         "47 for a named producer that has asked for its id more than once: a request that it had given up came late, "
         "over a connection that the proxy had not seen end, and began a newer instance of it"
+    )
+    LEFT_BY_AN_OLDER_INSTANCE = (
+        "a batch that its user had given up lies behind what its client sent afterwards under another producer id: "
+        "nothing orders two producer ids"
     )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
@@ -99,6 +106,24 @@ def has_newer_epoch(batch: Batch, told: Identity) -> bool:
     return any(
         one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
     )
+
+
+def is_behind_a_failure(batch: Batch, mine: Iterable[Batch]) -> bool:
+    """Had its user been told, before this batch failed, that one ahead of it in the same epoch has failed?"""
+    assert batch.failed is not None
+    ahead = (one for one in mine if one.first < batch.first and one.failed is not None and one.failed <= batch.failed)
+    epochs = {name[:2] for name in batch.sent_as}
+    return any(name[:2] in epochs for one in ahead for name in one.sent_as)
+
+
+def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: Mapping[bytes, Sequence[InLog]]) -> bool:
+    """Had its user given the batch up before anything was appended that its client sent later and that lies before
+    ``offset``? And was all of that sent under other producer ids?"""
+    in_order = (one for one in later if not one.renumbered_for)
+    before = [record for one in in_order for record in places.get(one.values[0], ()) if record.offset < offset]
+    ids = {name.producer_id for name in batch.sent_as}
+    is_given_up = batch.failed is not None and all(record.appended_at > batch.failed[0] for record in before)
+    return bool(before) and is_given_up and not any(record.producer_id in ids for record in before)
 
 
 def asks_in_vain(partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes]) -> bool:

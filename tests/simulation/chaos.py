@@ -103,6 +103,7 @@ class Chaos:
             ids_get_old=ids_get_old,
             expiry_seconds=expiry,
             has_names=self.settings.has_names,
+            has_ownerships=self.settings.owned_share > 0,
         )
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0

@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simulation.allowed import (
+    CANNOT_BE_TOLD,
     OUT_OF_ORDER,
     Allowed,
     asks_in_vain,
     begins_late,
     has_newer_epoch,
+    is_behind_a_failure,
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
+    was_left_behind,
     was_overtaken,
 )
 from simulation.log_records import InLog, holds_all, producers_in, records_of, stored_with
@@ -60,10 +63,11 @@ class Oracle:
         ids_get_old: bool = False,
         expiry_seconds: float | None = None,
         has_names: bool = False,
+        has_ownerships: bool = False,
     ) -> None:
         """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired;
         ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer. ``has_names``:
-        client ids are names of producers."""
+        client ids are names of producers. ``has_ownerships``: proxies take ownerships."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -76,6 +80,7 @@ class Oracle:
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
         self._has_names = has_names
+        self._has_ownerships = has_ownerships
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -264,7 +269,7 @@ class Oracle:
             self._check_order(partition, mine, places)
             for batch in mine:
                 self._check_places(partition, batch, places, gone)
-                self._check_failure(client, partition, batch)
+                self._check_failure(client, partition, batch, mine)
                 for answer in batch.answers:
                     self._check_answer(partition, batch, answer, mine, places)
 
@@ -322,8 +327,12 @@ class Oracle:
     ) -> None:
         """I2 by value: what one user sent lies in the order in which it was sent; renumbered batches are left out."""
         last = -1
-        for batch in batches:
+        for number, batch in enumerate(batches):
             if batch.renumbered_for:
+                continue
+            found = places.get(batch.values[0], []) if batch.failed is not None else []
+            if found and was_left_behind(batch, found[0].offset, batches[number + 1 :], places):
+                self.allowed[Allowed.LEFT_BY_AN_OLDER_INSTANCE] += 1
                 continue
             for value in batch.values:
                 for record in places.get(value, [])[:1]:
@@ -373,7 +382,9 @@ class Oracle:
         self._say(partition, f"I1: {found[0].value!r} at {[record.offset for record in found]}{why}")
 
     # ------------------------------------------------------------------ what was told
-    def _check_failure(self, client: VirtualClient, partition: TopicPartition, batch: Batch) -> None:
+    def _check_failure(
+        self, client: VirtualClient, partition: TopicPartition, batch: Batch, mine: Sequence[Batch]
+    ) -> None:
         """Failures that a user sees."""
         if batch.failed is None:
             return
@@ -384,8 +395,10 @@ class Oracle:
         code = int(how.removeprefix("code ")) if how.startswith("code ") else None
         if code is not None and may_be_refused(code, self._refusals):
             self.allowed[Allowed.REFUSED] += 1
-        elif code == 87 and may_be_untold(self.cluster.partitions[partition]):
+        elif code == CANNOT_BE_TOLD and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+        elif code == CANNOT_BE_TOLD and self._has_ownerships and is_behind_a_failure(batch, mine):
+            self.allowed[Allowed.BEHIND_A_FAILURE] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
         elif code == FENCED and self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]):
