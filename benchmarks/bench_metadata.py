@@ -32,6 +32,7 @@ from pathlib import Path
 import bench_stopped_follower as follower
 from common import ROOT, extract, save
 from loadgen import Connection, Load
+from role import Role
 from sides import PROXY_PORTS, Side, cpu_seconds
 from slow_broker import HOST, SlowBroker
 
@@ -226,24 +227,6 @@ def proxy(name: str, tree: Path, directory: Path, arguments: list[str]) -> Itera
                 process.kill()
 
 
-class Role:
-    """One of the above, or a witness, in its process."""
-
-    def __init__(self, stack: ExitStack, *words: str, script: str = __file__) -> None:
-        command = [sys.executable, script, "--role", *words]
-        self.process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        stack.callback(self.process.kill)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "READY\n"
-
-    def rows(self) -> list[list[float]]:
-        """End it, and return what it wrote."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stdout is not None
-        rows: list[list[float]] = json.loads(self.process.stdout.read())
-        return rows
-
-
 def longest_step_ms(admin: str) -> float:
     """In the last one to two minutes."""
     with urllib.request.urlopen(f"http://{admin}/metrics", timeout=30) as answer:
@@ -262,8 +245,8 @@ def longest_cpu_ms(steps_file: Path, begun: float, ended: float) -> float:
 def measure(side: Side, admin: str, steps_file: Path, brokers: list[Role], options: argparse.Namespace) -> object:
     """Quiet, then with one broker dead."""
     with ExitStack() as stack:
-        Role(stack, "others", side.address)
-        witness = Role(stack, "witness", side.address)
+        Role(stack, __file__, "others", side.address)
+        witness = Role(stack, __file__, "witness", side.address)
         longest_step_ms(admin)  # the first answer of the admin port takes longer
         time.sleep(4.0)
         begun, cpu_begun = time.time(), cpu_seconds(side.process_id)
@@ -327,7 +310,7 @@ def main() -> None:
             for name, tree in trees.items():
                 first, second, admin = free_ports(3)
                 with ExitStack() as stack:
-                    brokers = [Role(stack, "broker", str(one), str(first), str(second)) for one in (0, 1)]
+                    brokers = [Role(stack, __file__, "broker", str(one), str(first), str(second)) for one in (0, 1)]
                     where = Path(directory) / f"{name}-{number}"
                     where.mkdir()
                     config = where / "config.yaml"

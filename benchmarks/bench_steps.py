@@ -20,9 +20,10 @@ from pathlib import Path
 
 import bench_stopped_follower as follower
 import cramjam
-from bench_metadata import Role, longest_cpu_ms, proxy, watched_proxy
+from bench_metadata import longest_cpu_ms, proxy, watched_proxy
 from common import ROOT, extract, save
 from crc32c import crc32c
+from role import Role
 from sides import Side, cpu_seconds
 from slow_broker import HOST, TOPIC, SlowBroker
 
@@ -173,13 +174,13 @@ def attacker(address: str, kind: str) -> None:
 def measure(side: Side, steps_file: Path, kind: str, seconds: float) -> dict[str, object]:
     """Quiet, then beside the attackers."""
     with ExitStack() as stack:
-        witness = Role(stack, "witness", side.address, script=__file__)
+        witness = Role(stack, __file__, "witness", side.address)
         time.sleep(1.5)
         begun = time.time()
         time.sleep(seconds / 2)
         quiet_end = time.time()
         for _ in range(ATTACKERS):
-            Role(stack, "attacker", side.address, kind, script=__file__)
+            Role(stack, __file__, "attacker", side.address, kind)
         attacked, cpu_begun = time.time(), cpu_seconds(side.process_id)
         time.sleep(seconds)
         ended, cpu_ended = time.time(), cpu_seconds(side.process_id)
@@ -231,7 +232,7 @@ def main() -> None:
                 where.mkdir()
                 with ExitStack() as stack:
                     for number in (0, 1):
-                        Role(stack, "broker", str(number), str(first), str(second), script=__file__)
+                        Role(stack, __file__, "broker", str(number), str(first), str(second))
                     side = stack.enter_context(proxy(name, tree, where, ["--upstream", f"{HOST}:{first}"]))
                     rows.append({"side": name, **measure(side, where / "steps", kind, options.seconds)})
                 print(json.dumps(rows[-1]), flush=True)

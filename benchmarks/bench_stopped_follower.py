@@ -13,8 +13,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -23,6 +21,7 @@ from pathlib import Path
 
 from common import ROOT, extract, save
 from loadgen import Connection, Load
+from role import Role
 from sides import Side, proxy
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -94,29 +93,11 @@ def others(address: str, producers: int) -> None:
 
 
 # ---------------------------------------------------------------------- the bench
-class Role:
-    """One of the above in its process."""
-
-    def __init__(self, stack: ExitStack, *words: str) -> None:
-        command = [sys.executable, __file__, "--role", *words]
-        self.process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        stack.callback(self.process.kill)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "READY\n"
-
-    def rows(self) -> list[list[float]]:
-        """End it, and return what it wrote."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stdout is not None
-        rows: list[list[float]] = json.loads(self.process.stdout.read())
-        return rows
-
-
 def measure(cluster: LegacyCluster, side: Side, producers: int, quiet: float, stopped: float) -> dict[str, object]:
     """Quiet, then with the follower stopped."""
     with ExitStack() as stack:
-        Role(stack, "others", side.address, str(producers))
-        one = Role(stack, "witness", side.address)
+        Role(stack, __file__, "others", side.address, str(producers))
+        one = Role(stack, __file__, "witness", side.address)
         time.sleep(2.0)
         begun = time.time()
         time.sleep(quiet)

@@ -89,9 +89,9 @@ def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
 
 def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog]) -> bool:
     """Was the batch appended after the answer was given, which its client may have read much later? And was it under
-    way over a connection that its client had left, or sent before older ones that its client numbered anew?"""
+    way then over a connection that its client had left, or sent before older ones that its client numbered anew?"""
     later = [record for record in there if record.appended_at > given_at]
-    is_overtaken = told.identity in batch.overtaken_as or told.identity in batch.ahead_as
+    is_overtaken = batch.overtaken_until.get(told.identity, 0.0) >= given_at or told.identity in batch.ahead_as
     return bool(there) and len(later) == len(there) and is_overtaken
 
 

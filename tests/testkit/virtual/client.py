@@ -242,9 +242,10 @@ class VirtualClient:
                 self.producer.retry(batch)
         self.plan()
 
-    def is_overtaken(self, identity: Identity) -> bool:
-        """Is anything still on its way over a connection that it has left, or this batch in work at its other end?"""
-        return any(left.is_delivering or left.may_work_on(identity) for left in self._left)
+    def overtaken_until(self, identity: Identity) -> float:
+        """Until when was anything on its way over a connection that it has left before, or this batch in work at its
+        other end? Now, where it still is."""
+        return max((left.mattered_until(identity) for left in self._left), default=0.0)
 
     def _expire(self) -> None:
         delivery = self.settings.delivery
@@ -280,6 +281,13 @@ class _Left:
     def may_matter(self) -> bool:
         """Can anything that was sent there still have an effect?"""
         return self.is_delivering or self.connection.ends[1].is_open
+
+    def mattered_until(self, identity: Identity) -> float:
+        """When did the last of it arrive, or the other end answer for the last time, if it had this batch?"""
+        forward, back = self.connection.directions
+        if self.is_delivering or self.may_work_on(identity):
+            return self.connection.network.now
+        return max(forward.arrived_at, back.offered_at if identity in self.unanswered else 0.0)
 
     def may_work_on(self, identity: Identity) -> bool:
         """Has the other end this batch, has not answered anything since, and does not know that the client has left?"""
@@ -387,8 +395,8 @@ class _Session:
                 if error not in (0, 46):
                     client.back_off()
                 was_live = batch.is_live
-                if error == OUT_OF_ORDER and client.is_overtaken(identity):
-                    batch.overtaken_as.append(identity)
+                if error == OUT_OF_ORDER:
+                    batch.overtaken_until[identity] = client.overtaken_until(identity)
                 client.producer.answered(batch, error, base_offset, client.host.now(), identity)
                 if was_live and batch.acknowledged is not None:
                     for tell in client.on_acknowledged:

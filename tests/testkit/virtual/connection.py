@@ -109,6 +109,10 @@ class Direction:
         """Sent and not yet read by the peer's endpoint."""
         self.offered_bytes = 0
         """All that its sender has written, whether or not it arrives."""
+        self.offered_at = 0.0
+        """When its sender wrote last."""
+        self.arrived_at = 0.0
+        """When bytes arrived last."""
         self.cut_after: int | None = None
         self.cut_part: FramePart | None = None
         self._in_flight: deque[bytes] = deque()
@@ -138,6 +142,7 @@ class Direction:
     def carry(self, data: bytes) -> None:
         """Send bytes on their way, in one piece or in several."""
         self.offered_bytes += len(data)
+        self.offered_at = self.network.now
         if self._swallows:
             self._time_out()
             return
@@ -232,6 +237,7 @@ class Direction:
 
     def _arrive(self) -> None:
         data = self._in_flight.popleft()
+        self.arrived_at = self.network.now
         if self._may_arrive_bytes is None and self.cut_after is None:
             self.receiver.arrived(data)
             return

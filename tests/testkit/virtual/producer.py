@@ -65,9 +65,9 @@ class Batch:
     sent_as: list[Identity] = field(default_factory=list)
     renumbered_for: list[str] = field(default_factory=list)
     """Why it got another identity, once for each time after the first."""
-    overtaken_as: list[Identity] = field(default_factory=list)
-    """Names for which it was told 45 while bytes were still on their way over a connection that its client had left, or
-    while the batch was in work there under that name."""
+    overtaken_until: dict[Identity, float] = field(default_factory=dict)
+    """Names for which it was told 45 -> until when bytes were on their way over a connection that its client had left,
+    or the batch was in work there under that name."""
     ahead_as: list[Identity] = field(default_factory=list)
     """Names under which it was sent before what comes before it in that epoch: older batches that were in flight when
     the epoch began, and had to be answered first."""

@@ -9,7 +9,7 @@ import pytest
 from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy import limits
-from idemproxy.proxy.bridge.base import Bridge, Refused
+from idemproxy.proxy.bridge.base import Refused
 from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
@@ -22,29 +22,7 @@ from idemproxy.proxy.bridge.topics import (
 from idemproxy.proxy.settings.config import TopicDefaults
 from idemproxy.proxy.versions import KNOWN, ApiKey
 
-ADDRESSES = {2: ("proxy.example", 19092)}
-
-
-def bridge_for(key: int, version: int, release: str) -> Bridge:
-    """The bridge, which has to exist."""
-    bridge = plan(key, version, KNOWN[release], ADDRESSES)
-    assert not isinstance(bridge, Refused)
-    return bridge
-
-
-def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
-    """What the broker is asked, decoded; or the refusal."""
-    result = bridge.request(memoryview(messages.encode_request(key, version, **fields)))
-    if isinstance(result, Refused):
-        return result
-    return messages.decode_request(key, bridge.broker_version, b"".join(result))
-
-
-def tell(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
-    """What the client is told when the broker answers this, decoded."""
-    answer = messages.encode_response(key, bridge.broker_version, **fields)
-    return messages.decode_response(key, version, b"".join(bridge.response(memoryview(answer))))
-
+from .both_sides import ADDRESSES, ask, bridge_for, tell
 
 # Fetch
 

@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
-from idemproxy.codecs import messages
-from idemproxy.proxy.bridge.base import Bridge, Refused
-from idemproxy.proxy.bridge.table import plan
-from idemproxy.proxy.versions import KNOWN
+from idemproxy.proxy.bridge.base import Refused
 
-ADDRESSES = {2: ("proxy.example", 19092)}
-
-
-def bridge_for(key: int, version: int, release: str) -> Bridge:
-    """The bridge, which has to exist."""
-    bridge = plan(key, version, KNOWN[release], ADDRESSES)
-    assert not isinstance(bridge, Refused)
-    return bridge
-
-
-def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
-    """What the broker is asked, decoded; or the refusal."""
-    result = bridge.request(memoryview(messages.encode_request(key, version, **fields)))
-    if isinstance(result, Refused):
-        return result
-    return messages.decode_request(key, bridge.broker_version, b"".join(result))
-
-
-def tell(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
-    """What the client is told when the broker answers this, decoded."""
-    answer = messages.encode_response(key, bridge.broker_version, **fields)
-    return messages.decode_response(key, version, b"".join(bridge.response(memoryview(answer))))
-
-
-# Fetch
-
+from .both_sides import ask, bridge_for, tell
 
 NAMES = [f"mirrored.of.some.department.and.some.team.topic-number-{number:06}" for number in range(5_000)]
 

@@ -13,7 +13,8 @@ from idemproxy.proxy.bridge.base import Bridge, Refused
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, RAISED_TO, ApiKey, advertised
 
-ADDRESSES = {2: ("proxy.example", 19092)}
+from .both_sides import bridge_for
+
 BIG = 2_000_000
 Fields = dict[str, Any]
 
@@ -198,13 +199,6 @@ def served() -> Iterator[tuple[int, int, str]]:
         for key, (first, last) in advertised([ranges]).items():
             if key not in OWN_RANGES and key in ranges:
                 yield from ((key, version, release) for version in range(first, last + 1))
-
-
-def bridge_for(key: int, version: int, release: str) -> Bridge:
-    """The bridge, which has to exist."""
-    bridge = plan(key, version, KNOWN[release], ADDRESSES)
-    assert not isinstance(bridge, Refused)
-    return bridge
 
 
 def sent(bridge: Bridge, body: bytes) -> bytes:

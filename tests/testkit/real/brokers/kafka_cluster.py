@@ -126,6 +126,15 @@ def stored(
     }
 
 
+def stored_texts(cluster: LegacyCluster, topic: str, partitions: int) -> list[tuple[int, int, str]]:
+    """Return (partition, offset, value) of all records in the segment files of the partitions' leaders."""
+    return [
+        (partition, record.offset, (record.value or b"").decode())
+        for partition, log in stored(cluster, topic, partitions).items()
+        for record in log
+    ]
+
+
 def stored_values(cluster: LegacyCluster, place: tuple[str, int]) -> list[tuple[int, bytes]]:
     """Return (offset, value) of all records in the segment files of the first broker."""
     return [(one.offset, one.value or b"") for one in read_partition(cluster.log_directories[0], *place)]

@@ -180,6 +180,24 @@ def start_reader(
     return ClientProgram(_start(children, directory, client, name, "reader", given), told)
 
 
+def read_plainly(
+    children: ChildProcesses, directory: Path, *, bootstrap: str, topic: str, partitions: int, records: int, name: str
+) -> list[tuple[int, int, str]]:
+    """Return (partition, offset, value) of so many records as a consumer without a group gets them, in order."""
+    reader = start_reader(
+        children,
+        directory,
+        LIBRDKAFKA,
+        bootstrap=bootstrap,
+        topic=topic,
+        partitions=partitions,
+        records=records,
+        name=name,
+    )
+    reader.wait()
+    return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
+
+
 def _start(
     children: ChildProcesses, directory: Path, client: str, name: str, role: str, given: Mapping[str, object]
 ) -> ChildProcess:

@@ -18,9 +18,9 @@ from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
-from testkit.real.brokers.kafka_cluster import fresh_topic, stored, told, verdict
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored_texts, told, verdict
 from testkit.real.brokers.kraft_cluster import KRAFT_FROM, KraftCluster
-from testkit.real.clients.client_runs import LIBRDKAFKA, ONE_IN_FLIGHT, start_producer, start_reader
+from testkit.real.clients.client_runs import ONE_IN_FLIGHT, read_plainly, start_producer, start_reader
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.proxies.proxy_process import ProxyProcess
 
@@ -179,14 +179,22 @@ class FaultyScene:
                 outcome = program.wait(max(1.0, start + seconds_max - time.monotonic()))
                 seconds = time.monotonic() - start
                 acknowledged = told(client, program.acknowledged())
-                relay, kept = relays[client], self._stored(topics[client], partitions)
+                relay, kept = relays[client], stored_texts(self.cluster, topics[client], partitions)
                 results[client] = ClientResult(
                     client=client,
                     records=records,
                     outcome=outcome,
                     acknowledged=len(acknowledged),
                     verdict=verdict(self.cluster, topics[client], partitions, acknowledged),
-                    consumed=self._consumed(client, topics[client], partitions, len(kept)),
+                    consumed=read_plainly(
+                        self._children,
+                        self.directory,
+                        bootstrap=self.cluster.bootstrap,
+                        topic=topics[client],
+                        partitions=partitions,
+                        records=len(kept),
+                        name=f"{client}-checked",
+                    ),
                     stored=kept,
                     faults=relay.counts,
                     init_producer_id_requests=relay.init_producer_id_requests,
@@ -202,20 +210,6 @@ class FaultyScene:
     def doubts(self, producer_id: int) -> int:
         """How often the proxy did not know what had become of a batch of this producer."""
         return self.proxy.log.count(f"in doubt: producer {producer_id} ")
-
-    def _consumed(self, client: str, topic: str, partitions: int, records: int) -> list[tuple[int, int, str]]:
-        reader = start_reader(
-            self._children,
-            self.directory,
-            LIBRDKAFKA,
-            bootstrap=self.cluster.bootstrap,
-            topic=topic,
-            partitions=partitions,
-            records=records,
-            name=f"{client}-checked",
-        )
-        reader.wait()
-        return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
 
     def _read_in_group(self, client: str, relay: FaultRelay, topic: str, partitions: int, records: int) -> GroupRead:
         reader = start_reader(
@@ -234,10 +228,3 @@ class FaultyScene:
         except JavaClientError as error:
             return GroupRead([], {}, str(error))
         return GroupRead([(one.partition, one.offset, one.value) for one in reader.consumed()], outcome["committed"])
-
-    def _stored(self, topic: str, partitions: int) -> list[tuple[int, int, str]]:
-        return [
-            (partition, record.offset, (record.value or b"").decode())
-            for partition, log in stored(self.cluster, topic, partitions).items()
-            for record in log
-        ]

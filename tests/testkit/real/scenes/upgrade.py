@@ -19,8 +19,8 @@ from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.zookeeper import ZooKeeper
-from testkit.real.brokers.kafka_cluster import fresh_topic, stored, told, verdict
-from testkit.real.clients.client_runs import AIOKAFKA, LIBRDKAFKA, start_producer, start_reader
+from testkit.real.brokers.kafka_cluster import fresh_topic, stored, stored_texts, told, verdict
+from testkit.real.clients.client_runs import AIOKAFKA, read_plainly, start_producer
 from testkit.real.clients.java_clients import JavaProgram as ClientProgram
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.store.two_proxies_redis import ExternalRedis
@@ -179,8 +179,16 @@ class UpgradeScene:
                 outcome=outcome,
                 acknowledged=len(acknowledged),
                 verdict=verdict(self.cluster, topic, PARTITIONS, acknowledged),
-                consumed=self._consumed(client, topic, int(outcome["sent"])),
-                stored=self._stored(topic),
+                consumed=read_plainly(
+                    self._children,
+                    self.directory,
+                    bootstrap=self.cluster.bootstrap,
+                    topic=topic,
+                    partitions=PARTITIONS,
+                    records=int(outcome["sent"]),
+                    name=f"{client}-checked",
+                ),
+                stored=stored_texts(self.cluster, topic, PARTITIONS),
                 faults=relay.counts,
                 init_producer_id_requests=relay.init_producer_id_requests,
                 producer_ids=relay.producer_ids,
@@ -246,24 +254,3 @@ class UpgradeScene:
     @property
     def _logs_end(self) -> str:
         return "\n".join(proxy.log[-3000:] for proxy in self.proxies)
-
-    def _consumed(self, client: str, topic: str, records: int) -> list[tuple[int, int, str]]:
-        reader = start_reader(
-            self._children,
-            self.directory,
-            LIBRDKAFKA,
-            bootstrap=self.cluster.bootstrap,
-            topic=topic,
-            partitions=PARTITIONS,
-            records=records,
-            name=f"{client}-checked",
-        )
-        reader.wait()
-        return sorted((one.partition, one.offset, one.value) for one in reader.consumed())
-
-    def _stored(self, topic: str) -> list[tuple[int, int, str]]:
-        return [
-            (partition, record.offset, (record.value or b"").decode())
-            for partition, log in stored(self.cluster, topic, PARTITIONS).items()
-            for record in log
-        ]
