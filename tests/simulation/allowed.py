@@ -36,6 +36,10 @@ class Allowed(Enum):
         "the producer sent a batch again under a new epoch, and not for a 45 or 59: it had given one up, or one was "
         "refused for good"
     )
+    COPY_FOR_AN_ALLOWED_45 = (
+        "a second copy under a newer epoch, which its client began for a 45 that stands in this table: it was "
+        "OVERTAKEN, or for a batch that went with its topic when Redis began a new life"
+    )
     OLDER_THAN_THE_LOG = (
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
@@ -93,6 +97,11 @@ def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[I
     later = [record for record in there if record.appended_at > given_at]
     is_overtaken = batch.overtaken_until.get(told.identity, 0.0) >= given_at or told.identity in batch.ahead_as
     return bool(there) and len(later) == len(there) and is_overtaken
+
+
+def went_with_its_topic(partition: Partition, batch: Batch, gone: AbstractSet[bytes]) -> bool:
+    """Was the batch stored in a topic that was deleted and made anew? ``gone``: what the brokers have lost."""
+    return "topic made anew" in partition.met and gone >= set(batch.values)
 
 
 def begins_late(record: InLog, due: int, given_up: Mapping[tuple[int, int, int], float]) -> bool:

@@ -25,6 +25,7 @@ from simulation.allowed import (
     may_be_untold,
     was_left_behind,
     was_overtaken,
+    went_with_its_topic,
 )
 from simulation.log_records import InLog, holds_all, producers_in, records_of, stored_with
 
@@ -268,7 +269,7 @@ class Oracle:
             mine = [batch for owner, batch in told if owner is client]
             self._check_order(partition, mine, places)
             for batch in mine:
-                self._check_places(partition, batch, places, gone)
+                self._check_places(partition, batch, mine, places, gone)
                 self._check_failure(client, partition, batch, mine)
                 for answer in batch.answers:
                     self._check_answer(partition, batch, answer, mine, places)
@@ -341,7 +342,12 @@ class Oracle:
                     last = max(last, record.offset)
 
     def _check_places(
-        self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
+        self,
+        partition: TopicPartition,
+        batch: Batch,
+        mine: Sequence[Batch],
+        places: dict[bytes, list[InLog]],
+        gone: set[bytes],
     ) -> None:
         """I1 and I3 at the end."""
         log = self.cluster.log(*partition)
@@ -352,7 +358,9 @@ class Oracle:
         for index, value in enumerate(batch.values):
             found = places.get(value, [])
             if len(found) > 1:
-                self._judge_copies(partition, batch, found)
+                causes = self._causes(batch, mine)
+                is_allowed = bool(causes) and all(self._may_begin_anew(partition, one, places, gone) for one in causes)
+                self._judge_copies(partition, batch, found, is_allowed=is_allowed)
             if batch.acknowledged is None:
                 continue
             offset = batch.acknowledged[1]
@@ -367,13 +375,35 @@ class Oracle:
         """Was a copy deleted that a retry would have been recognised by?"""
         return self._state_was_lost and offset < self.cluster.log(*partition).start_offset
 
-    def _judge_copies(self, partition: TopicPartition, batch: Batch, found: Sequence[InLog]) -> None:
+    @staticmethod
+    def _causes(batch: Batch, mine: Sequence[Batch]) -> list[Batch]:
+        """The batches for whose 45 it was numbered anew."""
+        return [one for one in mine if f"45 for batch {one.first}" in batch.renumbered_for]
+
+    def _may_begin_anew(
+        self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
+    ) -> bool:
+        """Was it told a 45 that is allowed, and that makes its client send again what is stored?"""
+        there = [record for record in places.get(batch.values[0], []) if record.is_sure]
+        told = [answer for answer in batch.answers if answer.error_code == OUT_OF_ORDER]
+        is_gone = self._state_was_lost and went_with_its_topic(self.cluster.partitions[partition], batch, gone)
+        return is_gone or any(
+            was_overtaken(batch, answer, self.given_at(partition, answer), _named(there, answer)) for answer in told
+        )
+
+    def _judge_copies(
+        self, partition: TopicPartition, batch: Batch, found: Sequence[InLog], *, is_allowed: bool
+    ) -> None:
+        """``is_allowed``: its client had a reason to send it again that is nobody's fault."""
         names = len({record.name for record in found})
         if not all(record.is_sure for record in found):  # without a marker: of any name that it was sent under
             names = min(len(found), len(set(batch.sent_as)))
         of_the_proxy = [reason for reason in batch.renumbered_for if reason.startswith(("45", "59"))]
         if names == len(found) and batch.renumbered_for and not of_the_proxy:
             self.allowed[Allowed.OWN_COPY] += 1
+            return
+        if names == len(found) and is_allowed:
+            self.allowed[Allowed.COPY_FOR_AN_ALLOWED_45] += 1
             return
         if self._is_too_old(partition, found[-2].offset):
             self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
@@ -435,8 +465,7 @@ class Oracle:
             else:
                 self._say(partition, what)
         elif answer.error_code == OUT_OF_ORDER:
-            asked = answer.identity.producer_id, answer.identity.producer_epoch, answer.identity.base_sequence
-            there = [record for record in places.get(batch.values[0], []) if record.is_sure and record.name == asked]
+            there = _named([record for record in places.get(batch.values[0], []) if record.is_sure], answer)
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
             elif was_overtaken(batch, answer, self.given_at(partition, answer), there):
@@ -452,6 +481,11 @@ class Oracle:
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
+
+
+def _named(records: Iterable[InLog], answer: Answer) -> list[InLog]:
+    """Those that lie there under the name for which the answer was given."""
+    return [record for record in records if record.name == answer.identity[:3]]
 
 
 def _shown(found: object) -> str:
