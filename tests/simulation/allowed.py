@@ -22,6 +22,9 @@ SIZE_CODES = (10, 18)
 CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
 
+READING_SECONDS = 2.0
+"""For so long what was read of a log is used for other doubts."""
+
 
 class Allowed(Enum):
     """Name -> why it is no broken promise."""
@@ -47,6 +50,10 @@ class Allowed(Enum):
         "45 behind a batch that failed for good or was given up: the gap is real; 87 where proxies take ownerships: "
         "who had one may have stored what is missing without a marker"
     )
+    READ_BEFORE_IT_WAS_MADE_ANEW = (
+        "a second copy in a topic that was just made anew: a doubt was settled by what had been read of the old log, "
+        "which is used for two seconds"
+    )
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
         "left and the proxy had not seen end, or it came before older batches that its client numbered anew when they "
@@ -57,9 +64,9 @@ class Allowed(Enum):
         "sequence, as at a broker; its client had given up what came before"
     )
     ASKS_IN_VAIN = (
-        "its topic was deleted, and Redis began a new life: nothing tells any more what it had sent. It is told 45 for "
-        "a batch before one that was acknowledged, and asks again until its delivery time is over, as Java does; this "
-        "one has none"
+        "nothing tells any more what it had sent: its topic was deleted and Redis began a new life, or the log keeps "
+        "no markers and a proxy died before it had noted an answer. It is told 45, and asks again until its delivery "
+        "time is over, as Java does if a later batch was acknowledged or this one was numbered anew; it has none"
     )
     FENCED_BY_ITSELF = (
         "47 for a named producer that has asked for its id more than once: a request that it had given up came late, "
@@ -135,12 +142,22 @@ def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: M
     return bool(before) and is_given_up and not any(record.producer_id in ids for record in before)
 
 
-def asks_in_vain(partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes]) -> bool:
-    """Is the oldest unfinished batch of a producer told 45 because its topic was deleted, and sent again all the same,
-    because a later one had been acknowledged? ``gone``: what the brokers have lost."""
+def was_just_made_anew(partition: Partition, appended_at: float) -> bool:
+    """Was its topic made anew so short a time before that something may have been settled by what was read earlier?"""
+    begun_at = partition.log.history[0].appended_at
+    return "topic made anew" in partition.met and appended_at <= begun_at + READING_SECONDS
+
+
+def asks_in_vain(
+    partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes], *, state_was_lost: bool
+) -> bool:
+    """Is the oldest unfinished batch of a producer told 45 because nothing tells any more what came before it, and sent
+    again all the same, because a later one had been acknowledged, or it was numbered anew? ``gone``: what the brokers
+    have lost. ``state_was_lost``: Redis's data have begun a new life."""
     oldest = next(batch for batch in mine if not batch.is_done)
     has_later = any(
         one.acknowledged is not None and one.first > oldest.first and gone >= set(one.values) for one in mine
     )
     is_told = bool(oldest.answers) and oldest.answers[-1].error_code == OUT_OF_ORDER
-    return "topic made anew" in partition.met and has_later and is_told
+    is_forgotten = state_was_lost and "topic made anew" in partition.met and has_later
+    return is_told and (is_forgotten or (bool(oldest.renumbered_for) and may_be_untold(partition)))

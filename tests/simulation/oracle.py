@@ -23,6 +23,7 @@ from simulation.allowed import (
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
+    was_just_made_anew,
     was_left_behind,
     was_overtaken,
     went_with_its_topic,
@@ -136,7 +137,8 @@ class Oracle:
         for client in self.clients:
             for partition in sorted({batch.partition for batch in client.leaves if not batch.is_done}):
                 mine = [batch for batch in client.leaves if batch.partition == partition]
-                if state_was_lost and asks_in_vain(self.cluster.partitions[partition], mine, self._gone(partition)):
+                where_from, gone = self.cluster.partitions[partition], self._gone(partition)
+                if asks_in_vain(where_from, mine, gone, state_was_lost=state_was_lost):
                     self.allowed[Allowed.ASKS_IN_VAIN] += 1
                     continue
                 where = f"{partition[0]}-{partition[1]}"
@@ -283,14 +285,16 @@ class Oracle:
     ) -> None:
         """I1 and I2 by identity: in every epoch the sequences follow each other, and no older epoch comes after."""
         last: dict[int, InLog] = {}
-        first_places: dict[Name, int] = {}
+        first_places: dict[Name, InLog] = {}
         for record in records:
             before = last.get(record.producer_id)
             if not record.is_sure or (before is not None and not before.is_sure):
                 last[record.producer_id] = record  # what follows it tells no gap
                 continue
-            if first_places.setdefault(record.name, record.offset) < record.offset and self._is_too_old(
-                partition, first_places[record.name]
+            first = first_places.setdefault(record.name, record)
+            if first is not record and (
+                self._is_too_old(partition, first.offset)
+                or was_just_made_anew(self.cluster.partitions[partition], first.appended_at)
             ):
                 last[record.producer_id] = record
                 continue
@@ -407,6 +411,9 @@ class Oracle:
             return
         if self._is_too_old(partition, found[-2].offset):
             self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
+            return
+        if was_just_made_anew(self.cluster.partitions[partition], found[-2].appended_at):
+            self.allowed[Allowed.READ_BEFORE_IT_WAS_MADE_ANEW] += 1
             return
         why = f", renumbered for {batch.renumbered_for}" if batch.renumbered_for else ""
         self._say(partition, f"I1: {found[0].value!r} at {[record.offset for record in found]}{why}")

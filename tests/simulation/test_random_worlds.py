@@ -31,8 +31,13 @@ RARELY_NEEDED = {
     Allowed.OLDER_THAN_THE_LOG,
     Allowed.OVERTAKEN,
     Allowed.OWN_COPY,
+    Allowed.READ_BEFORE_IT_WAS_MADE_ANEW,
 }
 """A thousand worlds may do without."""
+SEEDS_OF_FAULTS = (
+    *(2504, 3897, 4542, 12115, 15599, 18728, 20071, 20241),
+    *(31199, 34887, 37506, 38410, 60042, 67869, 78030, 83332, 85339),
+)
 
 
 def tallied(seeds: int) -> Tally:
@@ -92,7 +97,26 @@ def test_every_exception_is_needed_and_few_batches_need_one(worlds: Tally) -> No
 
 
 @pytest.mark.parametrize(
-    "seed", [2504, 3897, 4542, 12115, 15599, 18728, 20071, 20241, 31199, 34887, 37506, 38410, 60042, 67869, 78030]
+    "seed",
+    [
+        2504,
+        3897,
+        4542,
+        12115,
+        15599,
+        18728,
+        20071,
+        20241,
+        31199,
+        34887,
+        37506,
+        38410,
+        60042,
+        67869,
+        78030,
+        83332,
+        85339,
+    ],
 )
 def test_worlds_that_once_showed_a_fault_of_the_proxy_or_of_the_oracle(seed: int) -> None:
     assert run_seed(seed, batches=200).problems == []
