@@ -20,6 +20,8 @@ from testkit.virtual.world import TOPIC, World
 
 STORED = (0, 46)
 """Codes with which a batch is told to be in the log."""
+NOTHING_STORED = -1
+"""The last sequence of a producer of which a proxy knows nothing but that it has just been fenced."""
 TRIES_MAX = 6
 SECONDS_MAX = 30.0
 
@@ -109,7 +111,7 @@ def _contradictions(
                         continue
                     known = told.get(identity.producer_id)
                     last = identity.base_sequence + identity.record_count - 1
-                    if known is None and may_be_unknown:
+                    if may_be_unknown and (known is None or known[1] == NOTHING_STORED):
                         continue
                     if known is None or known < (identity.producer_epoch, last):
                         yield identity.producer_id, f"epoch {identity.producer_epoch}, {last} was acknowledged"
