@@ -163,6 +163,7 @@ class Chaos:
         return judge_where_they_stopped(
             self.world,
             may_be_unknown=self._was_state_lost or self._ids_get_old,
+            may_be_replaced=self.settings.has_names and self._ids_get_old,
             records_were_lost=bool(self.oracle.allowed[Allowed.LOST_BY_BROKERS]) or may_be_open,
             may_be_open=may_be_open,
         )

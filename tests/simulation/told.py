@@ -27,10 +27,16 @@ SECONDS_MAX = 30.0
 
 
 def judge_where_they_stopped(
-    world: World, *, may_be_unknown: bool, records_were_lost: bool, may_be_open: bool = False
+    world: World,
+    *,
+    may_be_unknown: bool,
+    may_be_replaced: bool,
+    records_were_lost: bool,
+    may_be_open: bool = False,
 ) -> list[str]:
     """Ask every proxy for every partition, and return what is wrong with the answers. ``may_be_unknown``: Redis may
     know nothing of a producer any more: it has lost writes, or what is known of an id that was replaced has expired.
+    ``may_be_replaced``: the latter; a proxy that has fenced such an id since then knows no more of it than that.
     ``records_were_lost``: by the brokers, after they had acknowledged them. ``may_be_open``: so much has just been
     broken that a proxy may have no answer yet."""
     places: list[TopicPartition] = [(TOPIC, number) for number in range(world.settings.partitions)]
@@ -52,7 +58,13 @@ def judge_where_they_stopped(
             problems += (
                 f"{proxy.name} tells of producer {producer_id} on {place}: {told.get(producer_id)}, and {what}"
                 for producer_id, what in _contradictions(
-                    world, place, told, asked_at, may_be_unknown=may_be_unknown, records_were_lost=records_were_lost
+                    world,
+                    place,
+                    told,
+                    asked_at,
+                    may_be_unknown=may_be_unknown,
+                    may_be_replaced=may_be_replaced,
+                    records_were_lost=records_were_lost,
                 )
             )
     return problems
@@ -91,6 +103,7 @@ def _contradictions(
     asked_at: float,
     *,
     may_be_unknown: bool,
+    may_be_replaced: bool,
     records_were_lost: bool,
 ) -> Iterable[tuple[int, str]]:
     stored = {record.value for one in world.cluster.log(*place).history for record in one.message.records}
@@ -111,7 +124,9 @@ def _contradictions(
                         continue
                     known = told.get(identity.producer_id)
                     last = identity.base_sequence + identity.record_count - 1
-                    if may_be_unknown and (known is None or known[1] == NOTHING_STORED):
+                    if may_be_unknown and known is None:
+                        continue
+                    if may_be_replaced and known is not None and known[1] == NOTHING_STORED:
                         continue
                     if known is None or known < (identity.producer_epoch, last):
                         yield identity.producer_id, f"epoch {identity.producer_epoch}, {last} was acknowledged"
