@@ -23,7 +23,7 @@ CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
 
 READING_SECONDS = 2.0
-"""For so long what was read of a log is used for other doubts."""
+"""For so long what was read of a log is used for other doubts (``CHUNK_KEPT_SECONDS``)."""
 
 
 class Allowed(Enum):

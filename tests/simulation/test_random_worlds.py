@@ -38,6 +38,7 @@ SEEDS_OF_FAULTS = (
     *(2504, 3897, 4542, 12115, 15599, 18728, 20071, 20241),
     *(31199, 34887, 37506, 38410, 60042, 67869, 78030, 83332, 85339, 93157),
 )
+"""Of worlds that once failed."""
 
 
 def tallied(seeds: int) -> Tally:
@@ -96,28 +97,7 @@ def test_every_exception_is_needed_and_few_batches_need_one(worlds: Tally) -> No
     assert unsaid < 0.02 * worlds.batches
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        2504,
-        3897,
-        4542,
-        12115,
-        15599,
-        18728,
-        20071,
-        20241,
-        31199,
-        34887,
-        37506,
-        38410,
-        60042,
-        67869,
-        78030,
-        83332,
-        85339,
-    ],
-)
+@pytest.mark.parametrize("seed", SEEDS_OF_FAULTS)
 def test_worlds_that_once_showed_a_fault_of_the_proxy_or_of_the_oracle(seed: int) -> None:
     assert run_seed(seed, batches=200).problems == []
 
