@@ -369,7 +369,8 @@ not."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
-"""For so long what was read of a log serves other doubts: a thousand doubts about a partition come together."""
+"""For so long what was read of a log serves other doubts that had begun to read: a thousand doubts about a partition
+come together."""
 CHUNKS_KEPT_BYTES_MAX: Final = CHUNKS_KEPT * CHUNK_KEPT_BYTES_MAX
 """Fetched pieces of one broker's logs, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, as each message
 in it is noted."""

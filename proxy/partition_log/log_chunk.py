@@ -291,12 +291,14 @@ def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
 @dataclass(frozen=True, slots=True)
 class ReadLog:
     """A request for what lies at ``offset`` and after it in a partition, below the high watermark. Requests at the same
-    time are served by one fetch from the lowest offset on, or by one that ended a moment ago."""
+    time are served by one fetch from the lowest offset on, or by one that ended a moment ago. ``since``: a fetch that
+    left earlier than this (reactor seconds) does not serve it."""
 
     topic: str
     partition: int
     offset: int
     bytes_max: int = limits.FETCH_BYTES
+    since: float = 0.0
 
     def fetch(self) -> FetchRecords:
         """Return the request to the broker."""

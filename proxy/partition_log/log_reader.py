@@ -57,8 +57,8 @@ class LogReader:
         now = self._reactor.now()
         kept = self._kept.get(place)
         if kept is not None:
-            chunk = kept[1]
-            if chunk.start <= question.offset < chunk.end:
+            left_at, chunk = kept
+            if question.since <= left_at and chunk.start <= question.offset < chunk.end:
                 self._reactor.later(0, lambda: done(chunk))
                 return
         waiting = self._waiting.setdefault(place, _Waiting(self._fetch_bytes))
@@ -105,7 +105,9 @@ class LogReader:
                 return
             left = []
             for one in waiting.readers:
-                if one[1].offset == chunk.start or chunk.start <= one[1].offset < chunk.end:
+                question = one[1]
+                is_in_it = question.offset == chunk.start or chunk.start <= question.offset < chunk.end
+                if is_in_it and question.since <= waiting.left_at:
                     served.append(one[2])
                 else:
                     left.append(one)

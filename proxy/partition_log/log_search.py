@@ -104,6 +104,8 @@ class LogSearch:
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
+        self._since: float | None = None
+        """When the reading began, in reactor seconds; None: it has not."""
         self._stop_at: int | None = None
         self.keeps_end = False
         """Stop where the log ended when the reading began. After the settling nothing that is looked for can be
@@ -144,7 +146,7 @@ class LogSearch:
 
     def begin_anew(self) -> None:
         """Settle and read once more, from the bound as it is known now."""
-        self._is_settled, self._next = False, None
+        self._is_settled, self._next, self._since = False, None, None
 
     def widen(self) -> None:
         """Start over from the earlier bound."""
@@ -162,6 +164,8 @@ class LogSearch:
             if unsettled is not None:
                 return unsettled
             self._is_settled = True
+        if self._since is None:
+            self._since = await Now()
         end = await current_end(self._topic, self._partition, self._settle_on)
         if isinstance(end, Later):
             return end
@@ -224,7 +228,10 @@ class LogSearch:
         return None
 
     async def _read(self, leader: int, offset: int) -> LogChunk | Unanswered:
-        chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset))
+        # A fetch for another search, from before this one began to read, may show a log that was truncated or recreated
+        # since. The batch that is wanted was appended before this search began to read, so a later fetch shows it.
+        assert self._since is not None
+        chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset, since=self._since))
         if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for other searches
             self.bytes_read += chunk.size_bytes
         return chunk

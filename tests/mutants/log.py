@@ -62,6 +62,36 @@ LOG = (
         deaths=("I1",),
     ),
     mutant(
+        "kept_reading_of_an_earlier_log",
+        "R6: what was fetched for others before a search began to read does not serve it",
+        "unit/partition_log/test_log_reader.py::test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it",
+        (
+            "proxy.partition_log.log_reader",
+            "            if question.since <= left_at and chunk.start <= question.offset < chunk.end:\n",
+            "            if chunk.start <= question.offset < chunk.end:\n",
+        ),
+    ),
+    mutant(
+        "reading_that_was_out_already",
+        "R6: a fetch that was out when a search began to read does not serve it",
+        "unit/partition_log/test_log_reader.py::test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it",
+        (
+            "proxy.partition_log.log_reader",
+            "                if is_in_it and question.since <= waiting.left_at:\n",
+            "                if is_in_it:\n",
+        ),
+    ),
+    mutant(
+        "any_reading_of_a_moment_ago",
+        "R6: a search is served by what was fetched after its broker was seen awake only",
+        _SCENES + "test_what_is_read_for_a_doubt_was_fetched_after_its_broker_was_seen_awake",
+        (
+            "proxy.partition_log.log_search",
+            "ReadLog(self._topic, self._partition, offset, since=self._since)",
+            "ReadLog(self._topic, self._partition, offset)",
+        ),
+    ),
+    mutant(
         "late_is_awake",
         "R6: an answer that is late begins the second anew",
         "unit/state/test_awake.py::test_the_second_begins_anew_with_an_answer_that_is_late[5]",

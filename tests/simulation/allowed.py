@@ -22,9 +22,6 @@ SIZE_CODES = (10, 18)
 CANNOT_BE_TOLD = 87
 """What a producer gets for a batch of which nobody can tell whether it is in the log, or which is no longer there."""
 
-READING_SECONDS = 2.0
-"""For so long what was read of a log is used for other doubts (``CHUNK_KEPT_SECONDS``)."""
-
 
 class Allowed(Enum):
     """Name -> why it is no broken promise."""
@@ -49,10 +46,6 @@ class Allowed(Enum):
     BEHIND_A_FAILURE = (
         "45 behind a batch that failed for good or was given up: the gap is real; 87 where proxies take ownerships: "
         "who had one may have stored what is missing without a marker"
-    )
-    READ_BEFORE_IT_WAS_MADE_ANEW = (
-        "a second copy in a topic that was just made anew: a doubt was settled by what had been read of the old log, "
-        "which is used for two seconds"
     )
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
@@ -140,12 +133,6 @@ def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: M
     ids = {name.producer_id for name in batch.sent_as}
     is_given_up = batch.failed is not None and all(record.appended_at > batch.failed[0] for record in before)
     return bool(before) and is_given_up and not any(record.producer_id in ids for record in before)
-
-
-def was_just_made_anew(partition: Partition, appended_at: float) -> bool:
-    """Was its topic made anew so short a time before that something may have been settled by what was read earlier?"""
-    begun_at = partition.log.history[0].appended_at
-    return "topic made anew" in partition.met and appended_at <= begun_at + READING_SECONDS
 
 
 def asks_in_vain(

@@ -23,7 +23,6 @@ from simulation.allowed import (
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
-    was_just_made_anew,
     was_left_behind,
     was_overtaken,
     went_with_its_topic,
@@ -292,10 +291,7 @@ class Oracle:
                 last[record.producer_id] = record  # what follows it tells no gap
                 continue
             first = first_places.setdefault(record.name, record)
-            if first is not record and (
-                self._is_too_old(partition, first.offset)
-                or was_just_made_anew(self.cluster.partitions[partition], first.appended_at)
-            ):
+            if first is not record and self._is_too_old(partition, first.offset):
                 last[record.producer_id] = record
                 continue
             begins = before is None or record.producer_epoch > before.producer_epoch
@@ -411,9 +407,6 @@ class Oracle:
             return
         if self._is_too_old(partition, found[-2].offset):
             self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
-            return
-        if was_just_made_anew(self.cluster.partitions[partition], found[-2].appended_at):
-            self.allowed[Allowed.READ_BEFORE_IT_WAS_MADE_ANEW] += 1
             return
         why = f", renumbered for {batch.renumbered_for}" if batch.renumbered_for else ""
         self._say(partition, f"I1: {found[0].value!r} at {[record.offset for record in found]}{why}")

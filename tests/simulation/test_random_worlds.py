@@ -31,7 +31,6 @@ RARELY_NEEDED = {
     Allowed.OLDER_THAN_THE_LOG,
     Allowed.OVERTAKEN,
     Allowed.OWN_COPY,
-    Allowed.READ_BEFORE_IT_WAS_MADE_ANEW,
 }
 """A thousand worlds may do without."""
 SEEDS_OF_FAULTS = (

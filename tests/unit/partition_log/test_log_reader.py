@@ -81,9 +81,9 @@ class Broker:
         if not self.waits:
             leaves()
 
-    def ask(self, *offsets: int, partition: int = 0) -> None:
+    def ask(self, *offsets: int, partition: int = 0, since: float = 0.0) -> None:
         for offset in offsets:
-            self.reader.read(ReadLog("t", partition, offset), partial(self._take, offset))
+            self.reader.read(ReadLog("t", partition, offset, since=since), partial(self._take, offset))
 
     def _take(self, offset: int, chunk: LogChunk | Unanswered) -> None:
         self.given.append((offset, chunk))
@@ -158,6 +158,23 @@ def test_what_was_read_a_moment_ago_is_not_read_again_and_what_is_older_is(broke
     broker.ask(7)
     broker.run()
     assert broker.offsets == [3, 7, 7]
+
+
+def test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it(broker: Broker) -> None:
+    """The log may have been truncated, or its topic recreated, in between."""
+    broker.ask(3)
+    broker.run()
+    broker.answer()
+    broker.ask(7, since=broker.network.now)
+    broker.run()
+    assert broker.offsets == [3, 7], "a kept reading"
+    broker.run(0.1)
+    broker.ask(8, since=broker.network.now)
+    broker.answer()
+    assert (broker.offsets, len(broker.given)) == ([3, 7, 8], 2), "a fetch that is out"
+    broker.ask(9, since=broker.network.now - 0.05)
+    broker.answer()
+    assert (broker.offsets, len(broker.given)) == ([3, 7, 8], 4)
 
 
 def test_nobody_waits_for_the_long_scan_of_another_one(broker: Broker) -> None:

@@ -10,8 +10,9 @@ from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.events import DoubtResolved
-from idemproxy.proxy.flow.effects import Append, Unanswered
+from idemproxy.proxy.flow.effects import Append, Ask, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused, classify
+from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.logs import numbered, wrapper
@@ -70,6 +71,20 @@ def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
 
 
 # ---------------------------------------------------------------------- R6
+def test_what_is_read_for_a_doubt_was_fetched_after_its_broker_was_seen_awake() -> None:
+    """An earlier fetch, for another doubt, may show the log of a topic that was deleted and recreated since."""
+    stage = Stage()
+    stage.outcomes.append(stage.loses_answer)
+    since: list[float] = []
+    stage.before[Ask] = lambda ask: since.append(ask.question.since) if isinstance(ask.question, ReadLog) else None
+    request = stage.send(Client(), 0)
+    began = stage.now
+    stage.run(10)
+    assert request.offset == 0
+    assert since
+    assert min(since) >= began + limits.SETTLE_SECONDS
+
+
 def test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second() -> None:
     stage = Stage()
     broker = SleepingBroker(stage)
