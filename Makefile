@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native upgrade matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-upgrades simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -86,9 +86,6 @@ bench-spark: uv  ## the pipeline on Spark beside Spark's own Kafka connector; BE
 native: uv  ## five real clients at five brokers with producer ids, under faults; a line each in benchmarks/results/native.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.native $(VERSIONS)
 
-upgrade: uv  ## five clients while three brokers go from 0.10.2 over 2.8 to 3.9 under the proxy, with faults; UPGRADE_ARGS="--skip 3"
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.upgrade $(UPGRADE_ARGS)
-
 chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
@@ -140,9 +137,6 @@ both-ways: uv  ## random CASES=100000 with the fast path and without [JOBS=2] [F
 
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
-
-simulate-upgrades: uv  ## random worlds whose brokers are upgraded under the proxies (R21): make simulate-upgrades SEEDS=500 [JOBS=2] [FIRST=1]
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.hand_over $(or $(FIRST),1) $(or $(SEEDS),500) --jobs $(or $(JOBS),2)
 
 simulate-tombstones: uv  ## random worlds of consumers while records are named as second copies (R24): make simulate-tombstones SEEDS=1000 [FIRST=1]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.tombstones $(or $(FIRST),1) $(or $(SEEDS),1000)

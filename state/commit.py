@@ -78,24 +78,6 @@ def given_up(entry: Entry) -> Entry:
     return _with_intent(entry, replace(entry.intent, owner=NOBODY, attempts=GIVEN_UP))
 
 
-def handed_over(entry: Entry) -> Entry:
-    """Return the entry of a producer that the brokers know from here on (rule R21). Nothing is open in it, and no batch
-    is reserved or committed in it any more: the swap of a proxy that has not heard of the hand-over fails, as the
-    version is another one."""
-    assert not entry.has_open_intent
-    return replace(entry, version=entry.version + 1, is_handed_over=True)
-
-
-def moved_on(entry: Entry, next_sequence: int) -> Entry | None:
-    """Return a handed-over entry without its window, once the brokers have appended records up to ``next_sequence``, a
-    quarter to half of the ring further. No client resends what the window names by then, but a batch of the next round
-    of sequences could be taken for one of these batches (rule R9). None: not so far yet, or nothing to drop."""
-    ahead = distance(entry.next_sequence, next_sequence)  # of a sequence before the entry's: more than half the ring
-    if not entry.window or not SEQUENCE_MODULUS // 4 <= ahead < SEQUENCE_MODULUS // 2:
-        return None
-    return replace(entry, version=entry.version + 1, next_sequence=next_sequence, window=())
-
-
 def claimed(entry: Entry, claim: Intent) -> Entry:
     """Return a suspect entry with the claim of the proxy that rebuilds it now (rule R10)."""
     return _with_intent(entry, claim)
@@ -241,7 +223,6 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
         entry.anchor,
         intent,
         entry.is_rebuilt,
-        entry.is_handed_over,
     )
 
 

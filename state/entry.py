@@ -47,8 +47,8 @@ WINDOW_BATCH = struct.Struct(">iiqqI")
 WINDOW_BATCH_UNTIMED = struct.Struct(">iiqI")
 INTENT = struct.Struct(">8shq8s8siBB")
 INTENT_BATCH = struct.Struct(">iiI")
-HAS_INTENT, IS_TIMED, IS_REBUILT, IS_HANDED_OVER, _IS_NAMED = 1, 2, 4, 8, 16
-_FLAGS_MAX = HAS_INTENT | IS_TIMED | IS_REBUILT | IS_HANDED_OVER | _IS_NAMED
+HAS_INTENT, IS_TIMED, IS_REBUILT, _IS_NAMED = 1, 2, 4, 16  # 8 was another flag once
+_FLAGS = HAS_INTENT | IS_TIMED | IS_REBUILT | _IS_NAMED
 _FLAGS_AT = HEAD.size - 1
 _FORMAT_WITHOUT_CHECKSUMS = 1
 _UNCHECKED = struct.Struct(">iiqq")
@@ -134,7 +134,7 @@ class Entry:
     be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
     ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of
     the last committed append, of any epoch. ``is_rebuilt``: the newest part was read from the log, and nothing was
-    committed since. ``is_handed_over``: from the sequence that is due on, the brokers know the producer (rule R21)."""
+    committed since."""
 
     version: int
     generation: bytes
@@ -147,7 +147,6 @@ class Entry:
     anchor: bytes = NO_ANCHOR
     intent: Intent | None = None
     is_rebuilt: bool = False
-    is_handed_over: bool = False
 
     @property
     def has_open_intent(self) -> bool:
@@ -197,10 +196,7 @@ def pack(entry: Entry) -> bytes:
         entry.end_offset,
         entry.anchor,
         count,
-        (HAS_INTENT if intent else 0)
-        | (IS_TIMED if timed else 0)
-        | (IS_REBUILT if entry.is_rebuilt else 0)
-        | (IS_HANDED_OVER if entry.is_handed_over else 0),
+        (HAS_INTENT if intent else 0) | (IS_TIMED if timed else 0) | (IS_REBUILT if entry.is_rebuilt else 0),
     )
     if intent is None:
         return _layout(count, timed, -1).pack(*head, *places)
@@ -255,7 +251,7 @@ def _unpack(value: bytes) -> Entry:
     if form not in (_FORMAT_WITHOUT_CHECKSUMS, FORMAT):
         reads = f"{_FORMAT_WITHOUT_CHECKSUMS} and {FORMAT}"
         raise StoredFormatError(f"stored entry has format {form}, this proxy reads {reads}")
-    if count > WINDOW_BATCHES_MAX or flags > _FLAGS_MAX:
+    if count > WINDOW_BATCHES_MAX or flags & ~_FLAGS:
         raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
     position = HEAD.size
     window, is_timed, has_crc = [], bool(flags & IS_TIMED), form != _FORMAT_WITHOUT_CHECKSUMS
@@ -271,8 +267,8 @@ def _unpack(value: bytes) -> Entry:
         intent, position = _unpack_intent(value, position)
     if position != len(value):
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
-    state = (intent, bool(flags & IS_REBUILT), bool(flags & IS_HANDED_OVER))
-    return Entry(version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor, *state)
+    common = version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor
+    return Entry(*common, intent, bool(flags & IS_REBUILT))
 
 
 def _window_layout(is_timed: bool, has_crc: bool) -> struct.Struct:

@@ -1,5 +1,5 @@
 """What is stored under a cluster's name, read back for people: the meaning of each key and value. Pure. The inverse of
-the keys in ``store``, but for ``handed_over_key``; values are decoded by the modules that write them. Never raises
+the keys in ``store``; values are decoded by the modules that write them. Never raises
 because of what is stored: a value that cannot be read is ``Damaged``."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An entry as numbers and bytes, for the fast path: reserved and committed without an ``Entry`` for each change. Pure.
 
 Makes byte for byte what ``commit.py`` and ``entry.py`` make of the same input, and adds no rule to theirs. Entries that
-are in any way unusual (rebuilt, handed over, given up) cannot be held here."""
+are in any way unusual (rebuilt, given up) cannot be held here."""
 
 from __future__ import annotations
 

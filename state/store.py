@@ -207,9 +207,3 @@ def tombstones_key(cluster: str) -> bytes:
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()
-
-
-def handed_over_key(cluster: str) -> bytes:
-    """Return the key that says since when producers are handed over to the brokers (rule R21): 8 bytes, big endian, ms
-    since 1970."""
-    return f"idem:{cluster}:handed_over".encode()

@@ -246,7 +246,6 @@ def _told(summary: Summary) -> Iterable[str]:
         "busy": "a proxy works on it, or has left it open; the proxies look after it",
         "named": "has a name; the proxies look after it",
         "conditional": "of a conditional partition; the proxies read where its log ends",
-        "handed over": "the brokers know it themselves",
         "damaged": "cannot be read by this version",
     }
     for kind, text in meaning.items():

@@ -39,8 +39,6 @@ class Difference(StrEnum):
     """It has a name, and the proxies look after it (rule R22)."""
     CONDITIONAL = "conditional"
     """It says where the log of a conditional partition ends, or that it is fenced: the proxies read that (rule R23)."""
-    HANDED_OVER = "handed over"
-    """The brokers know it themselves (rule R21)."""
     DAMAGED = "damaged"
     """A value that this version cannot read."""
 
@@ -117,8 +115,6 @@ def _difference(found: FoundProducer, entry: Entry | None, generation: bytes) ->
         return Difference.NAMED
     if entry is None:
         return Difference.MISSING
-    if entry.is_handed_over:
-        return Difference.HANDED_OVER
     if entry.intent is not None:
         return Difference.BUSY
     if _is_more(entry, found):

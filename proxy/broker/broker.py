@@ -41,7 +41,7 @@ from ..settings.addresses import shown
 from ..versions import ApiKey, BrokerRanges, Detected, Probe, detect
 from .lane_pool import LanePool, LaneStatistics
 from .mode import Mode
-from .served import HELD, SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
+from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
 BOOTSTRAP_ID = -1
 """The id of an address that was configured: which broker is there is not known."""
@@ -222,9 +222,9 @@ class Broker:
         self.why_away = ""
         """Why the last connection could not be opened, or ended; "" while it can be asked."""
         self.takes_batches = False
-        """Can batches be sent to it? Not while it is away, nor while it waits for the hand-over (rule R21)."""
+        """Can batches be sent to it? Not while it is away, nor while it is held."""
         self.is_held = False
-        """It can be asked and read, and no batch is sent to it: it stores another format than the other brokers yet."""
+        """It can be asked and read, and no batch with a producer id is sent to it: it stores format v2."""
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
@@ -390,11 +390,10 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
-        """Return the ranges to ask in. From a broker that can take over producers (rule R21) the log is fetched in a
-        version of the old message format: what the proxy wrote comes as it is stored, with its markers, and what others
-        have written there in format v2 is converted down by the broker."""
-        judgement = self.judgement
-        if question.api_key != ApiKey.FETCH or judgement is None or not judgement.takes_over:
+        """Return the ranges to ask in. From a broker that stores format v2 the log is fetched in a version of the old
+        message format: what the proxy wrote comes as it is stored, with its markers, and what others have written there
+        in format v2 is converted down by the broker."""
+        if question.api_key != ApiKey.FETCH or not self.is_held:
             return self.ranges
         first, last = self.ranges[ApiKey.FETCH]
         return {**self.ranges, ApiKey.FETCH: (first, max(first, min(last, OLD_FETCH_VERSION_MAX)))}
@@ -483,19 +482,19 @@ class Broker:
         self.settle()
 
     def settle(self) -> None:
-        """Serve it, hold it (rule R21) or refuse it, if it is known what it is and who gives idempotence."""
+        """Serve it, hold it or refuse it, if it is known what it is and who gives idempotence."""
         judgement, mode = self.judgement, self._mode
         if judgement is None or mode.chosen is None or self._control is None:
             return
         refusal = judgement.refusal(mode.chosen)
         if self.takes_batches and refusal is None:
             return
-        was_held, self.is_held = self.is_held, refusal is not None and judgement.takes_over and mode.may_hand_over
+        was_held, self.is_held = self.is_held, refusal is not None and refusal.kind is Kind.OTHER_FORMAT
         if refusal is not None and not self.is_held:
             self._refuse(refusal)
             return
-        if self.is_held and not was_held:
-            self._report(OperatorMessage("warning", f"{self.name} {HELD}"))
+        if refusal is not None and not was_held:
+            self._report(OperatorMessage("warning", f"{self.name} {refusal.reason}"))
         self.remark = "" if self._mode.is_native else judgement.remark
         if self.is_ready:
             self._take_batches()

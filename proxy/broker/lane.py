@@ -17,12 +17,10 @@ from ...codecs.headers import encode_request_header, parse_response_header
 from ...codecs.produce import (
     API_KEY,
     BROKER_VERSION_MAX,
-    SENT_VERSION_MAX,
     PartitionAnswer,
     encode_request,
     parse_response,
 )
-from ...codecs.record_batch import MAGIC, MAGIC_AT
 from ...reactor import Buffer
 from .. import limits
 from ..flow.outcome import InDoubt, Outcome
@@ -33,14 +31,11 @@ _CLIENT_ID = "idemproxy"
 _HEADER = encode_request_header(API_KEY, BROKER_VERSION_MAX, 0, _CLIENT_ID)
 _HEADER_START, _HEADER_END = _HEADER[:4], _HEADER[8:]
 """What is before the correlation id, and behind it."""
-_NEW_HEADER_START = encode_request_header(API_KEY, SENT_VERSION_MAX, 0, _CLIENT_ID)[:4]
-"""The same for what goes as it came."""
 _SIZE_AND_HEADER = Struct(f">i4si{len(_HEADER_END)}s")
 _TIMEOUT_MS_MAX = round(limits.UPSTREAM_TIMEOUT_SECONDS_MAX * 2000)
 """The longest timeout of an append that counts: the broker is given half of the shortest one in a request."""
 _TIMEOUT_MS_MIN = round(limits.UPSTREAM_TIMEOUT_SECONDS_MIN * 1000)
 """The shortest timeout that the broker is given."""
-_BATCH_MAGIC = bytes((MAGIC,))
 _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -84,7 +79,6 @@ class Lane:
         self.count = 0
         """How many appends are in it."""
         self._correlation_id = 0
-        self._version = BROKER_VERSION_MAX
         self._has_begun = False
         self._is_late = False
         self.is_open = True
@@ -139,14 +133,9 @@ class Lane:
         self.pace = pace
         self.looks = 0
         self.is_late = False
-        if _is_as_it_came(parts[0][2]):  # rule R21; there is only one kind at a time
-            version, start = SENT_VERSION_MAX, _NEW_HEADER_START
-        else:
-            version, start = BROKER_VERSION_MAX, _HEADER_START
-        self._version = version
-        body = encode_request(version, -1, timeout_ms, parts)
+        body = encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)
         size = len(_HEADER) + sum(map(len, body))
-        self._wire.send(_SIZE_AND_HEADER.pack(size, start, self._correlation_id, _HEADER_END), *body)
+        self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_START, self._correlation_id, _HEADER_END), *body)
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: LaneWire) -> None:
@@ -204,10 +193,10 @@ class Lane:
         return False
 
     def _answer(self, frame: Buffer) -> None:
-        correlation_id, body_offset = parse_response_header(frame, API_KEY, self._version)
+        correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
         if not self._appends or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
-        answers, throttle_ms = parse_response(frame, body_offset, self._version)
+        answers, throttle_ms = parse_response(frame, body_offset, BROKER_VERSION_MAX)
         found: dict[Place, PartitionAnswer] = {}
         timed_out: list[Place] = []
         for answer in answers:
@@ -236,8 +225,3 @@ class Lane:
         appends, self._appends = self._appends, []
         for append in appends:
             append.done(InDoubt(reason, self._pool.broker_id, is_late=self._is_late))
-
-
-def _is_as_it_came(records: Buffer) -> bool:
-    """Is it a record batch (format v2), as producers with an id send it, and not a message set?"""
-    return bytes(records[MAGIC_AT : MAGIC_AT + 1]) == _BATCH_MAGIC

@@ -99,8 +99,7 @@ class LanePool:
         self._is_closing_idle = False
         self._throttled_until = 0.0
         self.is_usable = False
-        """May batches be sent to the broker? Not before its version is certain, nor while it waits for the hand-over
-        (rule R21)."""
+        """May batches be sent to the broker? Not before its version is certain, nor while it stores format v2."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
@@ -117,8 +116,8 @@ class LanePool:
             self._watch()
 
     def set_usable(self, usable: bool) -> None:
-        """Batches may be sent to the broker from now on, or not: its control connection was lost, or it is held (rule
-        R21)."""
+        """Batches may be sent to the broker from now on, or not: its control connection was lost, or it
+        stores format v2."""
         self.is_usable = usable
         if usable:
             self._plan_dispatch()

@@ -7,9 +7,8 @@ from .served import Idempotence
 
 
 class Mode:
-    """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids, and a
-    proxy that gives idempotence hands over to the brokers when all of them have been upgraded (rule R21). ``chosen``:
-    the mode now; None until it is chosen."""
+    """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
+    ``chosen``: the mode now; None until it is chosen."""
 
     __slots__ = ("chosen", "wanted")
 
@@ -21,11 +20,6 @@ class Mode:
     def of_setting(cls, said: str) -> Mode:
         """Return the mode of ``upstream.idempotence``: auto, native or proxy."""
         return cls(None if said == "auto" else Idempotence(said))
-
-    @property
-    def may_hand_over(self) -> bool:
-        """Does the proxy give it as long as the brokers are upgraded (rule R21)?"""
-        return self.wanted is None and self.chosen is Idempotence.PROXY
 
     @property
     def is_native(self) -> bool:

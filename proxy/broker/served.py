@@ -2,8 +2,8 @@
 
 Where the proxy gives idempotence, a broker with producer ids of its own (0.11 and later) is served only if it stores
 the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the markers, by
-which the outcome of a lost answer is determined. Where the brokers give it themselves ("native"), each of them needs
-producer ids. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the brokers give it
+themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
 """
 
 from __future__ import annotations
@@ -33,22 +33,20 @@ _OLD_FETCH_ENDS = 4
 
 
 class Idempotence(Enum):
-    """Who gives producers their idempotence: the proxy, or the brokers (native). While producers are handed over, the
-    brokers do, and the proxy sees to it that nothing comes to them that is stored already (rule R21)."""
+    """Who gives producers their idempotence: the proxy, or the brokers (native)."""
 
     PROXY = "proxy"
-    HANDING_OVER = "handing_over"
     NATIVE = "native"
 
 
 class Kind(Enum):
     """``UNSURE``: the next try may tell what it is. ``UNSERVED``: another broker has to take its place, or its settings
-    have to change. ``HARMED``: batches written there could not be found again, so the whole cluster must not be
-    served."""
+    have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found again. Where the proxy
+    gives idempotence such a broker is held: it is asked and read, and no batch with a producer id is sent to it."""
 
     UNSURE = "unsure"
     UNSERVED = "unserved"
-    HARMED = "harmed"
+    OTHER_FORMAT = "other format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +61,14 @@ class Refusal:
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
     is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
-    served where the proxy does. ``takes_over``: can it be handed producers of the proxy (rule R21)?"""
+    served where the proxy does."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
     remark: str = ""
-    takes_over: bool = False
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
-        if mode is Idempotence.HANDING_OVER and not self.takes_over:
-            return self.in_native or _NOT_ASKED
         return self.in_proxy if mode is Idempotence.PROXY else self.in_native
 
 
@@ -83,12 +78,6 @@ def choose(judgements: Collection[Judgement | None]) -> Idempotence | None:
     if any(one is not None and one.in_native is not None for one in judgements):
         return Idempotence.PROXY
     return None if None in judgements or not judgements else Idempotence.NATIVE
-
-
-def all_take_over(judgements: Collection[Judgement | None]) -> bool:
-    """Can all brokers of a cluster be handed the producers (rule R21)? Not as long as some have not told what they are
-    (None in ``judgements``)."""
-    return bool(judgements) and all(one is not None and one.takes_over for one in judgements)
 
 
 def has_producer_ids(ranges: BrokerRanges) -> bool:
@@ -108,9 +97,8 @@ def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
         return Judgement(by_version(found), _WITHOUT_IDS)
     has_ids = has_producer_ids(found.ranges)
-    takes_over = has_ids and ApiKey.DESCRIBE_PRODUCERS in found.ranges
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(_harmed("v2"), None if has_ids else _WITHOUT_IDS, takes_over=takes_over)
+        return Judgement(_other_format("v2"), None if has_ids else _WITHOUT_IDS)
     in_proxy = UNTOLD if told is None else by_settings(told)
     if not has_ids:
         return Judgement(in_proxy, _WITHOUT_IDS)
@@ -119,8 +107,7 @@ def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
         form = told.values.get(_FORMAT)
         why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
         return Judgement(None, Refusal(Kind.UNSERVED, why), remark(told))
-    is_harmed = in_proxy.kind is Kind.HARMED
-    return Judgement(in_proxy, None if is_harmed else in_proxy, takes_over=takes_over and is_harmed)
+    return Judgement(in_proxy, None if in_proxy.kind is Kind.OTHER_FORMAT else in_proxy)
 
 
 def judge_wanted(found: Detected, told: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
@@ -148,18 +135,6 @@ _WITHOUT_IDS = Refusal(
     Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
 )
 
-HELD = (
-    "stores its own message format now: no batch with a producer id is sent to it until all brokers do; then producers "
-    "are handed over to them (docs/CUTOVER.md, Upgrade the brokers)"
-)
-"""What is said of a broker that waits for the others (rule R21)."""
-
-_NOT_ASKED = Refusal(
-    Kind.UNSERVED,
-    "producers of the proxy cannot be handed over to it, as it does not tell which ones it knows "
-    "(DescribeProducers, Kafka 2.8)",
-)
-
 
 def by_settings(told: BrokerSettings) -> Refusal | None:
     """Return why a broker with producer ids is not served, None if it keeps the old message format. ``told``: the
@@ -172,8 +147,8 @@ def by_settings(told: BrokerSettings) -> Refusal | None:
     if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
         if _is_before(protocol, _FORMAT_IGNORED_FROM):
             return None
-        return _harmed(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
-    return _harmed("v2" if form is None else form)
+        return _other_format(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
+    return _other_format("v2" if form is None else form)
 
 
 def remark(told: BrokerSettings) -> str:
@@ -182,12 +157,12 @@ def remark(told: BrokerSettings) -> str:
     return f"has producer ids of its own, and is served as long as it stores message format {form} (docs/CUTOVER.md)"
 
 
-def _harmed(form: str) -> Refusal:
+def _other_format(form: str) -> Refusal:
     return Refusal(
-        Kind.HARMED,
-        f"{_HAS_IDS} and stores message format {form}, in which idemproxy cannot determine the outcome of a lost "
-        f"answer: records would be lost or written twice. Point producers at the brokers themselves, or set {_FORMAT} "
-        "below 0.11 on every broker until that is done (docs/CUTOVER.md)",
+        Kind.OTHER_FORMAT,
+        f"stores message format {form}, in which idemproxy cannot determine the outcome of a lost answer: it is read, "
+        "and batches with a producer id for the partitions that it leads wait, with retriable errors. Set "
+        f"{_FORMAT} below 0.11 on it, or let the brokers give idempotence (CUTOVER, Upgrade the brokers)",
     )
 
 

@@ -28,7 +28,7 @@ from .broker import BOOTSTRAP_ID, Broker, BrokerStatistics, OneCluster
 from .metadata_age import MetadataAge
 from .metadata_refresh import MetadataRefresh, Topics
 from .mode import Mode
-from .served import Idempotence, all_take_over, choose
+from .served import Idempotence, choose
 
 Done = Callable[[], None]
 _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
@@ -349,10 +349,7 @@ class Topology:
         )
 
     def _choose_mode(self) -> None:
-        """Choose who gives idempotence, once what the listed brokers have told decides it (``served.choose``); and hand
-        over to the brokers when all of them, listed or not, have been upgraded (rule R21)."""
-        if self._mode.may_hand_over and all_take_over([broker.judgement for broker in self._brokers.values()]):
-            self.hand_over()
+        """Choose who gives idempotence, once what the listed brokers have told decides it (``served.choose``)."""
         if self._mode.chosen is not None:
             return
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
@@ -361,14 +358,6 @@ class Topology:
             self._on_mode()
             for broker in listed:
                 broker.settle()
-
-    # R21 lives here: the brokers are handed the producers when the last one of them can take them over.
-    def hand_over(self) -> None:
-        """From now on the brokers give idempotence: they are sent batches as these came."""
-        self._mode.chosen = Idempotence.HANDING_OVER
-        self._on_mode()
-        for broker in self.brokers:
-            broker.settle()
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.remark:
@@ -414,7 +403,6 @@ class Topology:
         del self._brokers[broker.id]
         self._report(OperatorMessage("info", f"{broker.name} has left the cluster: its connections are closed"))
         self._on_brokers(self.cluster.brokers)
-        self._choose_mode()  # R21
 
 
 def _is_there(topic: Topic | None) -> bool:

@@ -206,10 +206,6 @@ class Engine:
         broker = self.topology.broker(broker_id)
         return broker is not None and broker.takes_batches
 
-    def hand_over(self) -> None:
-        """The brokers give idempotence from now on, also to producers whose ids a proxy has issued (rule R21)."""
-        self.context.life.hands_over = True
-
     def look_for_brokers(self) -> None:
         """Begin to look for brokers; serves nothing yet."""
         self.topology.open()

@@ -23,11 +23,9 @@ from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.cluster_id import ClusterName
-from ..broker.hand_over_mark import HandOverMark, bytes_pass_in_seconds
 from ..broker.mode import Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.served import Idempotence, all_take_over
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
 from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
@@ -59,14 +57,6 @@ if TYPE_CHECKING:
     from ..admin.serve import Admin
 
 _REASONS_SHOWN_MAX = 5
-_HANDED_OVER = (
-    "have producer ids and store their own message format: producers are handed over to them, with the ids and "
-    "sequences that they have (upstream.idempotence: auto)"
-)
-_NATIVE_NOW = (
-    "no producer comes any more that the brokers do not know: requests pass as they are from now on, and Redis is not "
-    "needed; clients are disconnected once (upstream.idempotence: native)"
-)
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
 _LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer"
@@ -83,8 +73,6 @@ class EndedItselfError(Exception):
 
 class Server:
     """One ``idemproxy run``."""
-
-    _waits_for_judgements = False
 
     def __init__(
         self,
@@ -137,7 +125,6 @@ class Server:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker
         self._store: MeasuredStore | None = None
-        self._mark: HandOverMark | None = None
         self._redis_login: OverRedisLogin | None = None
         self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
         self._take_over(settings)
@@ -163,7 +150,7 @@ class Server:
             shares_store=self._embedded is None,
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
             mode=self._mode,
-            on_mode=self._mode_changed,
+            on_mode=self._mode_chosen.set,
         )
 
     def _observe(self, telemetry: Telemetry | None, *, has_journal: bool) -> None:
@@ -231,7 +218,7 @@ class Server:
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Begin to serve, as soon as it is known who gives idempotence."""
         await self._mode_chosen.wait()
-        if self._mode.is_native and not self._may_have_producers:
+        if self._mode.is_native:
             self._begin_natively()
             return
         try:
@@ -243,11 +230,8 @@ class Server:
         await self._checkpoints.read()
         self._store = self._new_store(login)
         self.engine.give_idempotence(self._store)
-        self._mark = HandOverMark(self._reactor, self._store, self._settings.cluster, _wall_ms)
         self.engine.keep_tombstones(self._settings.tombstones_topic)
         self._store.start()
-        if self._mode.wanted is None:
-            self._mark.look(self._look_whether_handed_over)
         nursery.start_soon(self._keep_redis)
         nursery.start_soon(self._checkpoints.keep)
 
@@ -256,78 +240,17 @@ class Server:
         """Has a process with this data directory given producers their ids?"""
         return bool(self._earlier) or self._directory.checkpoints() is not None
 
-    @property
-    def _may_have_producers(self) -> bool:
-        """Could there be producers with ids of a proxy, where all brokers have their own by now? Then Redis tells."""
-        return self._mode.wanted is None and (self._gave_ids or self._settings.redis is not None)
-
     def _begin_natively(self) -> None:
         """No state is kept, so no Redis is needed."""
+        if self._mode.wanted is None and self._gave_ids:
+            self._end(
+                f"all brokers have producer ids now, and producers got theirs from a proxy before (data directory "
+                f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
+                "(CUTOVER, Upgrade the brokers)"
+            )
+            return
         self._serves_natively = True
         self._look_whether_ready()
-
-    # ------------------------------------------------------------------ the hand-over (rule R21)
-    def _mode_changed(self) -> None:
-        if self._mode.chosen is Idempotence.HANDING_OVER:
-            self.engine.hand_over()
-            self._report(OperatorMessage("info", f"all brokers {_HANDED_OVER}"))
-            if self._mark is not None:
-                self._mark.set(self._pass_bytes_when_due)
-        self._mode_chosen.set()
-
-    def _look_whether_handed_over(self) -> None:
-        """The mark of an earlier hand-over was read from Redis. If producers were handed over before, they stay so,
-        whatever the brokers store by now. Nothing was served yet."""
-        assert self._mark is not None
-        if self._mark.since_ms is not None and self._passes_in_seconds() <= 0 and self._mode.is_native:
-            self._begin_natively()
-        elif self._mode.chosen is Idempotence.HANDING_OVER:  # since the start began
-            self._mark.set(self._pass_bytes_when_due)
-        elif self._mark.since_ms is not None:
-            self.engine.topology.hand_over()
-        elif self._mode.is_native and (self._gave_ids or self._mark.has_state):
-            judgements = [broker.judgement for broker in self.engine.topology.brokers]
-            if all_take_over(judgements):
-                self.engine.topology.hand_over()
-            elif None in judgements:
-                self._wait_for_judgements()
-                return
-            else:
-                self._end(
-                    f"all brokers have producer ids now, and producers got theirs from a proxy before (data directory "
-                    f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
-                    "(docs/CUTOVER.md, Upgrade the brokers)"
-                )
-        elif self._mode.is_native:
-            self._begin_natively()
-        self._look_whether_ready()
-
-    def _wait_for_judgements(self) -> None:
-        """A broker has gone again before it told what it is: nothing is served until it has."""
-        if not self._waits_for_judgements:
-            self._waits_for_judgements = True
-            away = "a broker that has gone has to tell which release it is before anything is served: start it"
-            self._report(OperatorMessage("warning", away))
-        self._reactor.later(limits.PROBE_SECONDS, self._look_whether_handed_over)
-
-    def _passes_in_seconds(self) -> float:
-        assert self._mark is not None
-        assert self._mark.since_ms is not None
-        expiry_seconds = self.engine.context.life.expiry_ms / 1000
-        retry_seconds = self.engine.context.bounds.checkpoints.horizon_seconds
-        return bytes_pass_in_seconds(self._mark.since_ms, _wall_ms(), expiry_seconds, retry_seconds)
-
-    def _pass_bytes_when_due(self) -> None:
-        if self._mark is None or self._mark.since_ms is None:
-            return
-        if (seconds := self._passes_in_seconds()) > 0:
-            self._reactor.later(min(seconds, limits.METADATA_AGE_SECONDS), self._pass_bytes_when_due)
-            return
-        self._mode.chosen = Idempotence.NATIVE
-        self._serves_natively = True
-        self._report(OperatorMessage("info", _NATIVE_NOW))
-        for session in list(self.engine.sessions):
-            session.close()
 
     def _look_for_descriptors(self) -> None:
         if warning := raise_descriptors(self._settings.limits.connections_max):
@@ -524,8 +447,6 @@ class Server:
         """Are Redis and its data there, and are they this cluster's?"""
         if self._cluster_name is None or self.engine.context.life.era == 0 or not self.engine.tombstones.is_read:
             return False
-        if self._mode.wanted is None and (self._mark is None or not self._mark.is_known or self._mode.is_native):
-            return False
         return self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id)
 
     def _leave(self, reason: str) -> None:
@@ -590,14 +511,11 @@ class Server:
                 f"brokers: {found or self.engine.topology.bootstrap.version}, {kept}",
                 *self._listeners.shown(cluster.brokers),
             ]
-        kept = "message format v1"
-        if self._mode.chosen is Idempotence.HANDING_OVER:
-            kept = "their own idempotence; producers with ids of the proxy are handed over to them"
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {found}, {kept}; topics: {len(cluster.topics)}",
+            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]

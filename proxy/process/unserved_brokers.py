@@ -1,8 +1,7 @@
 """The consequences of brokers that cannot be served: what is logged, and when the process ends because of them.
 
 Takes what ``served.py`` found about each broker; ends nothing itself, ``server.py`` does. A start ends when no broker
-can be served; a proxy that serves others logs it once for each broker and goes on. If batches written to a broker could
-not be found again, no client is served at any time.
+can be served; a proxy that serves others logs it once for each broker and goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.served import Kind
 from ..events import OperatorMessage, Report
-
-_COUNTS_AT_START = (Kind.UNSERVED, Kind.HARMED)
 
 
 class UnservedBrokers:
@@ -30,9 +27,7 @@ class UnservedBrokers:
     def refused(self, broker: Broker) -> None:
         """A broker cannot be served, for another reason than before."""
         assert broker.refusal is not None
-        if broker.refusal.kind is Kind.HARMED:
-            self._end(broker.why_refused)
-        elif self._is_serving or broker.refusal.kind is Kind.UNSURE:
+        if self._is_serving or broker.refusal.kind is Kind.UNSURE:
             self._tell(broker)
         elif all(one.refusal is not None for one in self._brokers()):
             self._end_start()
@@ -51,7 +46,7 @@ class UnservedBrokers:
 
     # ------------------------------------------------------------------ inside
     def _refused(self) -> list[Broker]:
-        return [one for one in self._brokers() if one.refusal is not None and one.refusal.kind in _COUNTS_AT_START]
+        return [one for one in self._brokers() if one.refusal is not None and one.refusal.kind is Kind.UNSERVED]
 
     def _end_start(self) -> None:
         if found := self._refused():

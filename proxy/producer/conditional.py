@@ -151,13 +151,6 @@ async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | 
     return wanted in result.pieces and search.stored_contents == contents
 
 
-def turn_away(stream: Stream) -> None:
-    """Refuse all that waits: the producers are handed over to the brokers (rule R21), which would append a conditional
-    batch wherever the log ends."""
-    for batch in list(stream.queue):
-        stream.dismiss(batch, answers.not_served_conditionally("the brokers give idempotence themselves"), "refused")
-
-
 # ---------------------------------------------------------------------- somebody else writes to the shard
 def say_fenced(stream: Stream, entry: Entry) -> None:
     """Report it, if this entry is of a fenced shard."""

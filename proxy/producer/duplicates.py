@@ -54,8 +54,7 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
     the queue until the entry is rebuilt (rule R11)."""
     entry, lane = stream.held.entry, stream.acknowledger(batch.identity)
     assert entry is not None
-    # To an entry that was handed over nothing is written, so no 45 comes of it (rules R11, R21).
-    is_same = entry.is_handed_over or verdict.crc == batch.header.crc != NO_CRC
+    is_same = verdict.crc == batch.header.crc != NO_CRC
     found: _Found | Later = _Found.THE_BATCH
     if not is_same or lane is None or not lane.is_open:
         found = await _look_for(stream, entry, batch, verdict.base_offset, compares=not is_same)
@@ -155,8 +154,6 @@ def why_hidden(stream: Stream, batch: Batch) -> str | None:
         return "an earlier try of it was given up"  # a client that has not received that answer gets it again
     if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
-    if entry.is_handed_over and batch.identity.producer_epoch > entry.producer_epoch:
-        return None  # R21: nothing of a newer epoch went in the old way
     return "the log does not tell all of this producer"
 
 

@@ -111,7 +111,7 @@ class CachedEntry:
     def usual(self, principal: bytes) -> PackedEntry | None:
         """The entry, if nothing has to be found out before the next batch of its epoch is appended: it is of this era
         and generation (R10), nothing in it is open or was given up (R1, R17), nothing was lost or rebuilt (R10), it has
-        a window, it was not handed over (R21), and it belongs to this principal."""
+        a window, and it belongs to this principal."""
         packed, life = self._packed, self._life
         if packed is None:
             packed = self._packed = self._pack()
@@ -130,7 +130,7 @@ class CachedEntry:
 
     def _pack(self) -> PackedEntry | None:
         entry = self._entry
-        if entry is None or entry.intent is not None or entry.is_rebuilt or entry.is_handed_over or not entry.window:
+        if entry is None or entry.intent is not None or entry.is_rebuilt or not entry.window:
             return None
         return PackedEntry(entry)
 
@@ -348,7 +348,7 @@ class CachedEntry:
         if stored is not None and self._lost is not None and self._goes_further(stored, self._lost):
             self._lost = None
         lost = self._lost
-        if lost is None or (stored is not None and stored.is_handed_over):  # R21: it was complete then
+        if lost is None:
             self.entry = stored
         else:
             intent = stored.intent if stored is not None else None

@@ -279,8 +279,6 @@ class FastPath:
         """Return why the group must not leave; None: it may. Asked in the step of the send (rules R4, R12, R17), as
         ``Forward`` is."""
         stream = self._stream
-        if stream.life.hands_over:
-            return "producers are handed over to the brokers"
         if self._owner != stream.life.incarnation:
             return "the incarnation that reserved it has ended"
         for batch in self._group:

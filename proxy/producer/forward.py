@@ -124,9 +124,7 @@ class Forward:
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def _may_send(self) -> str | None:
-        """Return why the group must not leave; None: it may. Asked in the step of the send (R4, R12, R17, R21)."""
-        if self._life.hands_over:
-            return "producers are handed over to the brokers"
+        """Return why the group must not leave; None: it may. Asked in the step of the send (R4, R12, R17)."""
         if self._life.incarnation != self._owner:
             return "the incarnation that reserved it has ended"
         for batch in self._group:

@@ -29,8 +29,6 @@ class Life:
     """Those of this process before ``incarnation``, newest last. They send nothing any more."""
     is_draining: bool = False
     """The process is about to end: what it cannot finish is left to other proxies (rule R15)."""
-    hands_over: bool = False
-    """The brokers give idempotence: batches go to them as they came (rule R21)."""
     _expiry_ms: int = limits.PRODUCER_EXPIRY_SECONDS * 1000
     shortest_expiry_ms: float = float("inf")
     """The shortest expiry that was set since the process began: an entry keeps the time to live that it was written

@@ -54,8 +54,7 @@ class NameGuard:
         be out of date, as the reserve compares again; False is told only by a record that was read after the batch
         came. StoreAway: it cannot be told now. A higher epoch than the stored one is written to the record."""
         era = self._life.era
-        # R21: where producers are handed over nothing is reserved, so no swap would compare it.
-        is_new = self._era != era or self._life.hands_over
+        is_new = self._era != era
         while True:
             if is_new and (away := await self._read()) is not None:
                 return away

@@ -28,7 +28,7 @@ from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Later
 from . import answers
 from .batch import Answer, Batch
-from .conditional import turn_away, turn_down
+from .conditional import turn_down
 from .context import Context
 from .duplicates import (
     answer_duplicate,
@@ -41,7 +41,6 @@ from .duplicates import (
 from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, planning
-from .hand_over import HANDED_OVER, pass_on
 from .rebuild import LookedFor, is_claimed, looked_at, name_of
 from .stream import Confirmed, Stream
 from .takeover import Takeover
@@ -126,7 +125,7 @@ class Sequencer:
         nothing is queued or out, and no flow works here, or only rests. ``request_bytes``: bytes of its request that
         the memory budget does not count yet."""
         stream, fast = self.stream, self._fast
-        if fast is None or stream.life.hands_over or stream.queue or stream.out:
+        if fast is None or stream.queue or stream.out:
             return False
         if self._running and not stream.is_resting:
             return False
@@ -156,7 +155,7 @@ class Sequencer:
     def _starts_next(self) -> bool:
         """Start what waits on the fast path, if it may go. To be called between two groups only."""
         stream = self.stream
-        if self._fast is None or stream.life.hands_over or not self._fast.start(self, stream.next_batch()):
+        if self._fast is None or not self._fast.start(self, stream.next_batch()):
             return False
         for batch in stream.out:
             stream.queue.remove(batch)
@@ -267,18 +266,13 @@ class Sequencer:
                 continue
             stream.nothing_is_open()
             if stream.queue and stream.held.ownership is not None and stream.held.ownership.is_asked_for:
-                await self._hand_over()
+                await self._give_ownership()
             elif stream.queue:
                 if self._starts_next():
                     return
-                if stream.life.hands_over and stream.is_conditional:
-                    turn_away(stream)
-                elif stream.life.hands_over:
-                    await pass_on(stream)
-                else:
-                    await self._work_on(stream.next_batch())
+                await self._work_on(stream.next_batch())
 
-    async def _hand_over(self) -> None:
+    async def _give_ownership(self) -> None:
         """Rule R12: another proxy has asked for the ownership, perhaps for a newer epoch. It is handed over, and that
         proxy gets time to read the entry, before anything else is reserved here."""
         stream = self.stream
@@ -315,13 +309,10 @@ class Sequencer:
         if batch not in stream.queue:
             return
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
-        is_due = is_due and not (held.entry is not None and held.entry.is_handed_over)
         if is_due and hidden is None:
             await self._append(gather(batch, stream.queue))
         elif isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
-        elif held.entry is not None and held.entry.is_handed_over:
-            stream.dismiss(batch, answers.held_back(HANDED_OVER), "held_back")
         else:
             confirmed = batch.arrived_at, stream.life.era
             if await stream.confirm([batch]):
@@ -429,8 +420,6 @@ class Sequencer:
             return StoreAway("the store cannot be reached")
         stream.turn_away_foreign()
         entry = stream.held.entry
-        if entry is not None and entry.is_handed_over:
-            return None  # nothing was written to it since, so nothing of it was lost (R21)
         if entry is not None and entry.generation == stream.life.generation:
             if not entry.is_rebuilt:  # as with nearly every batch
                 return Takeover(stream, suspect=False) if entry.has_open_intent else None

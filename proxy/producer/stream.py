@@ -2,7 +2,7 @@
 entry, and the operations on these. Rules R2, R11, R12, R13, R17.
 
 The loop in ``sequencer.py`` decides what is done next. It shares this object with what works for it (``fast_path.py``,
-``forward.py``, ``takeover.py``, ``duplicates.py``, ``hand_over.py``, ``conditional.py``); nothing else changes it."""
+``forward.py``, ``takeover.py``, ``duplicates.py``, ``conditional.py``); nothing else changes it."""
 
 from __future__ import annotations
 
@@ -120,8 +120,6 @@ class Stream:
         """The client id of a request that brought a batch, for people: the first one that got through, until then the
         first one that came."""
         self._is_client_served = False
-        self.known_by: int | None = None
-        """The leader that is known to know the producer; None: it has to be asked (rule R21)."""
         self._runner = runner
         self._is_in_doubt = False
 

@@ -33,9 +33,6 @@ _NOT_NOW = ErrorCode.NOT_LEADER_OR_FOLLOWER
 the sentence says what it is. The other code that they ask again for, 3, says that there is no such partition."""
 
 
-_HANDED_OVER = "its producers are handed over to the brokers, which tell it from then on"
-
-
 class DescribeProducers:
     """Of one proxy process."""
 
@@ -109,8 +106,6 @@ class DescribeProducers:
             return _refused(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         if await Now() >= until:
             return _refused(place, _NOT_NOW, "the partitions before it took too long: ask for it alone")
-        if self._life.hands_over:  # R21: nothing that begins here is listed any more
-            return _refused(place, _NOT_NOW, _HANDED_OVER)
         index = store.partition_index_key(self._life.cluster, *place)
         named = await NamedEntries(index, room + 1)
         if isinstance(named, StoreAway):
@@ -192,8 +187,6 @@ class _Look:
             return _NotTold(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {self.producer_id}: {error}")
         if entry is None or entry.principal != principal:
             return None
-        if entry.is_handed_over:
-            return _NotTold(_NOT_NOW, _HANDED_OVER)
         if not await self._is_told(entry):
             return _Open()
         if entry.intent is not None and entry.intent.is_given_up:  # R17: the log may have more of it

@@ -74,7 +74,7 @@ class UpstreamSection(Section):
     idempotence: Literal["auto", "native", "proxy"] = "auto"
     """Who gives producers their idempotence. native: the brokers, which have producer ids (0.11 and later); requests
     pass as they are. proxy: idemproxy, for brokers that have none. auto: native if all brokers have producer ids and
-    none stores an old message format, else proxy; when they have been upgraded, producers are handed over to them."""
+    none stores an old message format, else proxy."""
     allow_unauthenticated_clients: bool = False
     """Clients that do not authenticate may act with the rights that the proxy's principal has at the brokers."""
 

@@ -331,7 +331,7 @@ IDEMPOTENCE: Final = Metric(
     "upstream.idempotence",
     "gauge",
     "{process}",
-    "1 by who gives idempotence: proxy, native (the brokers) or handing_over. Not there before that is "
+    "1 by who gives idempotence: proxy or native (the brokers). Not there before that is "
     "known; of several workers their number.",
     ("by",),
 )

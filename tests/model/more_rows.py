@@ -56,7 +56,6 @@ ONE = dict(N=1, window=1)
 LATE = dict(close_seen='late')
 RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='resend')
 
-OVER = dict(upgrades=True)                                        # a model of its own
 
 SHARD = dict(conditional=True)                                    # a model of its own
 COPY = dict(copies=True)                                          # a model of its own
@@ -483,23 +482,6 @@ ROWS = [
  ('s21', 'progress, three parts', 'holds', 1, dict(S, unclean=1, parts=3, anew=1, **L)),
  ('z9', 'an owned entry expires', 'G', 1, dict(Z, N=2, days=2, reconnect=2, owns=True, owned='expires')),
  ('z10', 'same, it has no time to live', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1, owns=True)),
- ('H1', 'brokers of the new format are sent to in the old way', 'G', 1, dict(OVER, old_way='sent')),
- ('H2', 'handed over when the leader has been upgraded, others not', 'E', 1, dict(OVER, when='one', move=1)),
- ('H3', 'an open intent is not resolved first', 'G', 1, dict(OVER, resolve=False)),
- ('H4', 'a batch that the entry has is passed on', 'G', 1, dict(OVER, entry=False)),
- ('H5', 'to a broker that does not know the producer any batch is passed on', 'E', 1, dict(OVER, broken=0, reconnect=0, refuse=1, unknown='pass')),
- ('H6', 'what is due at a broker that knows the producer is told from the entry', 'E', 1, dict(OVER, known='45')),
- ('H7', 'a broker is rolled back, and a proxy that was paused goes on: the entry does not say that the producer is handed over', 'G', 1,
-  dict(OVER, rollback=1, fence=False)),
- ('H8', 'bytes pass unread at once', 'G', 1, dict(OVER, N=1, native='once')),
- ('H9', 'LIMIT: bytes pass unread, the producer was idle since before, and the first of its batches is refused for a moment', 'E', 1,
-  dict(OVER, N=3, done=1, broken=0, reconnect=0, refuse=1, native='horizon')),
- ('H10', 'R21', 'holds', 1, OVER),
- ('H11', 'same, refusals', 'holds', 1, dict(OVER, broken=0, reconnect=0, refuse=1)),
- ('H12', 'same, another broker leads', 'holds', 0, dict(OVER, reconnect=0, move=1)),
- ('H13', 'same, a broker is rolled back', 'holds', 1, dict(OVER, broken=0, rollback=1)),
- ('H14', 'same, a lease is lost', 'holds', 0, dict(OVER, broken=0, stall=1)),
- ('H15', 'same as H10, progress', 'holds', 1, dict(OVER, **L)),
  ('P1', 'bulk writer: no grace period', 'I1', 1, dict(BULK, grace=False)),
  ('P2', 'bulk writer: no settling', 'I1', 1, dict(BULK, settles=False)),
  ('P3', 'bulk writer: the log is read before the entry', 'V', 1, dict(BULK, reads='log', raises=False)),

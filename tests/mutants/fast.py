@@ -111,7 +111,7 @@ FAST = (
         "fast_after_a_rebuild",
         "R10: after a rebuild the log may have more of the producer",
         _UNUSUAL + "[state was rebuilt]",
-        (_CACHE, " or entry.is_rebuilt or entry.is_handed_over", " or entry.is_handed_over"),
+        (_CACHE, " or entry.is_rebuilt or not entry.window", " or not entry.window"),
     ),
     mutant(
         "fast_with_a_gap",

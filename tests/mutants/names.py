@@ -167,24 +167,6 @@ NAMES = (
         ),
     ),
     mutant(
-        "name_from_memory_at_the_hand_over",
-        "R22: where nothing is reserved the newest instance is looked up for each batch",
-        _SCENES + "test_an_older_instance_is_fenced_also_while_producers_are_handed_over",
-        ("proxy.producer.name_guard", " or self._life.hands_over", ""),
-    ),
-    mutant(
-        "name_moves_before_it_leaves",
-        "R22: and right before it leaves",
-        "unit/producer/test_hand_over.py::test_the_newest_instance_of_a_name_is_looked_up_right_before_a_batch_leaves",
-        ("proxy.producer.hand_over", "    if name is not None and not await", "    if False and not await"),
-    ),
-    mutant(
-        "told_of_nothing_at_the_hand_over",
-        "R22: what is handed over is not listed, so nobody is told that nothing is stored",
-        _SCENES + "test_nobody_is_told_that_nothing_is_stored_while_producers_are_handed_over",
-        ("proxy.session.describe_producers", "        if self._life.hands_over:", "        if False:"),
-    ),
-    mutant(
         "given_up_is_told",
         "R22: of a producer of which a batch was given up nobody is told where it stopped",
         _STOPPED + "test_where_a_batch_was_given_up_it_is_not_told_that_the_producer_stopped_before_it",

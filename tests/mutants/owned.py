@@ -1,5 +1,5 @@
 """Mutants of appending under an ownership: its conditions (docs/OWNERSHIP.md), each of which has a row in the model.
-Rules R1, R2, R6, R8, R10, R11, R12, R17, R21."""
+Rules R1, R2, R6, R8, R10, R11, R12, R17."""
 
 from __future__ import annotations
 
@@ -187,12 +187,6 @@ OWNED = (
         _TESTS + "test_nor_for_who_has_not_read_the_log_itself",
         (_SEQUENCER, "            return stream.context.owns  #", "            return False  #"),
         deaths=("45",),
-    ),
-    mutant(
-        "hand_over_lost_with_the_ownership",
-        "R21: what ends an ownership keeps that the producer is handed over",
-        _TESTS + "test_what_is_handed_over_to_brokers_is_marked_so_whether_or_not_it_was_owned",
-        ("state.commit", "        entry.is_rebuilt,\n        entry.is_handed_over,\n", "        entry.is_rebuilt,\n"),
     ),
     mutant(
         "deleted_records_of_a_dead_owner_in_a_new_life",

@@ -7,7 +7,6 @@ from mutants.bounds import BOUNDS
 from mutants.conditional import CONDITIONAL
 from mutants.expired import EXPIRED
 from mutants.fast import FAST
-from mutants.hand_over import HAND_OVER
 from mutants.intents import INTENTS
 from mutants.lanes import LANES
 from mutants.lives import LIVES
@@ -36,7 +35,6 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *SHELL,
             *FAST,
             *OWNED,
-            *HAND_OVER,
             *CONDITIONAL,
             *TOMBSTONES,
         ),

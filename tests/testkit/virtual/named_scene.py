@@ -9,8 +9,6 @@ from idemproxy.state.store import name_key
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.producer import Batch
 from testkit.virtual.proxy import CLUSTER_NAME
-from testkit.virtual.releases import KEEPS_2_8, RAISED_2_8
-from testkit.virtual.upgrading_proxy import UpgradingProxy
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 SECONDS_MAX = 60.0
@@ -26,10 +24,8 @@ class NamedScene:
         by_client_id: bool = False,
         expiry_seconds: float | None = None,
         has_principals: bool = False,
-        is_to_be_upgraded: bool = False,
     ) -> None:
-        """``by_client_id``: the name is the client id; else it is the transactional id. ``is_to_be_upgraded``: the
-        proxies ask their brokers who gives idempotence."""
+        """``by_client_id``: the name is the client id; else it is the transactional id."""
         self.world = World(
             1,
             WorldSettings(
@@ -39,26 +35,12 @@ class NamedScene:
                 has_names=True,
                 expiry_seconds=expiry_seconds,
                 has_principals=has_principals,
-                chooses_idempotence=is_to_be_upgraded,
             ),
         )
         self.network = self.world.network
         self._by_client_id = by_client_id
         self._instances = 0
         self.world.start()
-        if is_to_be_upgraded:
-            assert self.network.run(SECONDS_MAX, lambda: self._modes() == {"proxy"})
-
-    def upgrade_broker(self) -> None:
-        """To a release that gives idempotence, and then to its message format: from now on producers are handed over to
-        it."""
-        for release in (KEEPS_2_8, RAISED_2_8):
-            self.world.cluster.upgrade_broker(1, release, is_clean=True, down_seconds=1.0)
-            self.network.run(20.0)
-        assert self._modes() == {"handing_over"}
-
-    def _modes(self) -> set[str]:
-        return {proxy.mode for proxy in self.world.proxies if isinstance(proxy, UpgradingProxy)}
 
     def instance(self, proxy: int = 0) -> VirtualClient:
         """One more instance, that comes to this proxy."""

@@ -5,9 +5,7 @@ Owns construction and what a person wants to see of a run that failed. What happ
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from testkit.virtual.broker_faults import BrokerFaultRates
 from testkit.virtual.client import ClientSettings, VirtualClient
@@ -17,9 +15,7 @@ from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
 from testkit.virtual.proxy import OWN_NAME, VirtualProxy
 from testkit.virtual.redis import BLOCK, NAME, RedisFaultRates, VirtualRedis
-from testkit.virtual.roving_client import RovingClient
 from testkit.virtual.thief import VirtualThief
-from testkit.virtual.upgrading_proxy import UpgradingProxy
 
 REDIS_ADDRESS = ("redis", 6379)
 TOPIC = "t"
@@ -71,8 +67,6 @@ class WorldSettings:
     """Of the batches whose span is wanted: they go through flows there; 0: no spans are wanted."""
     owned_share: float = 0.0
     """Of the proxies' lives in which the fast path takes ownerships."""
-    chooses_idempotence: bool = False
-    """The proxies choose by what the brokers are who gives idempotence, and hand producers over (rule R21)."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -94,11 +88,8 @@ class World:
             partition.log.compression = settings.compression
             partition.log.message_format = settings.message_format
         clocks = settings.clocks or ((0.0, 1.0),) * settings.proxies
-        make_proxy: Callable[..., VirtualProxy] = VirtualProxy
-        if settings.chooses_idempotence:
-            make_proxy = partial(UpgradingProxy, broker_ids=tuple(self.cluster.brokers))
         self.proxies = [
-            make_proxy(
+            VirtualProxy(
                 self.network,
                 f"proxy-{number}",
                 self.cluster.addresses[(number - 1) % settings.brokers],
@@ -123,8 +114,6 @@ class World:
             proxy.be_conditional()
         addresses = [address for proxy in self.proxies for address in proxy.addresses]
         make_client = PassThroughClient if settings.has_pass_through else VirtualClient
-        if settings.chooses_idempotence:
-            make_client = RovingClient
         self.clients = [
             make_client(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)

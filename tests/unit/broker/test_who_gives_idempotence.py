@@ -8,7 +8,6 @@ from idemproxy.proxy.broker.served import (
     Idempotence,
     Judgement,
     Kind,
-    all_take_over,
     choose,
     judge_wanted,
     needs_settings,
@@ -21,7 +20,6 @@ V0_10 = Detected("0.10.2", KNOWN["0.10.2"])
 V0_9 = Detected("0.9.0", KNOWN["0.9.0"])
 V0_11 = Detected(NEWER, {0: (0, 3), 1: (0, 5), 3: (0, 4), 18: (0, 1), 22: (0, 0), 32: (0, 0)})
 V3 = Detected(NEWER, {0: (0, 11), 1: (0, 17), 3: (0, 12), 18: (0, 4), 22: (0, 5), 32: (0, 4)})
-V2_8 = Detected(NEWER, {0: (0, 9), 1: (0, 12), 3: (0, 11), 18: (0, 3), 22: (0, 4), 32: (0, 4), 61: (0, 0)})
 V4 = Detected(NEWER, {0: (0, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 22: (0, 5), 32: (1, 4)})
 COMPATIBLE = Detected(NEWER, {0: (0, 7), 1: (0, 11), 3: (0, 8), 18: (0, 2)})
 """A service that has newer versions, and no producer ids."""
@@ -44,11 +42,11 @@ def kinds(judgement: Judgement) -> tuple[Kind | None, Kind | None]:
     [
         (V0_10, None, (None, Kind.UNSERVED)),
         (V0_9, None, (Kind.UNSERVED, Kind.UNSERVED)),
-        (V0_11, NEW_FORMAT, (Kind.HARMED, None)),
+        (V0_11, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
         (V0_11, OLD_FORMAT, (None, Kind.UNSERVED)),
-        (V3, NEW_FORMAT, (Kind.HARMED, None)),
+        (V3, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
         (V3, REFUSED, (Kind.UNSERVED, Kind.UNSERVED)),
-        (V4, None, (Kind.HARMED, None)),
+        (V4, None, (Kind.OTHER_FORMAT, None)),
         (COMPATIBLE, None, (Kind.UNSERVED, Kind.UNSERVED)),
     ],
 )
@@ -94,43 +92,6 @@ A, B, UNKNOWN = judged(V3, NEW_FORMAT), judged(V0_10, None), None
 )
 def test_the_brokers_give_it_only_if_all_can(judgements: list[Judgement | None], chosen: Idempotence | None) -> None:
     assert choose(judgements) is chosen
-
-
-@pytest.mark.parametrize(
-    ("judgements", "expected"),
-    [
-        ([], False),
-        ([judged(V2_8, NEW_FORMAT)], True),
-        ([judged(V2_8, NEW_FORMAT), judged(V2_8, OLD_FORMAT)], False),
-        ([judged(V2_8, NEW_FORMAT), UNKNOWN], False),
-        ([judged(V2_8, NEW_FORMAT), B], False),
-        ([judged(V2_8, NEW_FORMAT), judged(V0_11, NEW_FORMAT)], False),
-        ([judged(V2_8, REFUSED)], False),
-    ],
-)
-def test_producers_are_handed_over_when_all_brokers_have_their_own_format_and_tell_whom_they_know(
-    judgements: list[Judgement | None], expected: bool
-) -> None:
-    assert all_take_over(judgements) is expected
-
-
-def test_while_producers_are_handed_over_only_brokers_that_can_take_them_are_served() -> None:
-    handing_over = Idempotence.HANDING_OVER
-    assert judged(V2_8, NEW_FORMAT).refusal(handing_over) is None
-    for judgement in (judged(V2_8, OLD_FORMAT), B, judged(V0_11, NEW_FORMAT)):
-        refusal = judgement.refusal(handing_over)
-        assert refusal is not None
-        assert refusal.kind is Kind.UNSERVED
-
-
-def test_only_auto_hands_over_and_only_what_the_proxy_has_given() -> None:
-    mode = Mode.of_setting("auto")
-    found = []
-    for chosen in (None, PROXY, Idempotence.HANDING_OVER, NATIVE):
-        mode.chosen = chosen
-        found.append(mode.may_hand_over)
-    assert found == [False, True, False, False]
-    assert not Mode.of_setting("proxy").may_hand_over
 
 
 def test_a_setting_chooses_at_once_and_auto_does_not() -> None:

@@ -98,7 +98,6 @@ def test_nothing_is_written_of_a_conditional_partition_so_that_a_fence_stays() -
     fenced = ended_at(begun(fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0), EARLIER, 15), 17)
     for entry in (None, fenced, replace(fenced, generation=LIFE), KNOWN):
         assert judged(found, entry) == Judged(Difference.CONDITIONAL)
-    assert judged(FOUND, replace(KNOWN, is_handed_over=True)) == Judged(Difference.HANDED_OVER)
     assert judge(FOUND, b"damaged", None, LIFE, VERSION_FROM) == Judged(Difference.DAMAGED)
 
 

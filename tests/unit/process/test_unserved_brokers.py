@@ -61,7 +61,7 @@ def test_one_with_producer_ids_is_served_only_if_it_is_certain_to_store_the_old_
     told = {name: value for name, value in ((FORMAT, form), (PROTOCOL, protocol)) if value is not None}
     refusal = by_settings(BrokerSettings(0, told))
     assert (refusal is None) == is_served
-    assert refusal is None or refusal.kind is Kind.HARMED
+    assert refusal is None or refusal.kind is Kind.OTHER_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,14 @@ def test_its_settings_are_asked_for_on_every_connection() -> None:
     assert not scene.broker.is_ready
     scene.clock.opening[-1].lost("no answer")
     scene.clock.run(1)
-    assert scene.connect(*NEW, settings("1.1-IV0")).was_reset
-    assert not scene.broker.is_ready
-    (refusal,) = scene.refused
-    assert "stores message format 1.1-IV0" in refusal
+    assert not scene.connect(*NEW, settings("1.1-IV0")).was_reset
+    assert (scene.broker.is_ready, scene.broker.takes_batches) == (True, False)
+    assert scene.refused == []
+    assert any("broker 7 at kafka:9092 stores message format 1.1-IV0" in said for said in scene.said)
+    scene.clock.opening[-1].lost("it gets the old format again")
+    scene.clock.run(1)
+    scene.connect(*NEW, settings("0.10.2"))
+    assert (scene.broker.is_ready, scene.broker.takes_batches) == (True, True)
 
 
 def test_one_that_cannot_be_asked_for_its_settings_is_not_served() -> None:
@@ -231,7 +235,7 @@ def test_one_that_cannot_be_served_is_named_once_and_looked_at_seldom_and_served
 
 # ---------------------------------------------------------------------- what follows
 V0, DENIED = Refusal(Kind.UNSERVED, "format v0"), Refusal(Kind.UNSERVED, "denied")
-HARMED, UNSURE = Refusal(Kind.HARMED, "has ids"), Refusal(Kind.UNSURE, "garbage")
+UNSURE = Refusal(Kind.UNSURE, "garbage")
 
 
 class Scene:
@@ -290,16 +294,6 @@ def test_one_that_may_be_known_later_never_ends_a_start() -> None:
     scene.refuse(0, UNSURE)
     scene.unserved.waited()
     assert (scene.said, scene.ended) == (["broker 1 at kafka:9092 cannot be served: garbage"], [])
-
-
-@pytest.mark.parametrize("is_serving", [False, True])
-def test_nobody_is_served_before_a_cluster_with_a_log_that_it_would_harm(is_serving: bool) -> None:
-    scene = Scene(1, 2)
-    scene.brokers[0].is_ready = True
-    if is_serving:
-        scene.unserved.serving()
-    scene.refuse(1, HARMED)
-    assert (scene.said, scene.ended) == ([], ["broker 2 at kafka:9092 cannot be served: has ids"])
 
 
 def test_an_address_that_was_configured_is_silent_about_what_its_broker_says_itself() -> None:

@@ -15,7 +15,6 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.events import BatchAnswered, DuplicateAnswered
 from idemproxy.proxy.flow.effects import Swap, Unanswered
 from idemproxy.proxy.limits import SCAN_SECONDS_MAX
-from idemproxy.state.commit import handed_over
 from idemproxy.state.entry import NO_CRC, unpack
 from testkit.older_formats import as_format_1
 from testkit.stage.sequencer import KEY, Client, Request, Stage
@@ -144,14 +143,6 @@ def test_an_entry_that_was_rewritten_meanwhile_is_looked_at_again() -> None:
 
     stage.before[Swap] = overtaken
     assert told(stage, b"a", b"another") == (47, -1)
-
-
-def test_what_was_handed_over_is_answered_by_its_numbers() -> None:
-    """Nothing is written to such an entry any more, and the brokers that have it compare no content either (R21)."""
-    stage = with_a_batch(b"a", b"b")
-    stage.put(handed_over(stage.entry()))
-    stage.sequencer = stage.new_sequencer()
-    assert told(stage, b"a", b"another") == (0, 2)
 
 
 # ---------------------------------------------------------------------- in parts

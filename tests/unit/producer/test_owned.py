@@ -11,10 +11,8 @@ import pytest
 from mutants.scenes import SleepingBroker, dies_after, foreign
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.bridge.known_producers import AskKnownProducer, KnownProducer
 from idemproxy.proxy.events import DoubtOpened
 from idemproxy.proxy.flow.effects import Append, Swap
-from idemproxy.proxy.flow.outcome import InDoubt
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, Entry, Intent, unpack
 from testkit.stage.both_ways import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
@@ -499,30 +497,6 @@ def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership() -> No
     late = stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
-
-
-@pytest.mark.parametrize("is_owned", [False, True])
-def test_what_is_handed_over_to_brokers_is_marked_so_whether_or_not_it_was_owned(is_owned: bool) -> None:
-    """Rule R21: a proxy that has not heard of the upgrade appends nothing of it in the old way."""
-    busy = owner()
-    stage = busy.stage
-    if not is_owned:
-        stage.run(1)
-    stage.context.life.hands_over = True
-    stage.reply = lambda _broker_id, question: (
-        KnownProducer(0, None) if isinstance(question, AskKnownProducer) else None
-    )
-    stage.outcomes.append(lambda effect: InDoubt("its answer is lost", effect.broker_id))
-    busy.send_one()
-    stage.run(0.01)
-    assert stage.entry().is_handed_over
-    second = Stage(has_fast_path=True, answers_later=True, owns=True)
-    second.values, second.log, second.now = stage.values, stage.log, stage.now
-    second.context.life.incarnation = NEXT_INCARNATION
-    second.alive.add(INCARNATION)
-    retry = second.send(Client(), 4)
-    second.run(5)
-    assert (retry.code, second.sent) == (19, [])
 
 
 def test_in_a_new_era_its_own_ownership_of_before_is_looked_up_in_the_log() -> None:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from idemproxy.proxy.bridge.describe_producers import DescribedPartition
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
 from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
 from idemproxy.state.names import is_named, pack_name, with_higher_epoch
@@ -284,34 +283,3 @@ def test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a
     (later,) = ask(scene, 0, given=(first[1], first[2]))
     assert later == (0, first[1], first[2] + 1)
     assert ask(scene, 0, given=(has[0], has[1]))[0][0] == PRODUCER_FENCED, "it has been overtaken"
-
-
-# ---------------------------------------------------------------------- while producers are handed over (rule R21)
-@pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
-def upgraded(request: pytest.FixtureRequest) -> NamedScene:
-    return NamedScene(by_client_id=request.param, is_to_be_upgraded=True)
-
-
-def test_an_older_instance_is_fenced_also_while_producers_are_handed_over(upgraded: NamedScene) -> None:
-    """Nothing is reserved then, so no swap compares the name."""
-    older = upgraded.instance()
-    assert upgraded.codes(upgraded.send(older, 0)) == [0]
-    upgraded.upgrade_broker()
-    assert upgraded.codes(upgraded.send(older, 0)) == [0]
-    newer = upgraded.instance(1)
-    assert upgraded.codes(upgraded.send(newer, 1)) == [0]
-    assert upgraded.codes(upgraded.send(older, 0))[-1] == FENCED
-
-
-def test_nobody_is_told_that_nothing_is_stored_while_producers_are_handed_over(upgraded: NamedScene) -> None:
-    """What begins then is in the brokers' state alone."""
-    older = upgraded.instance()
-    upgraded.upgrade_broker()
-    assert upgraded.codes(upgraded.send(older, 1)) == [0]
-    newer = upgraded.instance(1)
-    assert upgraded.codes(upgraded.send(newer, 0)) == [0]
-    answers: list[list[DescribedPartition]] = []
-    upgraded.world.proxies[1].engine.describe_producers([(TOPIC, 1)], NO_PRINCIPAL, answers.append)
-    assert upgraded.network.run(30.0, lambda: bool(answers))
-    ((told,),) = answers
-    assert told.error_code
