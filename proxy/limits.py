@@ -597,6 +597,19 @@ WORKER_RESTART_SECONDS_MAX: Final = 10.0
 """Pause before a worker that has died is replaced: at first next to none, doubled each time it soon dies again."""
 WORKER_STEADY_SECONDS: Final = 60.0
 """If a worker that has lived for so long dies, the cause is taken for a new one, and the next pause is the shortest."""
+WORKER_BEAT_SECONDS: Final = 1.0
+"""Between two beats that a worker's event loop sends to the supervisor."""
+WORKER_LOOK_SECONDS: Final = 1.0
+"""Between two looks of the supervisor at the beats."""
+WORKER_SILENT_SECONDS_MAX: Final = LEASE_SECONDS
+"""A worker that has been silent for so long hangs, and its lease has ended (R4): it is killed and started again."""
+WORKER_SILENT_SECONDS_SHOWN: Final = 3.0
+"""A worker that has been silent for so long is named by ``/livez`` and the status page."""
+WORKER_START_SECONDS_MAX: Final = 60.0
+"""From a worker's start to its first beat. It has no port open until then, so no client waits for it."""
+SUPERVISOR_LATE_SECONDS: Final = 1.0
+"""A supervisor whose look comes later than this stood still itself (SIGSTOP, a suspended machine): it kills nobody for
+what it has not heard meanwhile."""
 WORKER_ASKED_SECONDS_MAX: Final = 2.0
 """For one question of the supervisor's admin port to a worker: one that stands still does not hold up the others'
 numbers."""
@@ -622,6 +635,7 @@ assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
 assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS - LEASE_MARGIN_SECONDS
 assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
 assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
+assert WORKER_BEAT_SECONDS + WORKER_LOOK_SECONDS < WORKER_SILENT_SECONDS_SHOWN < WORKER_SILENT_SECONDS_MAX
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS
 assert METADATA_ASKED_FOR_MAX >= METADATA_QUESTIONS_PER_SECOND_MAX * METADATA_TOPICS_PER_QUESTION_MAX * (
     METADATA_FRESH_SECONDS

@@ -8,8 +8,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from .. import limits
-from ..telemetry.metric_names import REDIS_RESTARTS, WORKER_RESTARTS, WORKERS
+from ..telemetry.metric_names import REDIS_RESTARTS, WORKER_HANGS, WORKER_RESTARTS, WORKERS
 from . import summed
 from .app import METRICS_TYPE, WithHeaders, page_routes
 from .summed import Told
@@ -36,13 +36,17 @@ _NOT_READY: Final = 503
 class Workers:
     """What the supervisor knows of its workers. ``sockets``: of those that run, by their numbers; ``count``: how many
     there should be; ``why_ending``: why the supervisor ends, None while it does not; ``redis_restarts``: of the private
-    Redis, which is the supervisor's."""
+    Redis, which is the supervisor's; ``hung``: how many were killed because they did not answer; ``silent``: for how
+    many seconds those have been silent that have missed beats; ``unkillable``: those that SIGKILL does not end."""
 
     sockets: Mapping[int, str]
     count: int
     restarts: int
     why_ending: str | None
     redis_restarts: int = 0
+    hung: int = 0
+    silent: Mapping[int, float] = field(default_factory=dict)
+    unkillable: Collection[int] = ()
 
     @property
     def missing(self) -> list[str]:
@@ -51,6 +55,15 @@ class Workers:
             f"worker {number} has ended and is started again"
             for number in range(1, self.count + 1)
             if number not in self.sockets
+        ]
+
+    @property
+    def hanging(self) -> list[str]:
+        """Return a sentence for each that runs and does not answer."""
+        return [
+            f"worker {number} has not answered for {seconds:.0f} s"
+            + (" and SIGKILL does not end it: restart the proxy" if number in self.unkillable else "")
+            for number, seconds in sorted(self.silent.items())
         ]
 
 
@@ -98,7 +111,10 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
     one_at_a_time = trio.CapacityLimiter(1)
 
     async def livez(_request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        """A worker that hangs is replaced within seconds: only where that fails has somebody else to act."""
+        workers = look()
+        lines = workers.hanging or ["ok"]
+        return PlainTextResponse("".join(f"{line}\n" for line in lines), _NOT_READY if workers.unkillable else _OK)
 
     async def readyz(request: Request) -> Response:
         workers = look()
@@ -161,10 +177,10 @@ def _sentences(status: int, body: bytes) -> Sequence[str]:
 
 
 def _with_missing(name: str, found: Any, workers: Workers) -> Any:
-    """Add the workers that do not run to the concerns of a status."""
+    """Add the workers that do not run, or do not answer, to the concerns of a status."""
     status = found["status"] if name == "page" else found if name == "status" else None
     if status is not None:
-        status["concerns"] += workers.missing
+        status["concerns"] += workers.missing + workers.hanging
     return found
 
 
@@ -173,8 +189,11 @@ def _redis_restarts(workers: Workers) -> str:
 
 
 def _own(workers: Workers) -> list[GaugeMetricFamily | CounterMetricFamily]:
-    restarts = WORKER_RESTARTS.prometheus_name.removesuffix("_total")
+    counters = ((WORKER_RESTARTS, workers.restarts), (WORKER_HANGS, workers.hung))
     return [
         GaugeMetricFamily(WORKERS.prometheus_name, WORKERS.help, len(workers.sockets)),
-        CounterMetricFamily(restarts, WORKER_RESTARTS.help, workers.restarts),
+        *(
+            CounterMetricFamily(one.prometheus_name.removesuffix("_total"), one.help, count)
+            for one, count in counters
+        ),
     ]

@@ -51,7 +51,7 @@ from .listeners import Listeners, try_ports
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
 from .unserved_brokers import UnservedBrokers
-from .worker import Place, until_alone
+from .worker import Place, beat, until_alone
 
 if TYPE_CHECKING:
     from ..admin.serve import Admin
@@ -184,6 +184,7 @@ class Server:
                 nursery.start_soon(self._handle_signals, signals)
                 if self._place is not None:
                     nursery.start_soon(self._wait_for_supervisor)
+                    nursery.start_soon(beat)
                 if self._admin is not None and self._telemetry is not None:
                     ports = (self._ready.is_set, self._listeners.taken)
                     look = partial(

@@ -1,4 +1,4 @@
-"""Starts several workers, replaces those that die, and ends when all have ended.
+"""Starts several workers, replaces those that die or hang, and ends when all have ended.
 
 They share the listeners' ports (SO_REUSEPORT) and one Redis, private or not; each has an incarnation and a directory of
 its own inside the data directory. A worker that is started in the directory of one that has died ends the lease of that
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import trio
@@ -29,12 +29,14 @@ from ..telemetry.logs import set_up
 from ..telemetry.reports import Telemetry
 from .data_directory import DataDirectory, is_in_use
 from .listeners import try_ports
+from .pulses import Pulses
 from .server import EndedItselfError
 from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Order, Place, command, give
 
 _GOODBYE_SECONDS = 5.0
 """Beyond what a worker may take to drain and to give its lease back; then it is killed."""
 _ORPHAN_POLL_SECONDS = 0.1
+_BEATS_READ_BYTES = 4096
 
 
 def supervise(settings: Settings, count: int, config: Path | None, options: Mapping[str, Any]) -> None:
@@ -62,6 +64,9 @@ class Supervisor:
         self._sockets = _Sockets(settings.data_directory.absolute()) if settings.admin is not None else None
         self._running: dict[int, trio.Process] = {}
         self._restarts = 0
+        self._pulses = Pulses()
+        self._hung = 0
+        """How many workers were killed because they had been silent for too long."""
         self._redis_launches = 0
         """How often the private Redis had been launched when the start was complete."""
         self._stop = trio.Event()
@@ -111,6 +116,7 @@ class Supervisor:
             return
         self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
         nursery.start_soon(self._keep_redis)
+        nursery.start_soon(self._watch)
         if admin is not None:
             nursery.start_soon(admin)
         async with trio.open_nursery() as lives:
@@ -157,7 +163,7 @@ class Supervisor:
         while not self._stop.is_set():
             begun = trio.current_time()
             try:
-                process = await self._start(number)
+                process, beats = await self._start(number)
             except (OSError, RuntimeError) as error:  # RuntimeError: no thread, so no process
                 how = f"cannot be started: {error}"
                 if is_first:
@@ -165,7 +171,7 @@ class Supervisor:
                     return
             else:
                 self._running[number] = process
-                status = await process.wait()
+                status = await self._until_ended(number, process, beats)
                 del self._running[number]
                 if self._stop.is_set():
                     return
@@ -183,19 +189,53 @@ class Supervisor:
                 await self._stop.wait()
             pause = min(2 * pause, limits.WORKER_RESTART_SECONDS_MAX)
 
-    async def _start(self, number: int) -> trio.Process:
-        """Raises OSError, and RuntimeError where there is no thread."""
+    async def _until_ended(self, number: int, process: trio.Process, beats: trio.SocketStream) -> int:
+        """Return the exit status; meanwhile the worker's beats are heard."""
+        self._pulses.begin(number, trio.current_time())
+
+        async def hear() -> None:
+            with suppress(trio.BrokenResourceError):  # it has ended
+                while await beats.receive_some(_BEATS_READ_BYTES):
+                    self._pulses.beat(number, trio.current_time())
+
+        async with beats, trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            status = await process.wait()
+            nursery.cancel_scope.cancel()
+        self._pulses.end(number)
+        return status
+
+    async def _watch(self) -> None:
+        """Kill each worker that hangs: ``_keep`` starts it again, and what waits at its ports is reset by the kernel, so
+        its clients connect to the others. Once all drain, ``_end_all`` kills those that do not end in time."""
+        while not self._stop.is_set():
+            await trio.sleep(limits.WORKER_LOOK_SECONDS)
+            for number in self._pulses.look(trio.current_time()):
+                self._hung += 1
+                what = "its event loop hangs or its process was stopped; it is killed and started again"
+                self._report(OperatorMessage("error", f"worker {number} has not answered for too long: {what}"))
+                self._running[number].kill()
+
+    async def _start(self, number: int) -> tuple[trio.Process, trio.SocketStream]:
+        """Return the process, and our end of its standard input. Raises OSError, and RuntimeError where there is no
+        thread."""
         admin = None if self._sockets is None else self._sockets.fresh(number)
         place = Place(number, admin, self._private_redis)
         order = Order(place, place.settings_of(self._settings), self._config, self._options)
-        # A session of its own: Ctrl-C is for us, and we pass it on.
-        process = await trio.lowlevel.open_process(command(), stdin=PIPE, start_new_session=True)
-        assert process.stdin is not None
-        with suppress(trio.BrokenResourceError):  # it has ended: its exit status says more
-            await process.stdin.send_all(give(order))
+        ours, its = socket.socketpair()
+        beats = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        try:
+            with its:
+                # A session of its own: Ctrl-C is for us, and we pass it on.
+                process = await trio.lowlevel.open_process(command(), stdin=its, start_new_session=True)
+            with suppress(trio.BrokenResourceError):  # it has ended: its exit status says more
+                await beats.send_all(give(order))
+        except BaseException:
+            await trio.aclose_forcefully(beats)
+            raise
         if self._stop.is_set():
             process.terminate()
-        return process
+        return process, beats
 
     async def _end_all(self) -> None:
         """Wait for the end; then have all workers drain, and kill those that do not end in time."""
@@ -279,7 +319,17 @@ class Supervisor:
             paths = {number: self._sockets.path(number) for number in self._running}
             launches = 0 if self._embedded is None else self._embedded.launches
             redis_restarts = launches - self._redis_launches
-            return Workers(paths, self._count, self._restarts, self._why_ending, redis_restarts)
+            now = trio.current_time()
+            return Workers(
+                paths,
+                self._count,
+                self._restarts,
+                self._why_ending,
+                redis_restarts,
+                self._hung,
+                self._pulses.silent(now),
+                self._pulses.unkillable(now),
+            )
 
         async def serve() -> None:
             await serve_forever(port, make_app(look), self._report)

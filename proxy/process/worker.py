@@ -1,15 +1,18 @@
 """One of several processes that serve the same ports: what it is told at its start, and when it ends. Started by
 ``supervisor.py``.
 
-It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. It drains as after SIGTERM
-when its standard input is closed: its supervisor, which holds the other end, has gone."""
+It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. Its standard input is one end
+of a socket pair. Its event loop sends a byte there every second: a supervisor that hears none replaces it. It drains as
+after SIGTERM when the other end is closed: its supervisor has gone."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import trio
 
 from ...state.redis_facts import RedisAddress
+from .. import limits
 from ..settings.child_process import load_apart
 from ..settings.config import Settings
 from ..telemetry.journal_file import of_worker
@@ -79,3 +83,13 @@ async def until_alone() -> None:
         await trio.lowlevel.wait_readable(sys.stdin.fileno())
         if not os.read(sys.stdin.fileno(), 1):
             return
+
+
+async def beat() -> None:
+    """Tell the supervisor, until cancelled, that the event loop runs. Never waits: a supervisor that stands still does
+    not read, and needs no more beats than fit."""
+    with socket.socket(fileno=os.dup(sys.stdin.fileno())) as towards_supervisor:
+        while True:
+            with suppress(OSError):  # full, or the supervisor has gone (``until_alone``)
+                towards_supervisor.send(b".", socket.MSG_DONTWAIT)
+            await trio.sleep(limits.WORKER_BEAT_SECONDS)

@@ -416,7 +416,10 @@ METRICS: Final = tuple(one for one in list(globals().values()) if isinstance(one
 """All metrics, in this order."""
 WORKERS: Final = Metric("workers", "gauge", "{process}", "Worker processes that run, where there are several.")
 WORKER_RESTARTS: Final = Metric("worker.restarts", "counter", "{process}", "Workers that died and were started again.")
-SUPERVISOR_METRICS: Final = (WORKERS, WORKER_RESTARTS)
+WORKER_HANGS: Final = Metric(
+    "worker.hangs", "counter", "{process}", "Workers that did not answer for the time of a lease and were killed."
+)
+SUPERVISOR_METRICS: Final = (WORKERS, WORKER_RESTARTS, WORKER_HANGS)
 """What the admin port of several workers has beside theirs."""
 DURATION_BOUNDS_SECONDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),

@@ -9,8 +9,6 @@ import signal
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,44 +16,16 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.demo.ports import HOST
 from idemproxy.demo.verdict import Position
 from idemproxy.state.store import cluster_key
 from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce, verdict
-from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.supervised import WORKERS, Supervised
 
-WORKERS = 2
 PRODUCERS = 4
 RECORDS = 3_000
 PARTITIONS = 4
-
-
-class Supervised(ProxyProcess):
-    """A proxy with workers and an admin port."""
-
-    def __init__(self, directory: Path, upstream: tuple[str, int], *options: str) -> None:
-        (self.admin,) = free_ports(1)
-        admin = ("--admin-bind", f"{HOST}:{self.admin}", "--workers", str(WORKERS))
-        super().__init__(directory, upstream, options=(*admin, *options))
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page of the admin port; status 0 while nobody is there."""
-        try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.admin}{path}", timeout=10) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def wait_until_ready(self) -> None:
-        wait_until(
-            lambda: self.get("/readyz")[0] == 200 and len(self.workers) == WORKERS, f"ready:\n{self.log[-2000:]}"
-        )
-
-    def metric(self, series: str) -> float:
-        _, text = self.get("/metrics")
-        return next((float(line.split()[-1]) for line in text.splitlines() if line.split(" ")[0] == series), 0.0)
 
 
 @pytest.fixture
