@@ -7,9 +7,12 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..options import WrongOption, named_values
+
+if TYPE_CHECKING:
+    from .run import Job
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 130
 _MODULES_OF_EXTRA: Final = ("numpy", "pandas", "pyarrow", "pyspark")
@@ -73,8 +76,15 @@ def run_job(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except (PySparkException, Py4JError) as problem:
         return _complain(options, f"Spark ended it: {cause_of(str(problem))}")
-    print(f"{', '.join(job.topics)} went to {job.out}; started again with the same checkpoint it goes on behind that")
+    print(f"{', '.join(job.topics)} went to {job.out}; {_again(job)}")
     return EXIT_DONE
+
+
+def _again(job: Job) -> str:
+    """Return what a second start does."""
+    if job.name == "clean":
+        return f"the run {job.run_name} writes nothing twice; a topic that has grown since needs another --name"
+    return "started again with the same checkpoint it goes on behind that"
 
 
 def format_options(command: str, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -23,7 +23,7 @@ from typing import Final
 
 from ...client import ProduceError
 from . import manifest as manifests
-from .manifest import Manifest, StageFile, Writer
+from .manifest import Manifest, Run, StageFile, Writer
 from .options import SinkOptions
 from .problems import SinkProblem
 from .publish import allocate, explained, publish
@@ -48,31 +48,57 @@ class Batches:
         self._options = options
         self._name = name
 
-    def commit(self, batch_id: int, messages: Sequence[StageFile | None]) -> None:
-        """Return when this batch is in the log, once. Raises SinkProblem, ClientError."""
+    def commit(self, batch_id: int, messages: Sequence[StageFile | None], micro_batch: str | None = None) -> None:
+        """Return when this batch is in the log, once. ``micro_batch``: in whose ``foreachBatch`` a batch write was
+        made. Raises SinkProblem, ClientError."""
         files = manifests.winners(messages)
+        run = manifests.run_of(files, micro_batch) if self._options.is_run else None
         manifest = self._read(batch_id)
+        was_begun = True
         if manifest is None:
-            manifest, was_begun = self._decide(batch_id, files)
+            manifest, was_begun = self._decide(batch_id, files, run)
         else:
-            was_begun = True
-            self._check_name(manifest.writer)
             self._check_not_behind(batch_id, self._known_batches())
-            if manifest.offsets not in (None, self._offsets(batch_id)):
-                raise SinkProblem(
-                    f"batch {batch_id} was decided with other offsets of its sources than {_OFFSETS}/{batch_id} has: "
-                    "the checkpoint was put back in part, and rows would be lost; nothing was sent"
-                )
-            self._tell_of_replay(manifest, files)
+        if was_begun:
+            self._check_replay(manifest, files)
         if not self._is_published(batch_id):
             self._publish(manifest, was_begun=was_begun)
+        if was_begun and run is not None:
+            self._check_same(manifest, files, run)
         self._remove_old(batch_id)
+
+    def forget_staged(self, batch_id: int) -> None:
+        """Remove the stage files of a batch, if nothing of it is ever sent again."""
+        if self._is_published(batch_id):
+            self._storage.remove(stage_folder(batch_id))
 
     def _is_published(self, batch_id: int) -> bool:
         return self._storage.size(_published_name(batch_id)) is not None
 
+    def _check_replay(self, manifest: Manifest, files: Sequence[StageFile]) -> None:
+        """Raise SinkProblem if somebody else has decided this batch, or it was decided as another one."""
+        batch_id = manifest.batch_id
+        self._check_name(manifest.writer)
+        if manifest.offsets not in (None, self._offsets(batch_id)):
+            raise SinkProblem(
+                f"batch {batch_id} was decided with other offsets of its sources than {_OFFSETS}/{batch_id} has: "
+                "the checkpoint was put back in part, and rows would be lost; nothing was sent"
+            )
+        self._tell_of_replay(manifest, files)
+
+    def _check_same(self, stored: Manifest, files: Sequence[StageFile], run: Run) -> None:
+        """Raise SinkProblem if a batch write has other rows than the one that its name stands for. That one is whole in
+        the log by now: what was decided and begun is always finished, as its rows may not come again."""
+        differs = manifests.difference(stored, run, manifests.record_count_of(files))
+        if differs is not None:
+            raise SinkProblem(
+                f"producerName {self._name!r} names a run that is stored: {stored.record_count} records, all of them "
+                f"are in the log; {differs}. None of its rows was sent. Give other rows another producerName (in "
+                "foreachBatch: one with the id of the batch); a run is repeated with the very same rows"
+            )
+
     def _tell_of_replay(self, manifest: Manifest, files: Sequence[StageFile]) -> None:
-        records = sum(batch.record_count for file in files for batch in file.batches)
+        records = manifests.record_count_of(files)
         level = logging.INFO if records == manifest.record_count else logging.WARNING
         _log.log(
             level,
@@ -83,7 +109,7 @@ class Batches:
         )
 
     # ------------------------------------------------------------------ deciding
-    def _decide(self, batch_id: int, files: Sequence[StageFile]) -> tuple[Manifest, bool]:
+    def _decide(self, batch_id: int, files: Sequence[StageFile], run: Run | None) -> tuple[Manifest, bool]:
         """Return the batch's manifest, and whether another driver made it, so that the batch may have been begun."""
         self._check_files(files)
         previous = self._previous(batch_id)
@@ -95,7 +121,6 @@ class Batches:
                     raise SinkProblem(
                         f"batch {batch_id}: another driver runs this query and is ahead; nothing was sent"
                     )
-                self._check_name(theirs.writer)
                 return theirs, True
             writer = self._new_writer()
         else:
@@ -104,7 +129,7 @@ class Batches:
             if not self._is_published(previous.batch_id):
                 self._publish(previous, was_begun=True)
         following = {} if previous is None else previous.next_sequences
-        ours = manifests.numbered(batch_id, files, writer, following, _now_ms(), self._offsets(batch_id))
+        ours = manifests.numbered(batch_id, files, writer, following, _now_ms(), self._offsets(batch_id), run)
         if self._storage.create(_manifest_name(batch_id), manifests.pack(ours)):
             return ours, False
         theirs = self._read(batch_id)
@@ -116,6 +141,13 @@ class Batches:
         """Return the manifest before this one; None: this is the first batch of all. Raises SinkProblem."""
         known = self._known_batches()
         if not known:
+            if batch_id:
+                raise SinkProblem(
+                    f"batch {batch_id} is to be written, and the checkpoint has no folder sink/ with the batches "
+                    "before it: it was removed, or another sink has written them. What of this batch is in the topic "
+                    "is not known, and nothing was sent. Put sink/ back from a copy of the checkpoint, or begin with a "
+                    "new checkpoint whose source starts behind what the topic has"
+                )
             return None
         self._check_not_behind(batch_id, known)
         previous = self._read(batch_id - 1)

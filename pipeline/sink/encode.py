@@ -119,6 +119,14 @@ def _records(rows: Columns, borders: npt.NDArray[np.int64]) -> Any:
     return _concatenated(varints(sizes), fixed, deltas, key_heads, rows.keys, value_heads, rows.values, headers)
 
 
+def identities(rows: Columns, partitions: npt.NDArray[np.int64]) -> Any:
+    """Return for each row what makes it this one: its partition (a number for each), key, value and headers. Two rows
+    have the same bytes only if all four are the same."""
+    headers = pa.scalar(_NO_HEADERS, _BINARY) if rows.headers is None else rows.headers
+    key_heads, value_heads = varints(_lengths(rows.keys, NULL)), varints(_lengths(rows.values, NULL))
+    return _concatenated(varints(partitions), key_heads, rows.keys, value_heads, rows.values, headers)
+
+
 def varints(numbers: npt.NDArray[np.int64]) -> Any:
     """Return zig-zag varints, as records have them, as a column of bytes. Numbers of up to 31 bits."""
     left = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint32)

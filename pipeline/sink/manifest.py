@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ...client import ProducerId, sequence_after
+from . import content
 from .problems import SinkProblem
 
 Place = tuple[str, int]
@@ -33,11 +34,22 @@ class StagedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StageFile:
-    """What one attempt of one task has written, in order. ``name``: below the sink's folder."""
+    """What one attempt of one task has written, in order. ``name``: below the sink's folder. ``digest``: of its rows,
+    if it is a batch write."""
 
     name: str
     size_bytes: int
     batches: tuple[StagedBatch, ...]
+    digest: content.Digest = content.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a batch write is: a digest of its rows, and the micro-batch in whose ``foreachBatch`` it was made (None: in
+    none). Two writes under one name are the same one only if both are equal."""
+
+    digest: str
+    micro_batch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,8 @@ class Manifest:
     offsets: str | None = None
     """A digest of the source offsets that Spark has noted for the batch. None: there are none, or the manifest is of a
     version that did not keep it."""
+    run: Run | None = None
+    """None: the batch of a streaming query, or the manifest is of a version that did not keep it."""
 
     @property
     def record_count(self) -> int:
@@ -110,6 +124,7 @@ def numbered(
     next_sequences: Mapping[Place, int],
     created_ms: int,
     offsets: str | None = None,
+    run: Run | None = None,
 ) -> Manifest:
     """Return the manifest that publishes these files in their order, each partition from its next sequence on."""
     planned: dict[Place, list[PlannedBatch]] = {}
@@ -134,7 +149,30 @@ def numbered(
         {place: tuple(planned[place]) for place in sorted(planned)},
         {place: following[place] for place in sorted(following)},
         offsets,
+        run,
     )
+
+
+def record_count_of(files: Sequence[StageFile]) -> int:
+    """Return the records of all files."""
+    return sum(batch.record_count for file in files for batch in file.batches)
+
+
+def run_of(files: Sequence[StageFile], micro_batch: str | None) -> Run:
+    """Return what a batch write is that has made these files."""
+    return Run(content.shown(content.together(file.digest for file in files)), micro_batch)
+
+
+def difference(stored: Manifest, run: Run, record_count: int) -> str | None:
+    """Return in what a batch write differs from the one that is stored under its name; None: it is the same one."""
+    if record_count != stored.record_count:
+        return f"this write has {record_count}"
+    if stored.run is None:
+        return "a version that kept no digest of their content stored them, so nobody can tell if these are the same"
+    if run.micro_batch != stored.run.micro_batch:
+        said = (f"in the micro-batch {one.micro_batch}" if one.micro_batch else "in none" for one in (run, stored.run))
+        return "this write was made {}, and that one {}".format(*said)
+    return None if run.digest == stored.run.digest else "this write has as many with other content"
 
 
 def in_turns(batches: Mapping[Place, Sequence[PlannedBatch]]) -> Iterator[tuple[Place, PlannedBatch]]:
@@ -169,7 +207,7 @@ def pack(manifest: Manifest) -> bytes:
         }
         for (topic, partition), batches in manifest.planned.items()
     ]
-    content = {
+    packed: dict[str, object] = {
         "format": _FORMAT,
         "batch": manifest.batch_id,
         "created_ms": manifest.created_ms,
@@ -179,31 +217,34 @@ def pack(manifest: Manifest) -> bytes:
         "next_sequences": [[*place, sequence] for place, sequence in manifest.next_sequences.items()],
     }
     if manifest.offsets is not None:
-        content["offsets"] = manifest.offsets
-    return json.dumps(content, separators=(",", ":")).encode()
+        packed["offsets"] = manifest.offsets
+    if manifest.run is not None:
+        packed["run"] = asdict(manifest.run)
+    return json.dumps(packed, separators=(",", ":")).encode()
 
 
 def _of_writer(writer: Writer) -> dict[str, object]:
     """Return the writer as JSON; without ``is_named`` if it is false, as versions before names refuse that key."""
-    content = asdict(writer)
+    packed = asdict(writer)
     if not writer.is_named:
-        del content["is_named"]
-    return content
+        del packed["is_named"]
+    return packed
 
 
 def unpack(data: bytes, shown: str) -> Manifest:
     """Return the manifest in a file. Raises SinkProblem: it is none, or of a later version."""
     try:
-        content = json.loads(data)
-        if content["format"] != _FORMAT:
-            raise SinkProblem(f"{shown}: format {content['format']} is of a later version than this")
+        packed = json.loads(data)
+        if packed["format"] != _FORMAT:
+            raise SinkProblem(f"{shown}: format {packed['format']} is of a later version than this")
         return Manifest(
-            content["batch"],
-            content["created_ms"],
-            Writer(**content["producer"]),
-            {(one["topic"], one["partition"]): _planned(one, content["files"]) for one in content["partitions"]},
-            {(topic, partition): sequence for topic, partition, sequence in content["next_sequences"]},
-            content.get("offsets"),
+            packed["batch"],
+            packed["created_ms"],
+            Writer(**packed["producer"]),
+            {(one["topic"], one["partition"]): _planned(one, packed["files"]) for one in packed["partitions"]},
+            {(topic, partition): sequence for topic, partition, sequence in packed["next_sequences"]},
+            packed.get("offsets"),
+            Run(**packed["run"]) if "run" in packed else None,
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise SinkProblem(f"{shown}: this is no manifest of the sink: {error!r}") from None

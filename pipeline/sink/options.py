@@ -128,6 +128,8 @@ class SinkOptions:
     expiry_seconds: int = EXPIRY_SECONDS
     is_fenced: bool = False
     """The server knows the producer by the query's name, whose newest instance alone may write."""
+    is_run: bool = False
+    """A batch write: one batch, whose name stands for its rows. False: a streaming query."""
 
     @property
     def location(self) -> str:
@@ -156,6 +158,7 @@ def sink_options(given: Mapping[str, str], *, is_streaming: bool) -> SinkOptions
         _number(options, "kafka.delivery.timeout.ms", int(DELIVERY_SECONDS * 1000), range(1, 1 << 31)) / 1000,
         _number(options, "producerexpiryseconds", EXPIRY_SECONDS, range(1, 1 << 31)),
         _one_of(options, "fencing", "NONE", _FENCING) == "NAME",
+        not is_streaming,
     )
 
 

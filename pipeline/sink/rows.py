@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import encode, murmur2
+from . import content, encode, murmur2
 from .encode import Columns
 from .manifest import Place
 from .options import SinkOptions
@@ -57,6 +57,8 @@ class BatchMaker:
         now_ms: Callable[[], int],
     ) -> None:
         """``first_turn``: the partition for the first rows without a key; each task has another one."""
+        self.digest = content.NOTHING
+        """Of the rows that were taken. Only a batch write needs it, and it costs a hash for each row."""
         self._options = options
         self._partition_count = partition_count
         self._turn = first_turn
@@ -76,6 +78,8 @@ class BatchMaker:
             self._check_sizes(topic, sizes)
             said = given if given is None or chosen is None else given.take(pa.array(chosen))
             partitions = self._partitions(topic, of_topic, said)
+            if self._options.is_run:
+                self.digest = content.together([self.digest, content.digest_of(topic, of_topic, said)])
             order = np.argsort(partitions, kind="stable")
             borders = np.flatnonzero(np.diff(partitions[order])) + 1
             for indices in np.split(order, borders):

@@ -35,7 +35,7 @@ def stage(rows: Iterable[Any], folder: str, first_turn: int, storage: Storage, o
             size = file.write(batch.data)
             staged.append(StagedBatch(*batch.place, position, size, batch.record_count, crc_of(batch.data)))
             position += size
-    return StageFile(name, position, tuple(staged))
+    return StageFile(name, position, tuple(staged), maker.digest)
 
 
 def _all(maker: BatchMaker, rows: Iterable[Any]) -> Iterator[MadeBatch]:

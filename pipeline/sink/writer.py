@@ -18,6 +18,7 @@ from .problems import SinkProblem
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from .commit import Batches
     from .manifest import StageFile
 
 _RUN: Final = 0
@@ -34,10 +35,12 @@ _COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one attempt has written. ``query_id``: of the streaming query; None: a batch write."""
+    """What one attempt has written. ``query_id``: of the streaming query; None: a batch write. ``micro_batch``: in
+    whose ``foreachBatch`` a batch write was made; None: in none."""
 
     file: StageFile
     query_id: str | None
+    micro_batch: str | None = None
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -49,17 +52,16 @@ class StreamSink(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
         """In a task: write the rows to a stage file."""
         task = _task()
-        batch_id, query_id = (
-            task.getLocalProperty("streaming.sql.batchId"),
-            task.getLocalProperty("sql.streaming.queryId"),
-        )
+        query_id, batch_id = _micro_batch(task)
         if batch_id is None:
             raise SinkProblem("Spark tells no batch id: this sink runs in micro-batches only")
-        return _staged(iterator, int(batch_id), query_id, task, self._options)
+        return Staged(_staged(iterator, int(batch_id), task, self._options), query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: decide what the batch is, and publish it."""
-        _commit(messages, batchId, self._options)
+        staged = _told(messages)
+        query_id = next((one.query_id for one in staged if one is not None), None)
+        _batches(self._options, self._options.producer_name or query_id).commit(batchId, _files(staged))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: a manifest names the files, or a later one may. They are removed two batches later."""
@@ -73,15 +75,20 @@ class BatchSink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
         """In a task: write the rows to a stage file."""
-        return _staged(iterator, _RUN, None, _task(), self._options)
+        task = _task()
+        query_id, batch_id = _micro_batch(task)  # Spark's properties reach the writes inside foreachBatch, too
+        micro_batch = None if batch_id is None else f"{query_id}/{batch_id}"
+        return Staged(_staged(iterator, _RUN, task, self._options), None, micro_batch)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: publish the run. Its stage files are needed no more then."""
-        from .commit import stage_folder
-        from .storage import storage_at
-
-        _commit(messages, _RUN, self._options)
-        storage_at(self._options.location).remove(stage_folder(_RUN))
+        staged = _told(messages)
+        batches = _batches(self._options, self._options.producer_name)
+        micro_batch = next((one.micro_batch for one in staged if one is not None), None)
+        try:
+            batches.commit(_RUN, _files(staged), micro_batch)
+        finally:
+            batches.forget_staged(_RUN)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: the manifest of an earlier try may need its files. They are removed once the run was
@@ -115,22 +122,29 @@ def _task() -> TaskContext:
     return task
 
 
-def _staged(
-    rows: Iterator[Any], batch_id: int, query_id: str | None, task: TaskContext, options: SinkOptions
-) -> Staged:
+def _micro_batch(task: TaskContext) -> tuple[str | None, str | None]:
+    """Return the query's id and the number of its micro-batch; None, None: the task belongs to no streaming query."""
+    return task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
+
+
+def _staged(rows: Iterator[Any], batch_id: int, task: TaskContext, options: SinkOptions) -> StageFile:
     from .commit import stage_folder
     from .stage import stage
     from .storage import storage_at
 
-    storage = storage_at(options.location)
-    return Staged(stage(rows, stage_folder(batch_id), task.partitionId(), storage, options), query_id)
+    return stage(rows, stage_folder(batch_id), task.partitionId(), storage_at(options.location), options)
 
 
-def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int, options: SinkOptions) -> None:
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Staged | None]:
+    return [message if isinstance(message, Staged) else None for message in messages]
+
+
+def _files(staged: Sequence[Staged | None]) -> list[StageFile | None]:
+    return [None if one is None else one.file for one in staged]
+
+
+def _batches(options: SinkOptions, name: str | None) -> Batches:
     from .commit import Batches
     from .storage import storage_at
 
-    staged = [message if isinstance(message, Staged) else None for message in messages]
-    files = [None if one is None else one.file for one in staged]
-    query_id = next((one.query_id for one in staged if one is not None), None)
-    Batches(storage_at(options.location), options, options.producer_name or query_id).commit(batch_id, files)
+    return Batches(storage_at(options.location), options, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kafka.partitioner.default import murmur2
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
@@ -176,6 +176,63 @@ def test_a_run_of_a_batch_write_is_appended_once_however_often_it_is_repeated(
     assert {partition: len(numbers) for partition, numbers in scene.log().items()} == {
         partition: 2 * len(numbers) for partition, numbers in of_topic.items()
     }
+
+
+def test_a_run_with_other_rows_under_a_known_name_ends_with_an_error(spark: SparkSession, scene: Scene) -> None:
+    def write(rows: range, tasks: int = 2) -> None:
+        frame = spark.range(rows.start, rows.stop, 1, tasks).selectExpr(
+            "cast(id as string) key", "rpad(concat(id, ' '), 100, '.') value"
+        )
+        writer = frame.write.format("idemproxy").mode("append").option("kafka.bootstrap.servers", scene.bootstrap)
+        writer.option("topic", scene.topic).option("stagingLocation", str(scene.folder)).option(
+            "producerName", "daily"
+        ).save()
+
+    write(range(100))
+    write(range(100), tasks=3)
+    with pytest.raises(Exception, match="names a run that is stored: 100 records.*as many with other content"):
+        write(range(100, 200))
+    with pytest.raises(Exception, match="names a run that is stored: 100 records.*this write has 5"):
+        write(range(200, 205))
+    assert sorted(number for each in scene.log().values() for number in each) == list(range(100))
+    assert not (scene.folder / "daily/sink/stage/0").exists()
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_each_batch_of_foreach_batch_is_stored_or_refused_by_name(
+    spark: SparkSession, scene: Scene, is_fixed: bool
+) -> None:
+    """Their rows are equal, as those of a source that repeats itself may be."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        name = "each" if is_fixed else f"each-{batch_id}"
+        writer = rows.selectExpr("value").write.format("idemproxy").mode("append")
+        writer = writer.option("kafka.bootstrap.servers", scene.bootstrap).option("topic", scene.topic)
+        writer.option("stagingLocation", str(scene.folder)).option("producerName", name).save()
+
+    source = scene.folder / "lines"
+    source.mkdir()
+    for number in range(2):
+        (source / f"{number}.txt").write_text(f"{value_of(7).decode()}\n")
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
+    checkpoint = str(scene.folder / "each-checkpoint")
+    query = lines.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    if is_fixed:
+        with pytest.raises(StreamingQueryException, match=r"this write was made in the micro-batch .*/1, and that one"):
+            query.trigger(availableNow=True).start().awaitTermination()
+    else:
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert sum(map(len, scene.log().values())) == (1 if is_fixed else 2)
+
+
+def test_a_checkpoint_whose_sink_folder_was_removed_is_refused(spark: SparkSession, scene: Scene) -> None:
+    scene.add(1)
+    run_query(spark, scene.plan())
+    shutil.rmtree(scene.sink)
+    scene.add(1)
+    with pytest.raises(StreamingQueryException, match="batch 1 is to be written, and the checkpoint has no folder"):
+        run_query(spark, scene.plan())
+    assert scene.log() == by_key(range(ROWS))
 
 
 def test_records_with_headers_are_refused_by_name_and_nothing_is_lost(spark: SparkSession, scene: Scene) -> None:
