@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode, meaning_of, named
+from ...codecs.errors import LimitExceeded, WireError
 from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
@@ -219,9 +220,16 @@ def corrupt(reason: str) -> Answer:
     return Answer(int(ErrorCode.CORRUPT_MESSAGE), message=reason)
 
 
-def unreadable(reason: str) -> Answer:
-    """The checksum is right, but what it covers cannot be read. A retry would be the same, so it is not retriable."""
-    return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {reason}")
+def unreadable(error: WireError) -> Answer:
+    """The checksum is right, but what it covers cannot be read. A retry would be the same, so it is not retriable.
+
+    A batch above a limit of ours is one that brokers take. With MESSAGE_TOO_LARGE Java splits it, and estimates later
+    batches by their uncompressed size (``Sender.completeBatch``, ``RecordAccumulator.splitAndReenqueue``); with any
+    other code that is not retriable it drops every record of it.
+    """
+    if isinstance(error, LimitExceeded):
+        return Answer(int(ErrorCode.MESSAGE_TOO_LARGE), message=f"the batch is above a limit of the proxy: {error}")
+    return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {error}")
 
 
 def invalid(reason: str, version: int) -> Answer:

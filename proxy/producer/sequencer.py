@@ -373,7 +373,7 @@ class Sequencer:
             self._cannot_convert(group, answers.header_refused(refusal.header, stream.topic), "header_refused")
             return
         except WireError as error:
-            self._cannot_convert(group, answers.unreadable(str(error)), "unreadable")
+            self._cannot_convert(group, answers.unreadable(error), "unreadable")
             return
         for batch in group:
             batch.ahead = None  # the wrapper counts its bytes itself

@@ -155,7 +155,7 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
     except HeaderRefused as refused:
         return answers.header_refused(refused.header, item.topic)
     except WireError as error:
-        return answers.unreadable(str(error))
+        return answers.unreadable(error)
 
 
 def _finding_magic(records: Buffer) -> Steps[bool]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...codecs.compression import Codec
 from ...codecs.error_codes import name_of, named
-from ...codecs.errors import ChecksumMismatch, WireError
+from ...codecs.errors import ChecksumMismatch, LimitExceeded, WireError
 from ...codecs.message_set import OVERHEAD_BYTES
 from ...codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
 from ...codecs.record_batch import (
@@ -358,6 +358,9 @@ class ProduceCall:
         assert records is not None
         try:
             offset = yield from reading_expected_offset(records, header)
+        except LimitExceeded as error:
+            self._refuse(part, item, answers.unreadable(error))
+            return
         except WireError as error:
             self._refuse(part, item, answers.invalid(str(error), self._version))
             return

@@ -20,7 +20,7 @@ from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.scenes.witness import Witness
 
 Place = tuple[str, int]
-INVALID_REQUEST, INVALID_RECORD = 42, 87
+MESSAGE_TOO_LARGE, INVALID_REQUEST, INVALID_RECORD = 10, 42, 87
 PRODUCE_HEADER = encode_request_header(ApiKey.PRODUCE, 3, 1, "bad")
 
 
@@ -254,7 +254,7 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused(
     bomb = batch([bytes(65 << 20)], producer_id=client.new_producer_id(), codec=Codec.GZIP)
     assert len(bomb) < 1 << 20
     with witness.nothing_moves():
-        assert client.produce_one(*place, bomb).error_code == INVALID_RECORD
+        assert client.produce_one(*place, bomb).error_code == MESSAGE_TOO_LARGE
 
 
 # ---------------------------------------------------------------------- record headers

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.errors import LimitExceeded, Malformed
 from idemproxy.codecs.produce import PartitionAnswer, encode_response
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
@@ -44,7 +45,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "all_vanished": (lambda: answers.all_vanished(2), 87),
     "header_refused": (lambda: answers.header_refused("tenant", "orders"), 43),
     "corrupt": (lambda: answers.corrupt("CRC"), 2),
-    "unreadable": (lambda: answers.unreadable("gzip"), 87),
+    "unreadable": (lambda: answers.unreadable(Malformed("gzip")), 87),
     "invalid": (lambda: answers.invalid("two batches", 8), 87),
     "codec_not_served": (answers.codec_not_served, 76),
     "invalid_acks": (lambda: answers.invalid_acks(2), 21),
@@ -97,6 +98,12 @@ def test_a_success_carries_its_offset_and_its_time() -> None:
 @pytest.mark.parametrize(("version", "code"), [(0, 42), (3, 42), (7, 42), (8, 87), (9, 87)])
 def test_bad_input_is_told_in_a_code_that_the_version_knows(version: int, code: int) -> None:
     assert answers.invalid("two batches", version).error_code == code
+
+
+def test_a_batch_above_a_limit_of_ours_gets_the_code_with_which_clients_split_it() -> None:
+    answer = answers.unreadable(LimitExceeded("zstd: more than 16777216 bytes when decompressed"))
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert answers.will_be_retried(answer.error_code, record_count=2)
 
 
 @pytest.mark.parametrize("error_code", [2, -1])

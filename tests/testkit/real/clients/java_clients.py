@@ -29,7 +29,6 @@ OLD_CLIENT, LAST_3X_CLIENT, MODERN_CLIENT = "0.10.2.2", "3.9.1", MODERN_CLIENT_V
 _SOURCES = Path(__file__).parent / "programs" / "java"
 _COMPILE_SECONDS_MAX = 120
 _JVM_FLAGS = (
-    "-Xmx128m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
@@ -130,10 +129,11 @@ def start_producer(
     compression: str = "none",
     records_per_second: int = 0,
     header: str | None = None,
+    filling_bytes: int = 0,
     settings: Mapping[str, str] | None = None,
 ) -> JavaProgram:
     """Send ``records`` values ``<name>:<partition>:<n>``, partitions in turn, with ``settings`` over the careful ones.
-    Each has a header of this name, if there is one.
+    Each has a header of this name, if there is one, and ends with ``filling_bytes`` equal letters.
 
     Its last line: sent, acked, failed, errors (the first 20), offsets_known, offsets_in_order.
     """
@@ -142,13 +142,16 @@ def start_producer(
         "program.name": name,
         "program.records_per_second": str(records_per_second),
         "program.acknowledged_file": str(told),
+        "program.filling_bytes": str(filling_bytes),
     }
     if header is not None:
         program["program.header"] = header
     everything = {**producer_settings(version), **(settings or {}), **program}
     arguments = [bootstrap, topic, str(partitions), str(records), compression]
     arguments += [f"{key}={value}" for key, value in everything.items()]
-    return JavaProgram(_start(children, directory, name, "CountingProducer", version, arguments), told)
+    # A batch that is split is in memory twice, unpacked.
+    heap = "-Xmx512m" if filling_bytes else "-Xmx128m"
+    return JavaProgram(_start(children, directory, name, "CountingProducer", version, arguments, heap=heap), told)
 
 
 def start_group_reader(
@@ -230,10 +233,17 @@ def compiled(program: str, version: str) -> Path:
 
 
 def _start(
-    children: ChildProcesses, directory: Path, name: str, program: str, version: str, arguments: list[str]
+    children: ChildProcesses,
+    directory: Path,
+    name: str,
+    program: str,
+    version: str,
+    arguments: list[str],
+    *,
+    heap: str = "-Xmx128m",
 ) -> ChildProcess:
     command: list[str | Path] = [
-        *(java_runtime(), *_JVM_FLAGS, f"-Djava.io.tmpdir={directory}"),
+        *(java_runtime(), heap, *_JVM_FLAGS, f"-Djava.io.tmpdir={directory}"),
         *("-cp", f"{compiled(program, version)}:{client_class_path(version)}", program, *arguments),
     ]
     return children.start(f"{program} {name} ({version})", command, directory / f"{name}.out", directory=directory)

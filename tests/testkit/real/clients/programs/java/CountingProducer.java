@@ -24,6 +24,7 @@ public final class CountingProducer {
     private long failed;
     private String until;
     private String header;
+    private String filling = "";
     private boolean offsetsKnown = true;
     private boolean offsetsInOrder = true;
 
@@ -51,6 +52,8 @@ public final class CountingProducer {
         long perSecond = Long.parseLong(program.getProperty("program.records_per_second", "0"));
         CountingProducer counts = new CountingProducer(partitions, program.getProperty("program.acknowledged_file"));
         counts.header = program.getProperty("program.header");
+        // Behind each value: one letter, so many times. It compresses as well as anything does.
+        counts.filling = "a".repeat(Integer.parseInt(program.getProperty("program.filling_bytes", "0")));
         counts.until = program.getProperty("program.until_file");
         counts.run(settings, arguments[1], name, records, perSecond);
     }
@@ -86,7 +89,7 @@ public final class CountingProducer {
     private void send(KafkaProducer<String, String> producer, String topic, String name, long number) {
         int partition = (int) (number % lastOffset.length);
         long position = number / lastOffset.length;
-        String value = name + ":" + partition + ":" + position;
+        String value = name + ":" + partition + ":" + position + filling;
         synchronized (this) {
             sent++;
         }
