@@ -126,14 +126,12 @@ REQUESTS_BEFORE_AUTHENTICATION_MAX: Final = 32
 """Requests on one connection before its client is authenticated; clients need three."""
 UNAUTHENTICATED_PER_IP_MAX: Final = 64
 UNAUTHENTICATED_MAX: Final = 1_000
-"""Connections that have not authenticated, where that is required. Above it the oldest one is closed."""
-FAILED_LOGINS_PER_MINUTE_MAX: Final = 5
-"""Failed logins from one address; after more of them its connections are closed at once for ``SHUT_OUT_SECONDS``."""
-SHUT_OUT_SECONDS: Final = 60.0
-ADDRESSES_REMEMBERED_MAX: Final = 10_000
-"""Addresses with a failed login. Above it the one that failed longest ago is forgotten."""
+"""Connections that have not authenticated, where that is required. Above it the oldest one is closed: of that address,
+or of all."""
 LOGIN_REFUSAL_SECONDS: Final = 0.1
-"""Delay of a refusal: a client that guesses passwords gets ten answers a second on one connection after the other."""
+"""Delay of the answer to a failed login and of the close after it, as Kafka's
+``connection.failed.authentication.delay.ms`` (KIP-306): a client that guesses passwords gets ten answers a second on
+one connection after the other, and nobody else waits."""
 SASL_BACKOFF_SECONDS_MIN: Final = 1.0
 SASL_BACKOFF_SECONDS_MAX: Final = 10.0
 """After a broker has refused our principal, no login is tried there for so long: accounts are locked after some

@@ -192,8 +192,5 @@ def _own(workers: Workers) -> list[GaugeMetricFamily | CounterMetricFamily]:
     counters = ((WORKER_RESTARTS, workers.restarts), (WORKER_HANGS, workers.hung))
     return [
         GaugeMetricFamily(WORKERS.prometheus_name, WORKERS.help, len(workers.sockets)),
-        *(
-            CounterMetricFamily(one.prometheus_name.removesuffix("_total"), one.help, count)
-            for one, count in counters
-        ),
+        *(CounterMetricFamily(one.prometheus_name.removesuffix("_total"), one.help, count) for one, count in counters),
     ]

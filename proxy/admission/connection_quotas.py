@@ -1,8 +1,11 @@
-"""Who may come in: connections per address, those that have not shown who is there, their pace, failed logins.
+"""Who may come in: connections per address, those that have not shown who is there, their pace.
 
 Asked by the listeners for each connection, before a byte of it is read, and told when it has ended. Keeps counts per
 address and disconnects none but the oldest that has not shown its name; knows no socket and no Kafka. Of IPv6 a whole
-/64, which is what one customer gets, counts as one address."""
+/64, which is what one customer gets, counts as one address.
+
+A failed login counts against nobody: as at a broker (KIP-306) its answer is late (``LOGIN_REFUSAL_SECONDS``), and its
+connection counts as unauthenticated until it is closed. Passwords are hashed by the brokers, not here."""
 
 from __future__ import annotations
 
@@ -16,8 +19,6 @@ from ..events import ConnectionRefused, Report
 from ..settings.config import Caps
 from .ip_fair_share import IpFairShare
 from .token_bucket import TokenBucket
-
-_MINUTE = 60.0
 
 
 class AdmittedConnection:
@@ -36,26 +37,11 @@ class AdmittedConnection:
         """The client has authenticated."""
         self._quotas.is_known(self)
 
-    def login_failed(self) -> None:
-        """The client has tried to authenticate, and was refused."""
-        self._quotas.login_failed(self.address)
-
     def end(self) -> None:
         """The connection has ended. More than once is the same as once."""
         if not self._is_over:
             self._is_over = True
             self._quotas.has_left(self)
-
-
-class _Logins:
-    """Failed logins of one address. ``shut_until``: reactor seconds; until then its connections to listeners that
-    require authentication are closed at once."""
-
-    __slots__ = ("allowed", "shut_until")
-
-    def __init__(self, per_minute: int, now: float) -> None:
-        self.allowed = TokenBucket(per_minute / _MINUTE, per_minute, now)
-        self.shut_until = 0.0
 
 
 class ConnectionQuotas:
@@ -77,8 +63,7 @@ class ConnectionQuotas:
         self._report = report
         self._fair_shares: dict[str, IpFairShare] = {}
         self._unauthenticated: OrderedDict[AdmittedConnection, None] = OrderedDict()
-        self._unauthenticated_of: dict[str, int] = {}
-        self._logins: OrderedDict[str, _Logins] = OrderedDict()
+        self._unauthenticated_of: dict[str, OrderedDict[AdmittedConnection, None]] = {}
         self._pace: TokenBucket | None = None
 
     def wait_seconds(self) -> float:
@@ -93,7 +78,7 @@ class ConnectionQuotas:
         pace = self._pace_now()
         if pace is not None:
             pace.take(now)
-        if refusal := self._refusal(address, caps, now, requires_authentication):
+        if refusal := self._refusal(address, caps):
             if pace is not None:
                 pace.give_back(1 - limits.TURNED_AWAY_SHARE)
             self._report(ConnectionRefused(address, *refusal))
@@ -105,9 +90,12 @@ class ConnectionQuotas:
         admitted = AdmittedConnection(self, address, fair_share)
         if requires_authentication:
             self._unauthenticated[admitted] = None
-            self._unauthenticated_of[address] = self._unauthenticated_of.get(address, 0) + 1
+            from_there = self._unauthenticated_of.setdefault(address, OrderedDict())
+            from_there[admitted] = None
+            if 0 < caps.unauthenticated_per_ip_max < len(from_there):
+                self._turn_out_the_oldest(from_there, f"{caps.unauthenticated_per_ip_max} connections from there")
             if 0 < caps.unauthenticated_max < len(self._unauthenticated):
-                self._turn_out_the_oldest(caps.unauthenticated_max)
+                self._turn_out_the_oldest(self._unauthenticated, f"{caps.unauthenticated_max} connections")
         return admitted
 
     # ------------------------------------------------------------------ told by admitted connections
@@ -115,29 +103,10 @@ class ConnectionQuotas:
         """A client has authenticated."""
         if admitted in self._unauthenticated:
             del self._unauthenticated[admitted]
-            left = self._unauthenticated_of[admitted.address] - 1
-            if left:
-                self._unauthenticated_of[admitted.address] = left
-            else:
+            from_there = self._unauthenticated_of[admitted.address]
+            del from_there[admitted]
+            if not from_there:
                 del self._unauthenticated_of[admitted.address]
-
-    def login_failed(self, address: str) -> None:
-        """A client at this address has failed to authenticate."""
-        per_minute = self._caps().failed_logins_per_minute_max
-        if not per_minute:
-            return
-        now = self._now()
-        found = self._logins.pop(address, None)
-        if found is None or found.allowed.burst != per_minute:
-            found = _Logins(per_minute, now)
-        self._logins[address] = found
-        if len(self._logins) > limits.ADDRESSES_REMEMBERED_MAX:
-            self._logins.popitem(last=False)
-        found.allowed.take(now)
-        if found.allowed.wait_seconds(now) and now >= found.shut_until:
-            found.shut_until = now + limits.SHUT_OUT_SECONDS
-            what = f"{per_minute} failed logins in a minute: shut out for {limits.SHUT_OUT_SECONDS:.0f} s"
-            self._report(ConnectionRefused(address, "failed_logins", what))
 
     def has_left(self, admitted: AdmittedConnection) -> None:
         """A connection has ended."""
@@ -147,17 +116,10 @@ class ConnectionQuotas:
             self._fair_shares.pop(admitted.address, None)
 
     # ------------------------------------------------------------------ inside
-    def _refusal(self, address: str, caps: Caps, now: float, requires_authentication: bool) -> tuple[str, str] | None:
+    def _refusal(self, address: str, caps: Caps) -> tuple[str, str] | None:
         fair_share = self._fair_shares.get(address)
         if fair_share is not None and 0 < caps.connections_per_ip_max <= fair_share.connections:
             return "address", f"{fair_share.connections} connections are open from there"
-        if requires_authentication:
-            unauthenticated = self._unauthenticated_of.get(address, 0)
-            if 0 < caps.unauthenticated_per_ip_max <= unauthenticated:
-                return "unauthenticated", f"{unauthenticated} connections from there have not shown yet who is there"
-            logins = self._logins.get(address)
-            if logins is not None and now < logins.shut_until and caps.failed_logins_per_minute_max:
-                return "failed_logins", "shut out after failed logins"
         why = self._why_no_room()
         return None if why is None else ("descriptors", why)
 
@@ -166,11 +128,11 @@ class ConnectionQuotas:
         one."""
         self._why_no_room()
 
-    def _turn_out_the_oldest(self, most: int) -> None:
-        """Close the oldest unauthenticated connection, as there is one more than the limit ``most``. A login takes a
-        moment only, so many connections that never authenticate lock no client out."""
-        oldest = next(iter(self._unauthenticated))
-        what = f"{most} connections have not shown yet who is there, and this is the oldest"
+    def _turn_out_the_oldest(self, unauthenticated: OrderedDict[AdmittedConnection, None], most: str) -> None:
+        """Close the oldest of these, as there is one more than the limit. A login takes a moment only, so many
+        connections that never authenticate lock no client out, also none at their own address."""
+        oldest = next(iter(unauthenticated))
+        what = f"{most} have not shown yet who is there, and this is the oldest"
         self._report(ConnectionRefused(oldest.address, "unauthenticated", what))
         oldest.hang_up(what)
         oldest.end()

@@ -423,9 +423,7 @@ class NativeSession:
             self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
 
     def _login_failed(self) -> None:
-        self._host.report(ClientRefused(self.name, "authentication failed"))
-        if self._admitted is not None:
-            self._admitted.login_failed()
+        self._host.report(ClientRefused(self.name, f"authentication from {self.address} failed"))
 
     def _look_whether_refused(self, broker: Broker) -> None:
         """A broker has closed the connection after a bare token: if the broker is still there, it has refused the

@@ -334,27 +334,20 @@ class Authentication:
         again after a refusal."""
         if is_certain or not self._is_token_asked:
             self._end_refused(reason, is_certain)
-        if not is_certain:
+        else:
             self._host.reactor.later(limits.SETTLE_SECONDS, partial(self._look_whether_refused, reason))
 
     def _look_whether_refused(self, reason: str) -> None:
         is_certain = self._broker is not None and self._broker.is_ready
         if not self.is_closed:
             self._end_refused(reason, is_certain)
-        elif is_certain:
-            self._count_failure()
 
     def _end_refused(self, reason: str, is_certain: bool) -> None:
         name = "" if self._conversation is None else f" of {self._conversation.name!r}"
-        self._host.report(ClientRefused(self.name, f"authentication{name} failed: {shown_text(reason)}"))
+        what = f"authentication{name} from {self.address} failed: {shown_text(reason)}"
+        self._host.report(ClientRefused(self.name, what))
         self._is_refused = True
-        if is_certain:
-            self._count_failure()
         self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, partial(self._say_no, is_certain))
-
-    def _count_failure(self) -> None:
-        if self._admitted is not None and self._conversation is not None:
-            self._admitted.login_failed()
 
     def _say_no(self, is_certain: bool) -> None:
         if self._is_token_asked and is_certain and not self.is_closed:

@@ -206,8 +206,8 @@ class Supervisor:
         return status
 
     async def _watch(self) -> None:
-        """Kill each worker that hangs: ``_keep`` starts it again, and what waits at its ports is reset by the kernel, so
-        its clients connect to the others. Once all drain, ``_end_all`` kills those that do not end in time."""
+        """Kill each worker that hangs: ``_keep`` starts it again, and the kernel resets what waits at its ports, so its
+        clients connect to the others. Once all drain, ``_end_all`` kills those that do not end in time."""
         while not self._stop.is_set():
             await trio.sleep(limits.WORKER_LOOK_SECONDS)
             for number in self._pulses.look(trio.current_time()):

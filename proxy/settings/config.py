@@ -42,7 +42,6 @@ class Caps:
     connection_creation_rate_max: int = limits.CONNECTION_CREATION_RATE_MAX
     unauthenticated_max: int = limits.UNAUTHENTICATED_MAX
     unauthenticated_per_ip_max: int = limits.UNAUTHENTICATED_PER_IP_MAX
-    failed_logins_per_minute_max: int = limits.FAILED_LOGINS_PER_MINUTE_MAX
     request_bytes_max: int = limits.REQUEST_BYTES_MAX
     requests_in_flight_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     client_response_bytes_max: int = limits.CLIENT_RESPONSE_BYTES_MAX

@@ -247,10 +247,7 @@ class LimitsSection(Section):
     """Connections to listeners with pass_through that have not authenticated; above it the oldest one is closed. 0: no
     limit."""
     unauthenticated_per_ip_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.UNAUTHENTICATED_PER_IP_MAX
-    """Of these, from one address; more are closed at once. 0: no limit."""
-    failed_logins_per_minute_max: Annotated[int, Field(ge=0, le=1_000_000)] = limits.FAILED_LOGINS_PER_MINUTE_MAX
-    """At listeners with pass_through, from one address: after so many, connections from there are closed at once for a
-    minute. 0: no limit, as behind a load balancer that hides addresses."""
+    """Of these, from one address; above it the oldest one from there is closed. 0: no limit."""
     request_bytes_max: Annotated[int, Field(ge=1024, le=BYTES_MAX)] = limits.REQUEST_BYTES_MAX
     """The largest request."""
     requests_in_flight_max: Annotated[int, Field(ge=1, le=10_000)] = limits.REQUESTS_IN_FLIGHT_MAX

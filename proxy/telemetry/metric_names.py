@@ -12,7 +12,7 @@ OTHER: Final = "other"
 """The label value of everything above a cap."""
 DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
 """Label values that exist from the start: an alert on the first one of its kind needs the zero before it."""
-REFUSALS: Final = ("too_many", "address", "unauthenticated", "failed_logins", "descriptors", "draining", "journal")
+REFUSALS: Final = ("too_many", "address", "unauthenticated", "descriptors", "draining", "journal")
 """Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 
@@ -43,7 +43,7 @@ CONNECTIONS_REFUSED: Final = Metric(
     "counter",
     "{connection}",
     "Client connections that were closed at once, or to make room for another one. reason: too_many, "
-    "address (too many from one), unauthenticated, failed_logins, descriptors (none is left), draining or journal "
+    "address (too many from one), unauthenticated, descriptors (none is left), draining or journal "
     "(one that is required cannot be written).",
     ("reason",),
 )

@@ -183,9 +183,9 @@
 {{- $_ := set $config "topics" $topics -}}
 {{- with $values.tombstones.topic -}}{{- $_ := set $config "tombstones" (dict "topic" .) -}}{{- end -}}
 {{- $limits := dict -}}
-{{- /* Where all clients have one address, the first five wrong passwords would shut all of them out. */ -}}
+{{- /* Where all clients have one address, a limit for one would be a limit for all of them. */ -}}
 {{- if include "idemproxy.withoutAddresses" . -}}
-{{- $limits = dict "connections_per_ip_max" 0 "unauthenticated_per_ip_max" 0 "failed_logins_per_minute_max" 0 -}}
+{{- $limits = dict "connections_per_ip_max" 0 "unauthenticated_per_ip_max" 0 -}}
 {{- end -}}
 {{- range $name, $limit := $values.limits -}}
 {{- if not (kindIs "invalid" $limit) -}}{{- $_ := set $limits (snakecase $name) (int64 $limit) -}}{{- end -}}

@@ -74,10 +74,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         upstream: dict[str, Any] = {"bootstrap": [f"{host}:{port}"], "tls": client_tls(authority), "sasl": sasl}
         upstream["allow_unauthenticated_clients"] = True
         listener = {"tls": listener_tls(authority.issue("listener")), "authentication": "pass_through"}
-        limits, log = {"failed_logins_per_minute_max": 0}, {"lines_per_minute_max": 0}
-        proxy = ConfiguredProxy(
-            directory / "proxy", {"upstream": upstream, "limits": limits, "log": log}, listener=listener
-        )
+        log = {"lines_per_minute_max": 0}
+        proxy = ConfiguredProxy(directory / "proxy", {"upstream": upstream, "log": log}, listener=listener)
         plain_port, open_port = neighbouring_ports(2), neighbouring_ports(2)
         proxy.configuration["listeners"][0]["broker_ids"] = "0"
         plain = {"name": "plain", "bind": f"127.0.0.1:{plain_port}", "broker_ids": "0"}
@@ -129,7 +127,7 @@ def test_a_wrong_password_is_refused_by_the_broker_and_logged_without_it(world: 
     producer = Producer({**world.librdkafka("alice", mechanism, "not hers"), "error_cb": errors.append})
     wait_until(lambda: producer.poll(0.1) is not None and bool(errors), "librdkafka complains", WAIT_SECONDS)
     assert errors[0].code() in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
-    world.proxy.wait_for_log("authentication failed")
+    world.proxy.wait_for_log("authentication from 127.0.0.1 failed")
     assert "not hers" not in world.proxy.log
 
 
@@ -174,12 +172,12 @@ def test_bare_tokens_pass_and_requests_follow_them(world: World) -> None:
 
 
 def test_a_wrong_bare_token_ends_the_connection_and_is_logged(world: World) -> None:
-    before = world.proxy.log.count("authentication failed")
+    before = world.proxy.log.count("authentication from 127.0.0.1 failed")
     with RawClient(world.plain) as client:
         assert handshake(client, 0) == 0
         client.send_bytes(frame(plain_token("alice", "guessed")))
         assert client.is_closed()
-    wait_until(lambda: world.proxy.log.count("authentication failed") > before, "the failure is logged")
+    wait_until(lambda: world.proxy.log.count("authentication from 127.0.0.1 failed") > before, "the failure is logged")
 
 
 def test_tokens_in_requests_pass_and_requests_follow_them(world: World) -> None:

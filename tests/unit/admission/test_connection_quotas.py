@@ -88,16 +88,24 @@ def test_nothing_is_kept_of_addresses_that_have_gone() -> None:
 
 
 # ---------------------------------------------------------------------- strangers
-def test_of_one_address_so_many_may_be_there_without_having_shown_who_they_are() -> None:
+def test_strangers_of_one_address_keep_nobody_of_it_out_their_oldest_has_to_go() -> None:
     scene = Scene(**NO_PACE)
-    inside = scene.enter(HERE, limits.UNAUTHENTICATED_PER_IP_MAX + 1, asks=True)
-    assert len(inside) == limits.UNAUTHENTICATED_PER_IP_MAX
-    assert scene.reasons == ["unauthenticated"]
+    gone: list[int] = []
+    inside = scene.enter(HERE, limits.UNAUTHENTICATED_PER_IP_MAX, asks=True)
+    for number, visit in enumerate(inside):
+        visit.hang_up = lambda _reason, number=number: gone.append(number)  # type: ignore[misc]
+    inside[0].is_known()
+    inside[0].is_known()
+    inside[2].end()
+    assert len(scene.enter(THERE, asks=True)) == 1
+    assert len(scene.enter(HERE, 2, asks=True)) == 2
+    assert gone == []
+    assert len(scene.enter(HERE, 3, asks=True)) == 3, "who comes is let in"
+    assert gone == [1, 3, 4]
+    what = f"{limits.UNAUTHENTICATED_PER_IP_MAX} connections from there have not shown yet who is there"
+    assert scene.events == [ConnectionRefused(HERE, "unauthenticated", f"{what}, and this is the oldest")] * 3
     assert len(scene.enter(HERE, 3, asks=False)) == 3, "other listeners ask nobody"
-    inside[0].is_known()
-    inside[0].is_known()
-    inside[1].end()
-    assert len(scene.enter(HERE, 5, asks=True)) == 2
+    assert gone == [1, 3, 4]
 
 
 def test_a_crowd_of_strangers_from_everywhere_keeps_nobody_out_the_oldest_has_to_go() -> None:
@@ -110,84 +118,6 @@ def test_a_crowd_of_strangers_from_everywhere_keeps_nobody_out_the_oldest_has_to
             visit.is_known()
     assert gone == [0, 2], "the second one has shown who is there"
     assert scene.reasons == ["unauthenticated"] * 2
-
-
-# ---------------------------------------------------------------------- logins
-def fail(scene: Scene, host: str, count: int) -> None:
-    for _ in range(count):
-        (visit,) = scene.enter(host, asks=True)
-        visit.login_failed()
-        visit.end()
-
-
-def test_after_five_failed_logins_in_a_minute_an_address_is_shut_out_for_a_minute() -> None:
-    scene = Scene(**NO_PACE)
-    fail(scene, HERE, limits.FAILED_LOGINS_PER_MINUTE_MAX)
-    assert scene.events == [
-        ConnectionRefused(HERE, "failed_logins", "5 failed logins in a minute: shut out for 60 s"),
-    ]
-    assert scene.enter(HERE, 2, asks=True) == []
-    assert len(scene.enter(HERE, asks=False)) == 1, "listeners that ask nobody are open to it"
-    assert len(scene.enter(THERE, asks=True)) == 1
-    scene.network.run(limits.SHUT_OUT_SECONDS - 1)
-    assert scene.enter(HERE, asks=True) == []
-    scene.network.run(1)
-    fail(scene, HERE, limits.FAILED_LOGINS_PER_MINUTE_MAX)
-    assert scene.enter(HERE, asks=True) == []
-
-
-def test_who_fails_now_and_then_is_not_shut_out() -> None:
-    scene = Scene(**NO_PACE)
-    for _ in range(50):
-        fail(scene, HERE, 1)
-        scene.network.run(60 / limits.FAILED_LOGINS_PER_MINUTE_MAX)
-    assert scene.events == []
-
-
-def test_who_is_inside_already_stays_when_his_address_is_shut_out_and_zero_shuts_nobody_out() -> None:
-    scene = Scene(**NO_PACE)
-    (inside,) = scene.enter(HERE, asks=True)
-    inside.is_known()
-    fail(scene, HERE, 5)
-    inside.end()
-    scene.caps = Caps(**NO_PACE, failed_logins_per_minute_max=0)
-    fail(scene, HERE, 50)
-    assert scene.reasons == ["failed_logins"]
-
-
-def test_failures_of_those_who_are_inside_are_told_once_and_shut_nobody_out_for_longer() -> None:
-    scene = Scene(**NO_PACE)
-    inside = scene.enter(HERE, 10, asks=True)
-    for visit in inside[:5]:
-        visit.login_failed()
-    scene.network.run(limits.SHUT_OUT_SECONDS / 2)
-    for visit in inside:
-        visit.login_failed()
-    assert scene.reasons == ["failed_logins"]
-    scene.network.run(limits.SHUT_OUT_SECONDS / 2)
-    assert len(scene.enter(HERE, asks=True)) == 1
-
-
-def test_another_limit_of_failed_logins_counts_from_the_next_one_on() -> None:
-    scene = Scene(**NO_PACE, failed_logins_per_minute_max=2)
-    fail(scene, HERE, 1)
-    scene.caps = Caps(**NO_PACE, failed_logins_per_minute_max=4)
-    fail(scene, HERE, 3)
-    assert scene.events == []
-    fail(scene, HERE, 1)
-    assert scene.reasons == ["failed_logins"]
-    assert scene.enter(HERE, asks=True) == []
-    scene.caps = Caps(**NO_PACE, failed_logins_per_minute_max=0)
-    assert len(scene.enter(HERE, asks=True)) == 1, "without a limit nobody is shut out"
-
-
-def test_failed_logins_are_remembered_of_so_many_addresses_and_no_more() -> None:
-    scene = Scene(**NO_PACE)
-    for number in range(limits.ADDRESSES_REMEMBERED_MAX + 100):
-        fail(scene, f"198.51.{number // 250}.{number % 250}", 1)
-    assert len(scene.quotas._logins) == limits.ADDRESSES_REMEMBERED_MAX
-    fail(scene, f"198.51.{number // 250}.{number % 250}", limits.FAILED_LOGINS_PER_MINUTE_MAX - 1)
-    assert scene.reasons == ["failed_logins"], "the newest ones are remembered"
 
 
 # ---------------------------------------------------------------------- their pace
