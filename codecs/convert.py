@@ -475,8 +475,6 @@ def _copying(
         timestamp = record.timestamp
         if timestamp > max_timestamp:
             max_timestamp = timestamp
-        elif timestamp < -1:
-            raise Malformed(f"record {offset - first_offset}: timestamp {timestamp}")
         key, value = record.key, record.value
         if record.headers:
             policy.check(record.headers)

@@ -147,9 +147,8 @@ SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
 """The client has the same ones: the reason is there."""
 
 # Record batches
-TOPIC_CHARACTERS_MAX: Final = 8191
-"""Of a batch without a producer id, whose topic's name the broker judges: no topic has so long a name, and a longer one
-may not fit into the request."""
+TOPIC_CHARACTERS_MAX: Final = 249
+"""Of a topic's name: Kafka's own limit, from 0.10.0 on (``Topic.validate``)."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
 """One batch, unpacked. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing."""
 GROUP_BYTES_MAX: Final = 128 * KIB

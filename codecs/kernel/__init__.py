@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 5
+REVISION: Final = 6
 """Raised with every change of what the kernel does: a library of another revision is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20

@@ -86,7 +86,7 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 5,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 6,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
@@ -432,7 +432,7 @@ static inline int read_record(const uint8_t **at, const uint8_t *end, int64_t ba
     const uint8_t *p = *at, *behind = p + length;
     if (*p++ >= 0x80) return 0; /* attributes: unused, one byte */
     if (!varlong(&p, behind, &timestamp_delta) || !varlong(&p, behind, &offset_delta) || offset_delta != index) return 0;
-    if (__builtin_add_overflow(base_timestamp, timestamp_delta, &record->timestamp) || record->timestamp < -1) return 0;
+    if (__builtin_add_overflow(base_timestamp, timestamp_delta, &record->timestamp)) return 0;
     if (!field(&p, behind, &record->key, &record->key_bytes)) return 0;
     if (!field(&p, behind, &record->value, &record->value_bytes)) return 0;
     if (!varlong(&p, behind, &headers) || headers != 0 || p != behind) return 0;

@@ -19,7 +19,7 @@ from ..reading.container import MAGIC_AT, Broken, entries
 from ..reading.contents import Array, integers
 from ..reading.old_format import CRC_AT, KEY_AT, TIMESTAMP_AT, checksums_fit, fields_fit
 from .batches import SCHEMA, BatchRow, rows_of_entry
-from .records import APPEND_TIME, CREATE_TIME, NO_TIME, times
+from .records import APPEND_TIME, CREATE_TIME, NO_TIME, NONE_MS, times
 
 RUN_ENTRIES_MIN: Final = 16
 """A shorter run costs more than its entries one by one."""
@@ -140,7 +140,7 @@ def run_table(topic: str, partition: int, run: Run) -> pa.RecordBatch:
     count = len(lasts)
     attributes, timestamps = np.repeat(run.attributes, batches), np.repeat(run.timestamps, batches)
     append = attributes & message_set.LOG_APPEND_TIME_FLAG != 0
-    types = np.where(timestamps < 0, NO_TIME, np.where(append, APPEND_TIME, CREATE_TIME))
+    types = np.where(timestamps == NONE_MS, NO_TIME, np.where(append, APPEND_TIME, CREATE_TIME))
     fields |= {
         "topic": pa.repeat(topic, count),
         "partition": np.full(count, partition),

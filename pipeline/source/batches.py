@@ -22,7 +22,7 @@ from ...codecs.record_batch import BatchHeader
 from ..reading.container import pieces_of
 from ..reading.decode import containers
 from .columns import BATCHES
-from .records import APPEND_TIME, CREATE_TIME, NO_TIME, arrow_schema, times
+from .records import APPEND_TIME, CREATE_TIME, NO_TIME, NONE_MS, arrow_schema, times
 
 SCHEMA: Final = arrow_schema(BATCHES)
 _INT64: Final = Struct(">q")
@@ -90,7 +90,7 @@ def _of_batch(entry: memoryview) -> BatchRow:
     except WireError:
         return _damaged(base, record_batch.MAGIC, header.crc, len(entry))
     is_known = header.producer_id >= 0
-    has_time = header.max_timestamp >= 0
+    has_time = header.max_timestamp != NONE_MS
     return BatchRow(
         base_offset=base,
         last_offset=base + max(header.last_offset_delta, 0),
@@ -126,7 +126,7 @@ def _of_message(entry: memoryview) -> Iterator[BatchRow]:
     row = _damaged(offset, message.magic, message.crc, len(entry))._replace(
         record_count=1,
         timestamp=message.timestamp,
-        timestamp_type=time_type if message.timestamp >= 0 else NO_TIME,
+        timestamp_type=time_type if message.timestamp != NONE_MS else NO_TIME,
         codec=codec.name.lower(),
         crc_is_valid=True,
     )

@@ -40,6 +40,8 @@ CONTENT_BYTES_AT_ONCE: Final = 16 << 20
 time."""
 NO_TIME, CREATE_TIME, APPEND_TIME = -1, 0, 1
 """Timestamp types, as Kafka numbers them."""
+NONE_MS: Final = -1
+"""What stands where a record has no time."""
 _MS_MAX: Final = ((1 << 63) - 1) // 1000
 
 Header = tuple[str, bytes | None]
@@ -92,7 +94,7 @@ def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool)
         pa.array(np.full(count, partition, np.int32)),
         pa.array(np.concatenate([part.container.offsets[part.records] for part in parts])),
         times(timestamps),
-        pa.array(np.where(timestamps < 0, NO_TIME, types).astype(np.int32)),
+        pa.array(np.where(timestamps == NONE_MS, NO_TIME, types).astype(np.int32)),
     ]
     if with_headers:
         columns.append(_headers(fields.data, fields.headers_at, fields.headers_end))
@@ -100,9 +102,10 @@ def _rows(topic: str, partition: int, parts: Sequence[Part], with_headers: bool)
 
 
 def times(milliseconds: Array) -> pa.Array:
-    """Return times in ms as Spark has them; null where the format has none."""
-    micros = np.clip(milliseconds, 0, _MS_MAX).astype(np.int64) * 1000
-    return pa.array(micros, mask=milliseconds < 0).view(_TIME)
+    """Return times in ms as Spark has them, the nearest where Spark has no such time; null where the record has none.
+    Times before 1970 are times: brokers store them."""
+    micros = np.clip(milliseconds, -_MS_MAX, _MS_MAX).astype(np.int64) * 1000
+    return pa.array(micros, mask=milliseconds == NONE_MS).view(_TIME)
 
 
 def _field(data: Buffer, begins: Array, sizes: Array) -> pa.Array:

@@ -17,7 +17,12 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded, UnsupportedVersion
 from ...codecs.steps import Steps, at_once
 from ...reactor import Buffer
-from ..limits import METADATA_REQUEST_BYTES_MAX, METADATA_ROWS_PER_STEP, METADATA_TOPICS_ASKED_MAX
+from ..limits import (
+    METADATA_REQUEST_BYTES_MAX,
+    METADATA_ROWS_PER_STEP,
+    METADATA_TOPICS_ASKED_MAX,
+    TOPIC_CHARACTERS_MAX,
+)
 from ..versions import ApiKey, BrokerRanges
 from .base import THROTTLE_NONE, Addresses
 from .cluster import NO_BROKER, BrokerAddress, Cluster, Topic, read_rows, told_rows
@@ -26,9 +31,10 @@ from .fields import INT16, INT32, Reader, nullable_string, string
 CLIENT_VERSION_MAX = 4
 QUESTION_VERSION_MAX = 4
 CLUSTER_ID_VERSION_MIN = 2
-TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,255}")
-"""What brokers take as a name; later ones only 249 characters. Clients may send other names, of any length: these are
-answered as invalid topics, and remembered nowhere."""
+TOPIC_NAME = re.compile(rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS_MAX}}}")
+"""What brokers take as a name. Clients may send other names, of any length:
+these are answered as invalid topics, and remembered nowhere. An answer of "unknown" would make a client ask for its
+name until its time is up."""
 _BROKER_BYTES_MIN = 10
 _TOPIC_BYTES_MIN = 8
 _NONE_KNOWN: Mapping[str, Topic] = {}

@@ -149,6 +149,24 @@ def unknown_partition() -> Answer:
     return Answer(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), message="the cluster has no such topic or partition")
 
 
+def impossible_topic() -> Answer:
+    """No topic can have this name. The brokers of 0.10 say UNKNOWN_TOPIC_OR_PARTITION, with which a client asks again
+    until its time is up; later ones refuse the name in their answer to Metadata."""
+    return Answer(
+        int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+        message="no topic can have this name: it has 1 to 249 letters, digits, dots, underscores and hyphens",
+    )
+
+
+def refused_plainly(answer: Answer, version: int) -> Answer:
+    """The broker's answer to a batch of format v2 without a producer id (rule R20). The checksums were right, the
+    client's and ours, so CORRUPT_MESSAGE is no transport fault: clients would send the batch again until its time is
+    up. Brokers from 2.4 on say INVALID_RECORD themselves (KAFKA-8955)."""
+    if answer.error_code != ErrorCode.CORRUPT_MESSAGE:
+        return answer
+    return invalid(refused(answer.error_code).message or "", version)
+
+
 def refused(error_code: int) -> Answer:
     """The broker refused it. The CRC that we sent was right, so CORRUPT_MESSAGE is no transport fault: the client gets
     a code that is not retriable instead (rule R19)."""

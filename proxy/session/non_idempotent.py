@@ -138,8 +138,6 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
     """Return the records as a message set, converted if need be; or what the client is answered instead."""
     records = item.records
     assert records is not None
-    if len(item.topic) > limits.TOPIC_CHARACTERS_MAX:
-        return answers.unknown_partition()
     try:
         if magic_of(records) < 2:
             is_marked = yield from _finding_marker(records)

@@ -311,6 +311,9 @@ class ProduceCall:
         if self.request.transactional_id is not None:
             self._refuse(part, item, answers.transactional())
             return None
+        if TOPIC_NAME.fullmatch(item.topic) is None:
+            self._refuse(part, item, answers.impossible_topic())
+            return None
         if records is None or not len(records):
             self._refuse(part, item, answers.invalid("the record set is null or empty", self._version))
             return None
@@ -342,7 +345,7 @@ class ProduceCall:
         if refusal is not None:
             self._refuse(part, item, refusal)
         elif header.producer_id < 0:
-            plain.append((item, part.answer))
+            plain.append((item, partial(self._answer_plainly, part)))
         else:
             # R23: a shard belongs to all who may write to its topic.
             principal = NO_PRINCIPAL if header.producer_id == CONDITIONAL_ID else self.client.principal
@@ -390,6 +393,10 @@ class ProduceCall:
         batch.ahead = Held(self.outside.memory.hold_bytes, wrapper_bytes(batch.header, len(batch.records)))
         self._route(item.topic, item.partition, batch.header.producer_id, part, batch, missing)
 
+    def _answer_plainly(self, part: Part, answer: Answer) -> None:
+        """Hand on what a batch of format v2 without a producer id is answered; its checksum was right."""
+        part.answer(answers.refused_plainly(answer, self._version))
+
     def _deny(self, part: Part, item: PartitionRecords) -> None:
         """Refuse a batch for a topic that is closed to the client. One that may come again, and comes before others, is
         remembered (rule R11)."""
@@ -422,7 +429,7 @@ class ProduceCall:
     ) -> None:
         if self.outside.has_partition(topic, partition):
             self._submit(topic, partition, producer_id, batch)
-        elif partition >= 0 and TOPIC_NAME.fullmatch(topic):
+        elif partition >= 0:
             part.hold()
             missing.setdefault(topic, []).append((partition, producer_id, part, batch))
         else:

@@ -141,9 +141,20 @@ def test_a_wrapper_without_times_has_none() -> None:
     assert inner_messages(message, NO_LIMIT)[0].timestamp == -1
 
 
-def test_a_time_before_the_epoch_is_refused_because_old_brokers_fail_on_it() -> None:
-    with pytest.raises(Malformed, match="record 1: timestamp -2"):
-        convert(batch([Record(0, 5, None, b"v"), Record(1, -2, None, b"v")]))
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_times_before_1970_are_kept_as_brokers_keep_them(codec: Codec) -> None:
+    times = [5, -2, -315_619_200_000, -(1 << 63)]
+    message = only_message(convert(batch([Record(i, time, None, b"v") for i, time in enumerate(times)], codec=codec)))
+
+    assert message.timestamp == 5
+    assert [one.timestamp for one in inner_messages(message, NO_LIMIT)] == times
+
+
+def test_a_wrapper_of_times_before_1970_has_no_time_itself_as_the_broker_would_write() -> None:
+    message = only_message(convert(batch([Record(0, -2, None, b"v")])))
+
+    assert message.timestamp == -1
+    assert inner_messages(message, NO_LIMIT)[0].timestamp == -2
 
 
 @pytest.mark.parametrize("wrap", [False, True])

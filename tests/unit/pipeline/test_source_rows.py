@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -84,6 +85,11 @@ def test_records_of_every_format_have_the_same_rows(data: bytes) -> None:
     assert [simple(row) for row in found] == ENTRIES
     assert [row["offset"] for row in found] == [7, 8, 9, 10, 11]
     assert {(row["topic"], row["partition"], row["timestampType"]) for row in found} == {("orders", 3, 0)}
+
+
+def test_times_before_1970_are_shown_and_only_no_time_is_null() -> None:
+    found = records.times(np.array([-1, -2, -315_619_200_000, 0]))
+    assert found.cast(pa.int64()).to_pylist() == [None, -2_000, -315_619_200_000_000, 0]
 
 
 def test_a_format_without_times_has_none() -> None:

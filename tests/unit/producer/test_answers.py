@@ -36,6 +36,8 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "held_back": (lambda: answers.held_back("draining"), 19),
     "no_leader": (answers.no_leader, 6),
     "unknown_partition": (answers.unknown_partition, 3),
+    "impossible_topic": (answers.impossible_topic, 17),
+    "refused_plainly": (lambda: answers.refused_plainly(Answer(2), 8), 87),
     "refused": (lambda: answers.refused(29), 29),
     "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),

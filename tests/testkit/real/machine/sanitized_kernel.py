@@ -49,7 +49,7 @@ def main(library: Path, rounds: int) -> None:
     for at in range(BATCH_OVERHEAD_BYTES, len(whole)):
         for byte in (b"\x7f", b"\x80", b"\xff"):
             converted(kernel, whole[:at] + byte + whole[at + 1 :])
-    for base in (2**63 - 1, 2**63 - 5, -(2**63)):
+    for base in (2**63 - 1, 2**63 - 5):
         later = bytearray(encode_batch([Record(0, 5, None, None)], base_timestamp=0))
         later[27:35] = base.to_bytes(8, "big", signed=True)
         assert kernel.convert(1, OUTPUT_BYTES_MAX, exact(bytes(later))) is None
