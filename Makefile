@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -122,6 +122,10 @@ bulk-rebuild: uv  ## Redis emptied under PRODUCERS=10000 on PARTITIONS=1000, `id
 
 test-spark: uv  ## the tests on Spark that take minutes: its own Kafka connector through the proxy, drivers killed at every step, zombies
 	@$(RUN_TOOLS) pytest -q tests/spark/*.py $(PYTEST_ARGS)
+
+STORE_DRIVERS := --with s3fs==2026.9.0 --with gcsfs==2026.10.1 --with adlfs==2026.8.0
+object-stores: uv  ## the sink's files through the real drivers of S3, Google Cloud Storage and Azure, which are fetched: two drivers at once
+	@GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false $(RUN_TOOLS) $(STORE_DRIVERS) pytest -q tests/spark/stores/object_stores.py $(PYTEST_ARGS)
 
 spark-sink: uv  ## RECORDS=1000000 through the exactly-once sink while all else fails; a line in benchmarks/results/spark_sink.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.spark_sink $(if $(RECORDS),--records $(RECORDS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -29,10 +30,10 @@ def digest_of(topic: str, rows: Columns, partitions: Any) -> Digest:
     asked = pa.nulls(len(rows), pa.int32()) if partitions is None else partitions
     whole = encode.identities(rows, np.asarray(pc.fill_null(asked, _NO_PARTITION), np.int64))
     data, offsets = encode.buffers_of(whole)
-    view, borders = data.data, offsets.tolist()
+    view = data.data
     seed = blake2b(topic.encode(), digest_size=_HASH_BYTES)
     hashes = []
-    for begin, end in zip(borders[:-1], borders[1:], strict=True):
+    for begin, end in pairwise(offsets.tolist()):
         one = seed.copy()
         one.update(view[begin:end])
         hashes.append(one.digest())

@@ -1,14 +1,16 @@
 """Where the sink keeps its files: a local file system (or one that is mounted like one), or an object store.
 
-What it promises: a file that was written or created is there after a crash, whole; if several create the same name, one
-succeeds. A store that cannot promise the second is refused. Never interprets what is in a file."""
+What it promises: a file that was written or created is there after a crash, whole; if several create the same name,
+one succeeds. The second cannot be seen from outside: a store that looks first and writes then lets two drivers win, but
+rarely. So only stores are taken whose driver's code is known to leave it to the store itself (``_DRIVERS``), and all
+others are refused by name. Never interprets what is in a file."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -18,6 +20,18 @@ from .problems import SinkProblem
 
 _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs", "abfss": "abfs"}
 """Hadoop's names of stores, as Python's drivers call them."""
+_DRIVERS: Final[Mapping[str, str]] = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+"""The drivers of fsspec that hand ``pipe_file(mode="create")`` to their store as one conditional request, and take
+only its refusal for "there is one already":
+
+- s3fs: PutObject with ``If-None-Match: *``; 412 (s3fs/core.py ``_pipe_file``, errors.py ``translate_boto_error``);
+- gcsfs: an upload with ``ifGenerationMatch=0``; 412 (core.py ``simple_upload``, retry.py ``validate_response``). Not
+  in zonal buckets, where it overwrites: ``check`` notices that;
+- adlfs: Put Blob with ``If-None-Match: *``, as ``overwrite=False`` (spec.py ``_pipe_file``,
+  azure/storage/blob/_upload_helpers.py); 409.
+
+The generic ``AbstractFileSystem.pipe_file`` asks ``exists`` and writes then. It is what HDFS (pyarrow can only create
+with overwrite, and its move replaces a file that is there), WebHDFS, DBFS, SMB, SFTP, FTP and all others have."""
 _PROBE: Final = "created-once"
 
 
@@ -61,15 +75,22 @@ class Storage(ABC):
 def storage_at(location: str) -> Storage:
     """Return the storage for a path or an address like ``s3a://bucket/path``. Raises SinkProblem."""
     parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return LocalStorage(Path(unquote(parts.path) if parts.scheme else location))
-    scheme = _SAME_STORE.get(parts.scheme, parts.scheme)
+    before, is_address, _ = location.partition("://")
+    given = before if is_address else parts.scheme  # some names of stores are no schemes to urlsplit: arrow_hdfs
+    if given in ("", "file"):
+        return LocalStorage(Path(unquote(parts.path) if given else location))
+    scheme = _SAME_STORE.get(given, given)
+    if scheme not in _DRIVERS:
+        raise SinkProblem(
+            f"{location}: {given}:// cannot be used: {_NOT_ONCE}. A path that all machines have mounted can be, "
+            f"if it has hard links (NFS), and so can s3a://, gs:// and abfss://"
+        )
     try:
         from fsspec import filesystem
     except ImportError:
         raise SinkProblem(
-            f"{location}: for other than local paths the package fsspec and its driver of {scheme}:// are needed, for "
-            "example: pip install s3fs"
+            f"{location}: for other than local paths the package fsspec and its driver of {scheme}:// are needed: pip "
+            f"install {_DRIVERS[scheme]}"
         ) from None
     try:
         driver = filesystem(scheme)
@@ -179,7 +200,7 @@ class LocalStorage(Storage):
 
 class ObjectStorage(Storage):
     """A folder of an object store, through its driver for fsspec, whose ``pipe_file(mode="create")`` is the store's own
-    conditional write (If-None-Match on S3, ifGenerationMatch on GCS)."""
+    conditional write."""
 
     def __init__(self, driver: Any, root: str, shown: str) -> None:
         self._driver = driver
@@ -232,11 +253,16 @@ class ObjectStorage(Storage):
             self._driver.rm(self._path(name), recursive=True)
 
     def check(self) -> None:
+        """Also a known driver may be too old to ask for the condition, or its store too old to heed it."""
+        kind = type(self._driver)
+        package = getattr(kind, "_pipe_file", kind).__module__.partition(".")[0]
+        if package not in _DRIVERS.values():
+            raise SinkProblem(f"{self._shown}: {_NOT_ONCE} (its driver is {kind.__module__}.{kind.__name__})")
         probe = f"{_PROBE}-{uuid.uuid4().hex}"
         try:
             both = self.create(probe, b"1"), self.create(probe, b"2")
-        except (NotImplementedError, TypeError, ValueError) as error:
-            raise SinkProblem(f"{self._shown}: {_NOT_ONCE} ({error})") from None
+        except (NotImplementedError, TypeError, ValueError, OSError) as error:
+            raise SinkProblem(f"{self._shown}: {_NOT_ONCE} ({type(error).__name__}: {error})") from None
         finally:
             self.remove(probe)
         if both != (True, False):
@@ -247,6 +273,6 @@ class ObjectStorage(Storage):
 
 
 _NOT_ONCE: Final = (
-    "this store cannot create a file only where there is none, so two drivers could both decide what a batch is; "
-    "nothing was written to the topic"
+    "two drivers could both create the file that decides what a batch is, as nothing shows that this store creates a "
+    "file only where there is none; nothing was written to the topic"
 )

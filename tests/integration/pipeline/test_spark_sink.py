@@ -190,9 +190,9 @@ def test_a_run_with_other_rows_under_a_known_name_ends_with_an_error(spark: Spar
 
     write(range(100))
     write(range(100), tasks=3)
-    with pytest.raises(Exception, match="names a run that is stored: 100 records.*as many with other content"):
+    with pytest.raises(Exception, match=r"names a run that is stored: 100 records.*as many with other content"):
         write(range(100, 200))
-    with pytest.raises(Exception, match="names a run that is stored: 100 records.*this write has 5"):
+    with pytest.raises(Exception, match=r"names a run that is stored: 100 records.*this write has 5"):
         write(range(200, 205))
     assert sorted(number for each in scene.log().values() for number in each) == list(range(100))
     assert not (scene.folder / "daily/sink/stage/0").exists()

@@ -188,6 +188,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "exhaustive",
         "fuzz",
         "hostile",
+        "object-stores",
         "pictures",
         "dashboard",
         "scenes",
