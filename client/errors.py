@@ -1,5 +1,6 @@
 """What can go wrong, and what is known then. Each ProduceError says by ``in_log`` whether its batch is in the log:
-False: certainly not; None: not known. If it is, there is a receipt and no error."""
+False: certainly not; None: not known. If it is, there is a receipt and no error, unless it is in another place than it
+had to be: ``Displaced``."""
 
 from __future__ import annotations
 
@@ -99,6 +100,14 @@ class Conflict(NotAppended):
     the server's version does not tell."""
 
     next_offset: int | None = None
+
+
+class Displaced(ProduceError):
+    """The server says success, but the log has what it means at ``base_offset``, not at the expected offset. It is this
+    batch, or another writer's. Final: sent again it would not be anywhere else."""
+
+    in_log = None
+    base_offset: int = -1
 
 
 class UnknownProducer(ProduceError):

@@ -3,13 +3,19 @@ producer's lock around each call."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..codecs import produce
 from ..codecs.errors import WireError
 from . import limits
-from .errors import ConnectionFailed
+from .errors import ConnectionFailed, UnsupportedServer
 from .link import Answered, Link
 from .partition_queue import Outcome
 from .producer_core import ProducerCore, Request
+from .records import CONDITIONAL
+
+_ADD_PARTITIONS_TO_TXN: Final = 24
+"""A proxy that gives idempotence serves no transactions; every broker that gives it has them (KIP-98)."""
 
 
 class LeaderSession:
@@ -17,7 +23,9 @@ class LeaderSession:
     has ended (``ProducerCore.lost``)."""
 
     def __init__(self, core: ProducerCore, broker: int, link: Link) -> None:
-        """Raises UnsupportedServer where the server has no batches with a producer id."""
+        """Raises UnsupportedServer where the server has no batches with a producer id. Also for a producer that
+        publishes conditionally where the server does not know that: it would answer success for what it did not
+        append."""
         self._core = core
         self._broker = broker
         self._link = link
@@ -26,6 +34,11 @@ class LeaderSession:
         """The error that ends the connection; raised once the outcomes before it were returned."""
         lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
         self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
+        if core.producer_id == CONDITIONAL and link.has_api(_ADD_PARTITIONS_TO_TXN):
+            raise UnsupportedServer(
+                "the server has transactions, so it gives idempotence itself (a broker, or a proxy in front of Kafka "
+                "0.11 or later), and knows no conditional publish"
+            )
         self._timeout_ms = round(core.timing.request_seconds_max * limits.PRODUCE_TIMEOUT_SHARE * 1000)
 
     @property

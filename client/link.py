@@ -100,6 +100,11 @@ class Link:
         kind = AuthenticationFailed if self._login.is_refused_by_closing else ConnectionFailed
         return kind(self._login.explain_loss(reason))
 
+    def has_api(self, api_key: int) -> bool:
+        """Whether the server has this API in any version."""
+        assert self._versions is not None
+        return api_key in self._versions
+
     def version_of(self, api_key: int, lowest: int, highest: int, what: str) -> int:
         """Return the highest version of an API that both sides have. Raises UnsupportedServer."""
         assert self._versions is not None

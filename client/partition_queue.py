@@ -25,6 +25,7 @@ from ..codecs.produce import PartitionAnswer
 from .errors import (
     BehindFailed,
     Conflict,
+    Displaced,
     Fenced,
     NotDelivered,
     OutOfOrder,
@@ -35,7 +36,7 @@ from .errors import (
 )
 from .limits import CORRUPT_TRIES_MAX, IN_FLIGHT_MAX
 from .reactions import Meaning, Reaction, reaction_to
-from .records import SEQUENCE_MODULUS, NumberedBatch, Place, Receipt
+from .records import CONDITIONAL, SEQUENCE_MODULUS, NumberedBatch, Place, Receipt
 
 
 class _State(Enum):
@@ -173,6 +174,8 @@ class PartitionQueue:
         reaction = reaction_to(answer.error_code)
         batch.last_code = answer.error_code
         if reaction.meaning is Meaning.STORED:
+            if (error := self._displaced(batch, answer)) is not None:
+                return self.fail(batch, error) if not batch.is_told else [], reaction
             return self._stored(batch, answer), reaction
         # Whatever the code: with an offset it was appended on that leader.
         batch.in_doubt = batch.in_doubt or reaction.is_doubtful or answer.base_offset >= 0
@@ -280,6 +283,24 @@ class PartitionQueue:
         else:
             kind, what = Refused, "the server refuses it"
         return self._error(kind, batch, what, answer.message)
+
+    def _displaced(self, batch: QueuedBatch, answer: PartitionAnswer) -> ProduceError | None:
+        """Return the error for a batch that was published conditionally and is told to be stored elsewhere than it was
+        expected; None: it is where it has to be. Compared whoever answers, as a server that knows nothing of
+        conditional publish says success, too."""
+        header = batch.batch.header
+        if header.producer_id != CONDITIONAL.number:
+            return None
+        at, expected = answer.base_offset, batch.expected_offset
+        if at == expected or (expected is None and at >= 0 and at % SEQUENCE_MODULUS == header.base_sequence):
+            return None
+        where = f"expected at offset {expected}" if expected is not None else f"offset {header.base_sequence} mod 2^31"
+        if at < 0:
+            return self._error(Undecided, batch, f"{where}, and the server does not tell where it is", answer.message)
+        error = self._error(Displaced, batch, f"{where}, and the server says that it is at {at}", answer.message)
+        assert isinstance(error, Displaced)
+        error.base_offset = at
+        return error
 
     def _conflict(self, batch: QueuedBatch, expected_offset: int, answer: PartitionAnswer) -> ProduceError:
         """Return the error for a log that ends elsewhere. If it has not reached the expected offset yet, an earlier try

@@ -20,9 +20,9 @@ _INT16_BYTES: Final = 2
 _NEGATIVE_FROM: Final = 1 << 15
 
 
-def acks_of(data: Buffer, position: int, size: int, api_version: int) -> int | None:
-    """Return the acks of the request whose header begins at ``position`` and that has ``size`` bytes, header included.
-    None: not enough of it has arrived yet. Raises Truncated or Malformed."""
+def acks_of(data: Buffer, position: int, size: int, api_version: int) -> tuple[int, int] | None:
+    """Return the acks of the request whose header begins at ``position`` and that has ``size`` bytes, header included,
+    and where they end. None: not enough of it has arrived yet. Raises Truncated or Malformed."""
     at = position + _BEFORE_CLIENT_ID
     try:
         at = _behind_string(data, at)
@@ -39,7 +39,7 @@ def acks_of(data: Buffer, position: int, size: int, api_version: int) -> int | N
         raise Truncated(f"produce request: {size} bytes end before its acks") from None
     if at + _INT16_BYTES > position + size:
         raise Truncated(f"produce request: {size} bytes end before its acks")
-    return acks if acks < _NEGATIVE_FROM else acks - (1 << 16)
+    return (acks if acks < _NEGATIVE_FROM else acks - (1 << 16)), at + _INT16_BYTES
 
 
 def _behind_string(data: Buffer, at: int) -> int:

@@ -42,6 +42,12 @@ not taken yet. Above this the sender is not read until all of them have left."""
 REWRITTEN_BYTES_MAX: Final = 4 * MIB
 """The part, up to its last broker address, of an answer that otherwise passes through unread: the list of all brokers,
 or an answer to Produce, which has some dozens of bytes for each partition."""
+SEARCHED_REQUEST_BYTES_MAX: Final = 8 * KIB
+"""A native produce request of at most so many bytes is searched for what shows a conditional publish, some 0.4 us a
+KiB. A larger one is walked through instead, some 7 us for each batch."""
+CONDITIONAL_REFUSED_BYTES_MAX: Final = 2 * MIB
+"""A native produce request with a conditional batch is kept whole up to this size, for an answer that names all of its
+partitions. Clients send 1 MiB by default (max.request.size); for a larger one the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
 """Each may need two descriptors: its own, and that of the connection to a broker that belongs to it."""
 DESCRIPTORS_KEPT: Final = 64

@@ -239,6 +239,12 @@ class RedisInspection:
                     names.add(place.topic)
         return sorted(names)
 
+    def has_proxies(self) -> bool:
+        """Does a proxy hold a lease under the cluster's name? In front of brokers that give idempotence themselves none
+        does."""
+        with redis_errors_as_sentences():
+            return any(True for _ in self._redis.scan_iter(match=prefix(self.cluster) + b"member:*", count=PAGE_KEYS))
+
     # ------------------------------------------------------------------ tombstones
     def tombstones(self) -> dict[OffsetRange, Tombstone]:
         """Return all that is stored of ranges that fetches leave out."""

@@ -139,7 +139,7 @@ def _read(options: argparse.Namespace) -> tuple[Configuration, Settings]:
     problems = found.problems(file_problems(found.written.partial()))
     if problems or found.configuration is None:
         raise ConfigError(*problems)
-    return found.configuration, settings_of(found.configuration)
+    return found.configuration, settings_of(found)
 
 
 def _print(report: _Report, *, is_quiet: bool, is_effective: bool) -> None:

@@ -35,6 +35,8 @@ from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from ..net.event_loop import TrioReactor
 from ..settings.addresses import shown
 from ..settings.config import Settings
+from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
+from ..telemetry.otel import wants
 from ..telemetry.redis_hints import redis_reason
 from ..versions import NEWER
 from .check_guess import what_listens
@@ -77,6 +79,9 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         found = await brokers.look(settings.upstream, logs_in=sasl is not None)
         if brokers.mode.is_native:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
+            findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
+            if wants("traces", os.environ):
+                findings.append(Finding("warning", "spans", SPANS_WITHOUT_EFFECT))
         elif settings.redis is None:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         else:

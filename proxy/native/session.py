@@ -1,9 +1,10 @@
 """One client of brokers that have producer ids of their own, sans-IO: its requests go on as bytes over a connection to
 one broker that belongs to this client alone, and the answers come back as bytes. Owns both sides of that pair.
 
-Only headers are read, the acks of Produce, what a login needs (``login.py``), and the few answers in which addresses or
-API versions stand (``rewrites.py``). The broker gives the client its guarantees: nothing is sent twice, held back or
-answered here, but a request for an API that is not passed on. When one side ends, the other one does."""
+Only headers are read, the acks of Produce, what shows that a batch is published conditionally (``conditional.py``),
+what a login needs (``login.py``), and the few answers in which addresses or API versions stand (``rewrites.py``). The
+broker gives the client its guarantees: nothing is sent twice, held back or answered here, but a request for an API that
+is not passed on, and a conditional publish, which no broker has. When one side ends, the other one does."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from collections import deque
 from contextlib import suppress
 from struct import Struct
 
-from ...codecs.errors import Malformed, Truncated, WireError
+from ...codecs.errors import LimitExceeded, Malformed, Truncated, WireError
 from ...codecs.frame_stream import PASSES, Cut, FrameStream
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
+from ...codecs.produce_walk import ProduceWalk
 from ...reactor import Reactor, Wire
 from ...state.entry import NO_PRINCIPAL
 from .. import limits
@@ -28,6 +30,7 @@ from ..broker.broker import Broker
 from ..events import ClientRefused, SlowClient
 from ..settings.addresses import PlaceOf
 from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
+from .conditional import NOT_SERVED, refused, walk_through
 from .host import Host
 from .login import Login
 from .rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions
@@ -99,7 +102,11 @@ class NativeSession:
         self._is_held = False
         self._held_bytes = 0
         """Counted in the memory of all clients: what the broker does not take."""
-        self._requests = FrameStream(self._look_at_request, host.caps.request_bytes_max, START_BYTES_MAX)
+        self._requests = FrameStream(
+            self._look_at_request, host.caps.request_bytes_max, limits.CONDITIONAL_REFUSED_BYTES_MAX
+        )
+        self._walk: ProduceWalk | None = None
+        """Through a produce request of which a part has gone on already."""
         self._answers = FrameStream(self._look_at_answer, limits.RESPONSE_BYTES_MAX, limits.REWRITTEN_BYTES_MAX)
         self._asked: deque[_Asked | bytes] = deque()
         """In the order of the requests; bytes: an answer of our own, which waits for those before it."""
@@ -124,6 +131,8 @@ class NativeSession:
         """Bytes of requests."""
         backpressure = self._backpressure
         try:
+            if self._walk is not None:
+                self._walk_on(self._walk, data)
             passed = self._requests.feed(data)
         except WireError as error:
             self._refuse_connection(str(error))
@@ -245,10 +254,21 @@ class NativeSession:
             return None
         has_answer = True
         if key == _PRODUCE:
-            acks = acks_of(data, position, size, version)
-            if acks is None:
+            found = acks_of(data, position, size, version)
+            if found is None:
+                if len(data) - position > START_BYTES_MAX:
+                    raise LimitExceeded(f"produce request: its acks are not among its first {START_BYTES_MAX} bytes")
                 return None
-            has_answer = acks != 0
+            has_answer = found[0] != 0
+            walk = walk_through(data, found[1], position + size, version)
+            if walk is not None and (walk.has_found or not walk.is_over):
+                if walk.has_found and walk.left and size <= limits.CONDITIONAL_REFUSED_BYTES_MAX:
+                    return None  # its answer names all partitions: let the rest of it come
+                if walk.has_found:
+                    return self._refuse_conditional(walk, version, correlation_id, has_answer)
+                if not walk.parts and len(data) - position < START_BYTES_MAX:
+                    return None  # with its first batch nearly always all are known
+                self._walk = walk
         if self._broker is None:
             self._begin(data, position, size)
         self._host.count_request(key)
@@ -279,6 +299,26 @@ class NativeSession:
         self._refusals += 1
         self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
         return Cut(0, b"", drops_rest=True)
+
+    def _refuse_conditional(self, walk: ProduceWalk, version: int, correlation_id: int, has_answer: bool) -> Cut:
+        """Answer for the broker, which would take the batch for another writer's retry, or append it where the log
+        ends. Where there can be no answer the connection is closed, as by a broker."""
+        if walk.left or not has_answer:
+            raise WireError(f"Produce: {NOT_SERVED.message}")
+        self._host.report(ClientRefused(self.name, f"Produce: {NOT_SERVED.message}"))
+        self._refusals += 1
+        header = encode_response_header(_PRODUCE, version, correlation_id)
+        self._asked.append(frame(header, refused(version, walk.parts)))
+        return Cut(0, b"", drops_rest=True)
+
+    def _walk_on(self, walk: ProduceWalk, data: bytes) -> None:
+        """More of a request that has begun to go on. Raises WireError for a conditional batch in it: the broker drops a
+        request that ends too early."""
+        walk.feed(data)
+        if walk.has_found:
+            raise WireError(f"Produce: {NOT_SERVED.message}")
+        if walk.is_over:
+            self._walk = None
 
     def _broker_took_all(self) -> None:
         if self._held_bytes:

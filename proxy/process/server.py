@@ -36,6 +36,7 @@ from ..session.conditional_topics import ConditionalTopics
 from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
+from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
 from ..settings.reload import changes
 from ..settings.sasl import CLEAR_TEXT
 from ..telemetry.logs import set_up
@@ -219,6 +220,11 @@ class Server:
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Begin to serve, as soon as it is known who gives idempotence."""
         await self._mode_chosen.wait()
+        if self._mode.is_native and (off := _without_effect(self._settings)):
+            self._end(
+                f"the brokers give idempotence themselves (upstream.idempotence: {self._settings.idempotence}): {off}"
+            )
+            return
         if self._mode.is_native:
             self._begin_natively()
             return
@@ -508,8 +514,10 @@ class Server:
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
         if self._mode.is_native:
             kept = "their own idempotence; requests pass as they are, no Redis is used (upstream.idempotence: native)"
+            has_spans = self._telemetry is not None and self._telemetry.spans is not None
             return [
                 f"brokers: {found or self.engine.topology.bootstrap.version}, {kept}",
+                *([SPANS_WITHOUT_EFFECT] if has_spans else []),
                 *self._listeners.shown(cluster.brokers),
             ]
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
@@ -552,6 +560,8 @@ class Server:
             found = changes(self._settings, new)
             taken = found.taken
             faults = [f"{name}: only a restart can change this" for name in found.refused]
+            if self._mode.is_native and (off := _without_effect(new)):
+                faults.append(off)
             if self._upkeep is not None and not faults:
                 journal = self._upkeep.file.opened()
         except ConfigError as problem:
@@ -608,6 +618,11 @@ class Server:
                 await _called_back(self._store.stop)
         self.engine.close()
         self._reactor.end_pass()
+
+
+def _without_effect(settings: Settings) -> str:
+    """Return all settings that have no effect in front of brokers that give idempotence, empty for none."""
+    return "; ".join(map(str, without_effect(settings)))
 
 
 def _wall_ms() -> int:

@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from .addresses import Advertised, join_host_and_port
 from .config import DEFAULT_ADMIN_VARIABLE, DEFAULT_LISTEN_VARIABLE, ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
+from .natively import without_effect
 from .partial import Written
 from .problems import JOURNAL_PATH, File, Place, Sources, dotted
 from .suggestions import meant
@@ -69,15 +70,21 @@ def load(path: Path | None, options: Mapping[str, Any]) -> Settings:
 
     Raises ConfigError with a line per problem.
     """
-    return settings_of(load_configuration(path, options))
+    return settings_of(examine(path, options))
 
 
-def settings_of(configuration: Configuration) -> Settings:
-    """Return plain data. Raises ConfigError when a file of a password has just gone."""
+def settings_of(found: Examined) -> Settings:
+    """Return plain data. Raises ConfigError for what is wrong, for settings that have no effect where
+    ``upstream.idempotence`` says native, and when a file of a password has just gone."""
+    if found.configuration is None:
+        raise ConfigError(*found.problems())
     try:
-        return configuration.to_settings()
+        settings = found.configuration.to_settings()
     except (OSError, ValueError) as error:
         raise ConfigError(f"a file of a password cannot be read: {error}") from None
+    if settings.idempotence == "native" and (off := without_effect(settings)):
+        raise ConfigError(*found.problems(off))
+    return settings
 
 
 def load_configuration(path: Path | None, options: Mapping[str, Any]) -> Configuration:

@@ -326,29 +326,6 @@ def _is_apart(admin: AdminSection | None, info: ValidationInfo) -> AdminSection 
     return admin
 
 
-def _are_served(topics: TopicsSection, info: ValidationInfo) -> TopicsSection:
-    upstream = info.data.get("upstream")
-    if topics.conditional and upstream is not None and upstream.idempotence == "native":
-        raise ValueError(
-            "conditional: brokers that give idempotence themselves append such batches wherever a log ends"
-        )
-    return topics
-
-
-def _has_lines(journal: JournalSection | None, info: ValidationInfo) -> JournalSection | None:
-    upstream = info.data.get("upstream")
-    if journal is not None and journal.required and upstream is not None and upstream.idempotence == "native":
-        raise ValueError("required: where brokers give idempotence themselves, no batch has a line in the journal")
-    return journal
-
-
-def _are_kept(tombstones: TombstonesSection, info: ValidationInfo) -> TombstonesSection:
-    upstream = info.data.get("upstream")
-    if tombstones.topic is not None and upstream is not None and upstream.idempotence == "native":
-        raise ValueError("topic: in front of brokers that give idempotence themselves there are no tombstones")
-    return tombstones
-
-
 Listeners = Annotated[
     list[ListenerSection],
     Field(min_length=1),
@@ -364,7 +341,6 @@ def _path_alone(journal: object) -> object:
 Journal = Annotated[
     JournalSection | None,
     BeforeValidator(_path_alone, json_schema_input_type=JournalSection | Path | None),
-    AfterValidator(_has_lines),
 ]
 
 
@@ -404,8 +380,8 @@ class Configuration(BaseSettings):
     cluster_name: ClusterName = DEFAULT_CLUSTER
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
-    topics: Annotated[TopicsSection, AfterValidator(_are_served)] = TopicsSection()
-    tombstones: Annotated[TombstonesSection, AfterValidator(_are_kept)] = TombstonesSection()
+    topics: TopicsSection = TopicsSection()
+    tombstones: TombstonesSection = TombstonesSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()

@@ -120,8 +120,13 @@ def restore_tombstones(inspection: RedisInspection, contents: TopicContents, *, 
         print(f"nothing to restore: Redis has what the topic has of {len(contents.tombstones)} ranges", file=out)
     elif dry_run:
         print(f"{len(news)} ranges would be written into Redis; nothing was changed", file=out)
-    else:
+    elif inspection.has_proxies():
         print(f"{len(news)} ranges were written into Redis: fetches follow within seconds, at every proxy", file=out)
+    else:
+        print(
+            f"{len(news)} ranges were written into Redis: no proxy uses it at present, fetches follow when one does",
+            file=out,
+        )
     return 1 if left else 0
 
 

@@ -32,6 +32,11 @@ _SHOWN_SECONDS_MAX: Final = 253_402_300_799
 """The end of the year 9999: a record of the compacted topic may name any time."""
 _TITLES_FOUND = ("TOPIC", "PARTITION", "FIRST", "LAST", "COPY OF")
 _TITLES = ("TOPIC", "PARTITION", "FIRST", "LAST", "STATE", "SINCE", "REASON")
+NO_PROXY = (
+    "no proxy of the cluster name {cluster!r} uses this Redis, so no fetch would leave anything out, and nothing was "
+    "changed. Is one running, with this Redis and this name? In front of brokers that give idempotence themselves "
+    "(native) there are no tombstones"
+)
 MEANING = """\
 Consumers that fetch through the proxies will not see these records any more. They stay in the log: who reads the broker
 itself still sees them, and `idemproxy tombstone remove` shows them again. A consumer group's lag counts them until its
@@ -66,6 +71,7 @@ def add_tombstone(
     """Ask for a range to be left out, and wait until a proxy has looked into the log; return the exit status. ``ask``
     returns what was typed; None: no question is asked."""
     _check_reason(reason)
+    _check_proxies(inspection)
     if _is_active(inspection.tombstones(), place):
         print(
             f"{where_is(place)} are left out already. If the log was made anew since, remove the range, and add it "
@@ -114,6 +120,7 @@ def add_found(
     """Ask for all ranges that were found to be left out, and wait for the proxies; return the exit status. Ranges that
     a person has removed are not asked for again."""
     _check_reason(reason)
+    _check_proxies(inspection)
     for note in found.notes:
         print(printable(note), file=out)
     known = inspection.tombstones()
@@ -214,6 +221,12 @@ def _is_active(known: Tombstones, place: OffsetRange) -> bool:
 def _check_reason(reason: str) -> None:
     if len(reason) > REASON_CHARACTERS_MAX:
         raise ConfigError(f"--reason has {len(reason)} characters, the limit is {REASON_CHARACTERS_MAX}")
+
+
+def _check_proxies(inspection: RedisInspection) -> None:
+    """Raise ConfigError where nobody would leave anything out."""
+    if not inspection.has_proxies():
+        raise ConfigError(NO_PROXY.format(cluster=inspection.cluster))
 
 
 def where_is(place: OffsetRange) -> str:

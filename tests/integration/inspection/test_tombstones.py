@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from idemproxy.codecs.compression import Codec
@@ -129,3 +132,14 @@ def test_what_redis_loses_is_given_back(
     wait_until(lambda: [row["state"] for row in rows(url, log)] == ["active"], "a proxy has given it back", 60)
     append(producer, log, b"b0")
     assert read(producer, log, 2) == [b"a0", b"b0"]
+
+
+def test_where_no_proxy_would_leave_anything_out_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "second_copies.json").write_text(json.dumps({"format": 1, "is_whole": True, "second_copies": []}))
+    with ExternalRedis() as empty:
+        url = f"redis://{empty.address[0]}:{empty.address[1]}"
+        for what in (("orders", 0, 0, 1), ("--from-audit", tmp_path)):
+            done = idemproxy("tombstone", "add", *what, "--yes", "--redis", url)
+            assert done.returncode == 2
+            assert "no proxy of the cluster name 'default' uses this Redis" in done.stderr
+        assert empty.call("KEYS", "*") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client.errors import Conflict, ProduceError, Refused, Undecided
+from idemproxy.client.errors import Conflict, Displaced, ProduceError, Refused, Undecided
 from idemproxy.client.producer_core import ProducerCore, Timing
 from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
@@ -86,6 +86,31 @@ def test_a_fenced_shard_refuses_and_a_batch_that_lies_elsewhere_is_undecided(wri
     assert isinstance(writer.answered(17), Refused)
     writer.submit(OFFSET)
     assert isinstance(writer.answered(87), Undecided)
+
+
+@pytest.mark.parametrize(("told_at", "kind"), [(OFFSET + 1, Displaced), (OFFSET - 2**31, Displaced), (-1, Undecided)])
+@pytest.mark.parametrize("code", [0, 46])
+def test_a_success_elsewhere_than_expected_is_no_receipt(
+    writer: Writer, told_at: int, code: int, kind: type[ProduceError]
+) -> None:
+    """As of a server that takes the numbers for those of any producer, and the batch for a retry of another one."""
+    writer.submit(OFFSET)
+    outcome = writer.answered(code, told_at)
+    assert type(outcome) is kind
+    assert outcome.in_log is None
+    assert getattr(outcome, "base_offset", told_at) == told_at
+    with pytest.raises(kind):
+        writer.submit(None)
+    writer.submit(OFFSET)
+    assert isinstance(writer.answered(0, OFFSET), Receipt)
+
+
+def test_a_batch_that_follows_is_compared_by_its_sequence(writer: Writer) -> None:
+    for expected in (OFFSET, None, None):
+        writer.submit(expected)
+    assert isinstance(writer.answered(0, OFFSET), Receipt)
+    assert isinstance(writer.answered(0, OFFSET + 2), Receipt)
+    assert isinstance(writer.answered(0, OFFSET + 5), Displaced)
 
 
 def test_an_expected_offset_needs_the_producer_id_of_all(writer: Writer) -> None:

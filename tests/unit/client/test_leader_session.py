@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client.errors import ConnectionFailed
+from idemproxy.client.errors import ConnectionFailed, UnsupportedServer
 from idemproxy.client.leader_session import LeaderSession
 from idemproxy.client.producer_core import ProducerCore, Timing
-from idemproxy.client.records import Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_response_header
@@ -65,3 +65,10 @@ def test_where_nothing_was_decided_the_connection_ends_at_once() -> None:
         bad = BAD if before else frame(encode_response_header(0, VERSION, 2), b"\x7f\xff\xff\xff")
         with pytest.raises(ConnectionFailed, match="the answer to a produce cannot be read"):
             session.received(before + bad, 1.0)
+
+
+def test_who_publishes_conditionally_sends_nothing_to_a_server_that_has_transactions() -> None:
+    core = ProducerCore(CONDITIONAL, {}, Timing())
+    with pytest.raises(UnsupportedServer, match="no conditional publish"):
+        LeaderSession(core, 0, ready_link({0: (0, VERSION), 24: (0, 0)}))
+    LeaderSession(core, 0, ready_link({0: (0, VERSION), 22: (0, 4)}))

@@ -418,20 +418,10 @@ def test_what_the_image_says_is_a_default_below_everything_else(
     assert load(None, UPSTREAM | {"listen": "127.0.0.1:7000"}).listeners[0].host == "127.0.0.1"
 
 
-def test_brokers_that_give_idempotence_themselves_have_no_conditional_topics(tmp_path: Path) -> None:
-    topics = "topics: {conditional: ['wal-*', ledger]}\n"
-    allowed = load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{topics}"), {})
-    assert allowed.conditional_topics == ("wal-*", "ledger")
-    (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{topics}"), {})
-    assert "append such batches wherever a log ends" in problem
-
-
-def test_the_topic_of_tombstones_has_a_name_that_brokers_take_and_proxies_that_keep_them(tmp_path: Path) -> None:
+def test_the_topic_of_tombstones_has_a_name_that_brokers_take(tmp_path: Path) -> None:
     assert load(None, UPSTREAM).tombstones_topic is None
     text = "tombstones: {topic: second-copies}\n"
     assert load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{text}"), {}).tombstones_topic == "second-copies"
-    (problem,) = problems(file(tmp_path, f"upstream: {{bootstrap: [h:1], idempotence: native}}\n{text}"), {})
-    assert "there are no tombstones" in problem
     assert problems(file(tmp_path, "upstream: {bootstrap: [h:1]}\ntombstones: {topic: a/b}\n"), {})
 
 
@@ -483,13 +473,6 @@ def test_variables_of_the_journal_stand_above_the_file(tmp_path: Path, monkeypat
 def test_what_is_wrong_with_a_journal_is_told_with_the_line(tmp_path: Path, written: str, sentence: str) -> None:
     path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\njournal: {written}\n")
     assert problems(path, {}) == [f"{path}:2: {sentence}"]
-
-
-def test_brokers_that_give_idempotence_themselves_have_no_required_journal(tmp_path: Path) -> None:
-    path = file(tmp_path, "upstream: {bootstrap: [a:1], idempotence: native}\njournal: {path: j, required: true}\n")
-    assert problems(path, {}) == [
-        f"{path}:2: journal: required: where brokers give idempotence themselves, no batch has a line in the journal",
-    ]
 
 
 def test_all_of_a_journal_but_its_path_may_change_while_it_runs() -> None:

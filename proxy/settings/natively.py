@@ -1,0 +1,69 @@
+"""Which settings have no effect in front of brokers that give idempotence themselves (native). Whoever sets one relies
+on it, so a start with it is refused there. Pure; knows no broker.
+
+``redis`` and ``cluster_name`` are not among them: with ``auto`` they tell who gives idempotence to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from .config import Settings
+
+
+class WithoutEffect(NamedTuple):
+    """``place``: as in the file. ``reason``: for people, the rest of a sentence that begins with the place."""
+
+    place: tuple[str | int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+    @property
+    def name(self) -> str:
+        """The place as people write it."""
+        return ".".join(map(str, self.place))
+
+
+_BROKERS: Final = "where brokers give idempotence themselves"
+_PLAIN: Final = f"has no effect {_BROKERS}"
+_PLACES: Final[Mapping[str, WithoutEffect]] = {
+    "producer_expiry_seconds": WithoutEffect(
+        ("producers", "expiry_seconds"), f"{_PLAIN}: they forget producers after producer.id.expiration.ms"
+    ),
+    "client_retry_seconds_max": WithoutEffect(("producers", "client_retry_seconds_max"), _PLAIN),
+    "owns_producers": WithoutEffect(("producers", "ownership"), _PLAIN),
+    "named_producers": WithoutEffect(
+        ("producers", "named"), f"{_BROKERS}, no client id fences a producer: use transactional ids"
+    ),
+    "dropped_headers": WithoutEffect(("producers", "dropped_headers"), f"{_BROKERS}, all headers are stored"),
+    "topics.default_partitions": WithoutEffect(("topics", "default_partitions"), f"{_PLAIN}: they have num.partitions"),
+    "topics.default_replication_factor": WithoutEffect(
+        ("topics", "default_replication_factor"), f"{_PLAIN}: they have default.replication.factor"
+    ),
+    "conditional_topics": WithoutEffect(
+        ("topics", "conditional"), "brokers that give idempotence themselves append such batches wherever a log ends"
+    ),
+    "tombstones_topic": WithoutEffect(
+        ("tombstones", "topic"), "in front of brokers that give idempotence themselves there are no tombstones"
+    ),
+    "journal": WithoutEffect(("journal", "path"), f"{_BROKERS}, no batch has a line in the journal"),
+    "limits.producers_max": WithoutEffect(("limits", "producers_max"), _PLAIN),
+    "limits.lanes_per_broker_max": WithoutEffect(("limits", "lanes_per_broker_max"), _PLAIN),
+}
+"""By the name of the field of ``Settings``."""
+
+_DEFAULT: Final = Settings(upstream=(), listeners=())
+
+
+SPANS_WITHOUT_EFFECT: Final = (
+    f"{_BROKERS}, there are no spans: the variables OTEL_* that ask for them have no effect (OTEL_TRACES_EXPORTER=none)"
+)
+"""Only a warning: those variables are often set for all programs of a machine."""
+
+
+def without_effect(settings: Settings) -> Sequence[WithoutEffect]:
+    """Return what has another value than the default."""
+    return [found for name, found in _PLACES.items() if attrgetter(name)(settings) != attrgetter(name)(_DEFAULT)]

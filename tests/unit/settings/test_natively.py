@@ -1,0 +1,95 @@
+"""Settings that have no effect in front of brokers that give idempotence themselves are known, and refused there."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idemproxy.proxy.settings.config import Caps, ConfigError, JournalSettings, Settings, TopicDefaults
+from idemproxy.proxy.settings.load import load
+from idemproxy.proxy.settings.natively import without_effect
+
+OF_LIMITS = (
+    *("connections_max", "connections_per_ip_max", "connection_creation_rate_max", "unauthenticated_max"),
+    *("unauthenticated_per_ip_max", "request_bytes_max", "requests_in_flight_max"),
+    *("client_response_bytes_max", "request_bytes_total_max", "response_bytes_total_max", "idle_seconds"),
+    "drain_seconds",
+)
+HAVE_EFFECT = frozenset(
+    (
+        *("upstream", "listeners", "redis", "data_directory", "cluster", "upstream_tls", "upstream_sasl"),
+        *("idempotence", "allow_unauthenticated_clients", "redis_tls", "log_lines_per_minute_max", "admin"),
+        *("log_level", "log_format", "workers"),
+        *(f"limits.{name}" for name in OF_LIMITS),
+    )
+)
+"""``redis`` and ``cluster`` tell who gives idempotence, where that is chosen (auto)."""
+DEFAULT = Settings(upstream=(("h", 1),), listeners=())
+OTHER: dict[type, Any] = {bool: True, int: 7, tuple: ("x",), type(None): "x"}
+
+
+def every_setting() -> dict[str, Settings]:
+    """Settings that differ from the default in one value, by its name; those that have an effect do not differ."""
+    found: dict[str, Settings] = {}
+    for one in fields(Settings):
+        value: Any = getattr(DEFAULT, one.name)
+        change: dict[str, Any] = {}
+        if one.name == "journal":
+            change = {one.name: JournalSettings(Path("j"))}
+        elif isinstance(value, Caps | TopicDefaults):
+            for below in fields(value):
+                part: dict[str, Any] = {below.name: 7}
+                whole: dict[str, Any] = {one.name: replace(value, **part)}
+                found[f"{one.name}.{below.name}"] = replace(DEFAULT, **whole)
+            continue
+        elif one.name not in HAVE_EFFECT:
+            change = {one.name: OTHER[type(value)]}
+        found[one.name] = replace(DEFAULT, **change)
+    return found
+
+
+@pytest.mark.parametrize("name", every_setting())
+def test_a_setting_has_an_effect_or_is_named(name: str) -> None:
+    """A new setting has to be put into one of the two lists."""
+    found = without_effect(every_setting()[name])
+    assert len(found) == (name not in HAVE_EFFECT), name
+
+
+WRITTEN = """\
+upstream: {bootstrap: ["h:1"], idempotence: IDEMPOTENCE}
+producers:
+  named: ["orders-*"]
+  expiry_seconds: 86400
+topics:
+  conditional: [wal]
+tombstones: {topic: copies}
+journal: j.jsonl
+limits: {producers_max: 5, connections_max: 9}
+"""
+
+
+def test_where_native_is_said_all_of_them_are_refused_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "idemproxy.yaml"
+    for said in ("auto", "proxy"):
+        path.write_text(WRITTEN.replace("IDEMPOTENCE", said))
+        assert load(path, {}).conditional_topics == ("wal",)
+    path.write_text(WRITTEN.replace("IDEMPOTENCE", "native"))
+    with pytest.raises(ConfigError) as raised:
+        load(path, {})
+    assert [":".join(one.removeprefix(f"{path}:").split(": ")[:2]) for one in raised.value.problems] == [
+        "3:producers.named",
+        "6:topics.conditional",
+        "7:tombstones.topic",
+        "8:journal",
+        "9:limits.producers_max",
+    ]
+
+
+def test_an_option_is_named_as_it_was_given() -> None:
+    options = {"upstream": "h:1", "journal": "j.jsonl"}
+    assert load(None, options).journal is not None
+    (found,) = without_effect(load(None, options))
+    assert str(found).startswith("journal.path: where brokers give idempotence themselves, no batch has a line")
