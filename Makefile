@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones both-ways uv python upstream mutants scenes exhaustive hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones both-ways uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -156,6 +156,9 @@ flushes: uv  ## Redis emptied twenty times under five producers; a line in bench
 
 fuzz: uv  ## every decoder under atheris for MINUTES=10 in all [TARGETS="marker frames"]; what it finds stays in .cache/fuzz
 	@PYTHONPATH=tests $(RUN_TOOLS) --group fuzz python -m fuzz.run --minutes $(or $(MINUTES),10) $(TARGETS)
+
+attacks: uv  ## one client that means harm, beside a producer that is to notice nothing, five pairs each: make attacks [ATTACKS_ARGS="--pairs 1 'new names'"]; benchmarks/results/attacks.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.attacks $(ATTACKS_ARGS)
 
 hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that behaves; a line in benchmarks/results/hostile.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.hostile --record $(HOSTILE_ARGS)

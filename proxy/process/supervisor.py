@@ -207,8 +207,8 @@ class Supervisor:
 
     async def _watch(self) -> None:
         """Kill each worker that hangs: ``_keep`` starts it again, and the kernel resets what waits at its ports, so its
-        clients connect to the others. Once all drain, ``_end_all`` kills those that do not end in time."""
-        while not self._stop.is_set():
+        clients connect to the others. One that hangs while all drain is killed, too: nobody waits for it."""
+        while True:
             await trio.sleep(limits.WORKER_LOOK_SECONDS)
             for number in self._pulses.look(trio.current_time()):
                 self._hung += 1

@@ -161,6 +161,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "model",
     }
     at_full_size = {
+        "attacks",
         "crashes",
         "differences",
         "acceptance",

@@ -70,9 +70,16 @@ class RawClient:
     """One connection."""
 
     def __init__(
-        self, address: tuple[str, int], timeout_seconds: float = ANSWER_SECONDS_MAX, client_id: str = _CLIENT_ID
+        self,
+        address: tuple[str, int],
+        timeout_seconds: float = ANSWER_SECONDS_MAX,
+        client_id: str = _CLIENT_ID,
+        source: str | None = None,
     ) -> None:
-        self._socket = socket.create_connection(address, timeout_seconds)
+        """``source``: the address to come from, where it is not to be the usual one."""
+        self._socket = socket.create_connection(
+            address, timeout_seconds, source_address=None if source is None else (source, 0)
+        )
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
