@@ -55,7 +55,7 @@ class RepeatFinder:
             & (behind["epoch"] == before["epoch"])
         )
         is_same_number = is_one_epoch & (behind["sequence"] == before["sequence"])
-        suspected = same & is_same_time & ~is_one_epoch & ((created >= 0) | is_near)
+        suspected = same & is_same_time & ~is_one_epoch & ((created != -1) | is_near)
         repeated = same & ~suspected & ~is_same_number & is_near
         at = np.flatnonzero(suspected | repeated)
         kinds = np.where(suspected[at], str(Finding.SUSPECTED_DUPLICATE), str(Finding.REPEATED_RECORD))

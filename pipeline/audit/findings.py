@@ -22,11 +22,13 @@ TYPES: Final[Mapping[str, str]] = {
     "sequence": "int32",
     "count": "int64",
     "size": "int64",
+    "compared": "int8",
 }
 """The columns of a finding, beside its kind. ``other_offset``: of the first copy; of the record before a gap; of the
 record with the highest sequence or epoch before an inversion or a regression. ``count``: records, sequences or offsets.
--1: not known, or not applicable to the kind."""
-_SPARK: Final = {"int32": "int", "int64": "bigint"}
+``compared``: 1 if the bytes of both records were compared, 0 if one of them could not be read again. -1: not known, or
+not applicable to the kind."""
+_SPARK: Final = {"int8": "tinyint", "int32": "int", "int64": "bigint"}
 SPARK_SCHEMA: Final = "kind string, " + ", ".join(f"`{name}` {_SPARK[kind]}" for name, kind in TYPES.items())
 SCHEMA: Final = pa.schema(
     [

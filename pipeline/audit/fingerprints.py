@@ -33,10 +33,12 @@ class RangeTaker:
     """Takes what was read of one range of offsets. A container belongs to the range that its last offset is in; in a
     container of plain messages this holds for each message."""
 
-    def __init__(self, place: int, start: int, end: int) -> None:
-        """``start``, ``end``: the range, the second not included."""
+    def __init__(self, place: int, start: int, end: int, behind: int | None = None) -> None:
+        """``start``, ``end``: the range, the second not included. ``behind``: where what comes after the range begins,
+        if ``end`` does not say it, as of a segment file."""
         self._place = place
         self._end = end
+        self._behind = end if behind is None else behind
         self._first = -1
         self.position = start
         """The offset behind what was taken."""
@@ -74,21 +76,34 @@ class RangeTaker:
                         self._unreadable(self.position, self._end - 1, "offsets go back")
                     break
         except Broken as broken:
-            last = max(self.position, self._end - 1)
+            last = max(self.position, self._behind - 1)
             self._unreadable(self.position, last, f"nothing can be read any more: {broken}")
             self.is_over = True
         return self._flushed()
 
-    def lost(self, last: int) -> pa.RecordBatch:
+    def deleted(self, last: int) -> pa.RecordBatch:
         """Everything from the position up to and with ``last`` is gone: retention has deleted it meanwhile."""
         self._other(Kind.DELETED, self.position, last)
         self.position = last + 1
         self.is_over = self.position >= self._end
         return self._flushed()
 
-    def cut_off(self, last: int) -> pa.RecordBatch:
-        """What lies up to ``last`` cannot be found: an entry seems to go on behind the end of its file."""
+    def truncated(self) -> pa.RecordBatch:
+        """The log ends at the position now, though it went on behind the range before."""
+        reason = f"the log ends at {self.position} now: its leader has lost what it had shown"
+        self._unreadable(self.position, self._end - 1, reason)
+        self.position, self.is_over = self._end, True
+        return self._flushed()
+
+    def cut_off(self) -> pa.RecordBatch:
+        """What lies behind the position cannot be found: an entry seems to go on behind the end of its file."""
+        last = max(self.position, self._behind - 1)
         self._unreadable(self.position, last, "an entry goes on behind the end of its file")
+        return self._flushed()
+
+    def torn(self, size: int) -> pa.RecordBatch:
+        """So many bytes at the end of the file are no whole entry, as a crash leaves them."""
+        self._other(Kind.CUT, self.position, self.position, f"{size} bytes at the end of the file are no whole entry")
         return self._flushed()
 
     def finished(self, bytes_read: int) -> pa.RecordBatch:

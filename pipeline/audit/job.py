@@ -53,8 +53,11 @@ _BY_NUMBER: Final = (
     Finding.INVERSION,
     Finding.EPOCH_REGRESSION,
 )
-_UNREAD_KINDS: Final = [int(Kind.UNREADABLE), int(Kind.DELETED)]
-_READ_KINDS: Final = [int(Kind.RUN), int(Kind.HOLE), int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.ACKNOWLEDGED)]
+_UNREAD_KINDS: Final = [int(Kind.UNREADABLE), int(Kind.DELETED), int(Kind.CUT)]
+_READ_KINDS: Final = [
+    int(kind)
+    for kind in (Kind.RUN, Kind.HOLE, Kind.RANGE, Kind.UNREADABLE, Kind.DELETED, Kind.ACKNOWLEDGED)  # RANGE: of each
+]
 
 
 Counts = dict[tuple[Finding, int], int]
@@ -281,21 +284,33 @@ def _one_by_one(table: pa.Table) -> pa.Table:
 
 
 def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
-    """Compare the flagged pairs byte by byte. Return those that are equal, and as SEQUENCE_REUSED those that sequence
-    numbers had told to be duplicates and that differ."""
+    """Compare the flagged pairs byte by byte, and return what is concluded from that."""
     if not flagged.num_rows:
         return flagged
     near = F.floor(F.col("offset") / RANGE_OFFSETS)
     pairs = spark.createDataFrame(flagged, findings.SPARK_SCHEMA)
     in_order = pairs.repartition("place", near).sortWithinPartitions("place", "offset")
     schema = f"{findings.SPARK_SCHEMA}, verdict tinyint"
-    compared_pairs = in_order.mapInArrow(partial(compared, plan), schema).toArrow()
+    return concluded(in_order.mapInArrow(partial(compared, plan), schema).toArrow())
+
+
+def concluded(compared_pairs: pa.Table) -> pa.Table:
+    """Return of compared pairs those that are equal, those of which one cannot be read again (retention has deleted it
+    since: what was found stays found), and as SEQUENCE_REUSED those that sequence numbers had told to be duplicates and
+    that differ. ``compared_pairs``: findings with a verdict, as of ``read.compare``."""
     verdicts = compared_pairs["verdict"]
-    equal = compared_pairs.filter(pc.equal(verdicts, 1)).select(findings.SCHEMA.names)
+    stays = pc.not_equal(verdicts, 0)
+    was_compared = pc.equal(verdicts, 1).cast(pa.int8())
+    equal = _with(compared_pairs, "compared", was_compared).filter(stays).select(findings.SCHEMA.names)
     is_proven = pc.equal(compared_pairs["kind"], str(Finding.DUPLICATE))
     reused = compared_pairs.filter(pc.and_(is_proven, pc.equal(verdicts, 0))).select(findings.SCHEMA.names)
-    kinds = pa.array([str(Finding.SEQUENCE_REUSED)] * reused.num_rows, pa.string())
-    return pa.concat_tables([equal, reused.set_column(0, "kind", kinds)]).cast(findings.SCHEMA)
+    reused = _with(reused, "kind", pa.array([str(Finding.SEQUENCE_REUSED)] * reused.num_rows, pa.string()))
+    reused = _with(reused, "compared", pa.array([1] * reused.num_rows, pa.int8()))
+    return pa.concat_tables([equal, reused]).cast(findings.SCHEMA)
+
+
+def _with(table: pa.Table, name: str, column: Any) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, column)
 
 
 def _collected(found: DataFrame) -> tuple[pa.Table, Counts]:

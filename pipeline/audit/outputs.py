@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ... import __version__
@@ -70,9 +71,15 @@ def summary_of(audited: Audited, failing: Sequence[Finding]) -> Summary:
         ),
         "unreadable": [
             {"place": audited.plan.places[place].name, "first_offset": first, "last_offset": last, "reason": reason}
-            for _, place, first, last, reason in audited.notes[:100]
-            if reason
+            for kind, place, first, last, reason in audited.notes
+            if kind == Kind.UNREADABLE
+        ][:100],
+        "cut_off": [
+            {"place": audited.plan.places[place].name, "offset": offset, "what": what}
+            for kind, place, offset, _, what in audited.notes
+            if kind == Kind.CUT
         ],
+        "not_compared": pc.sum(pc.equal(audited.listed["compared"], 0)).as_py() or 0,
     }
 
 
@@ -108,3 +115,14 @@ def told(summary: Summary) -> Iterator[str]:
             yield f"{mark} {kind}: {count}"
     if not any(summary["findings"].values()):
         yield "nothing was found"
+    yield from not_read(summary)
+
+
+def not_read(summary: Summary) -> Iterator[str]:
+    """Yield a sentence for each kind of thing that the audit has not read, or not a second time."""
+    if summary["gone_while_reading"]:
+        yield f"not audited: {summary['gone_while_reading']} offsets, deleted by retention while the log was read"
+    if summary["not_compared"]:
+        yield f"{summary['not_compared']} of the findings could not be read again, so their bytes were not compared"
+    for one in summary["cut_off"]:
+        yield f"{one['place']} behind offset {one['offset'] - 1}: {one['what']}, as a crash leaves them"

@@ -18,7 +18,7 @@ from ..reading.decode import containers
 from ..reading.fetching import PartitionFetch
 from ..reading.patience import Patience
 from ..reading.places import Range
-from ..reading.segments import is_cut, pieces
+from ..reading.segments import hides_entries, is_cut, pieces
 from .fingerprints import RangeTaker
 from .plan import ACCESS, Plan
 
@@ -32,17 +32,20 @@ _LOOK_BYTES: Final = 1 << 20
 
 def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one range. Raises BrokerProblem, TooLarge, OSError."""
-    taker = RangeTaker(wanted.place, wanted.start, wanted.end)
     bytes_read = 0
     if wanted.path:
-        following = min((one.start for one in plan.ranges if _is_behind(one, wanted)), default=-1)
+        following = min((one.start for one in plan.ranges if _is_behind(one, wanted)), default=wanted.end)
+        taker = RangeTaker(wanted.place, wanted.start, wanted.end, following)
         for piece in pieces(Path(wanted.path)):
             bytes_read += len(piece)
             yield taker.take(piece)
-            if is_cut(piece) and following > taker.position:  # in the last file that is how a crash leaves it
-                yield taker.cut_off(following - 1)
+            if is_cut(piece):
+                is_last = following == wanted.end
+                is_lost = following > taker.position and not is_last
+                yield taker.cut_off() if is_lost or hides_entries(piece, taker.position) else taker.torn(len(piece))
         yield taker.finished(bytes_read)
         return
+    taker = RangeTaker(wanted.place, wanted.start, wanted.end)
     place = plan.places[wanted.place]
     with Cluster(plan.bootstrap, ACCESS) as cluster:
         fetch = PartitionFetch(cluster, place.topic, place.partition, FETCH_BYTES)
@@ -55,7 +58,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
                 first, _ = cluster.offsets(place.topic, place.partition)
                 if first <= before and patience.waits():
                     continue
-                yield taker.lost(min(first, wanted.end) - 1 if first > before else wanted.end - 1)
+                yield taker.deleted(min(first, wanted.end) - 1) if first > before else taker.truncated()
                 continue
             bytes_read += len(fetched.records)
             if fetched.records:
@@ -65,7 +68,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
                 if fetched.high_watermark < wanted.end:
                     if patience.waits():
                         continue
-                    yield taker.lost(wanted.end - 1)  # a new leader has less than the old one had shown
+                    yield taker.truncated()
                 break  # else the last records were compacted away, or tombstones leave them out
     yield taker.finished(bytes_read)
 
@@ -76,7 +79,7 @@ def _is_behind(one: Range, other: Range) -> bool:
 
 def compare(plan: Plan, place: int, pairs: Array) -> Array:
     """Return for each pair of offsets (shape n, 2) of one partition: 1 the records are the same, 0 they are not, -1 one
-    is not there any more. Raises as ``read_range``."""
+    cannot be read any more. Raises as ``read_range``."""
     verdicts = np.full(len(pairs), -1, np.int8)
     for begin in range(0, len(pairs), PAIRS_AT_A_TIME):
         part = pairs[begin : begin + PAIRS_AT_A_TIME]

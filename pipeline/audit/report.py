@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from . import pictures
 from .job import TIME_SLOTS, Audited
 from .kinds import MEANINGS, Finding
-from .outputs import Summary, named
+from .outputs import Summary, named, not_read
 from .pictures import Span
 
 _LISTED: Final = 200
@@ -77,6 +77,7 @@ def _page(audited: Audited, summary: Summary) -> Iterator[str]:
 <h1>{escape(title)}</h1>
 <p class="soft">{_begin(summary)}</p>"""
     yield _verdict(summary)
+    yield from (f"<p>{escape(sentence)}.</p>" for sentence in not_read(summary))
     yield f'<div class="tiles">{"".join(_tile(summary, kind) for kind in _TILES)}</div>'
     yield from _tables(summary)
     table = named(audited)

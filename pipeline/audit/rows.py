@@ -12,6 +12,7 @@ kind             offset          last_offset       size                       an
 ``RANGE``        first record    behind the last   bytes read                 one for each range, also an empty one
 ``UNREADABLE``   first           last              -                          note: why
 ``DELETED``      first           last              -                          gone while the log was read
+``CUT``          behind the last -                 -                          note: bytes that are no whole entry
 ``ACKNOWLEDGED`` told (or -1)    told last         records                    identity, from the proxy's journal
 ===============  ==============  ================  =========================  =====================================
 
@@ -42,6 +43,7 @@ class Kind(IntEnum):
     UNREADABLE = 4
     DELETED = 5
     ACKNOWLEDGED = 6
+    CUT = 7
 
 
 NO_PRODUCER: Final = -1

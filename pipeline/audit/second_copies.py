@@ -26,7 +26,8 @@ def second_copies_of(audited: Audited, source: str) -> dict[str, Any]:
     """Return the file as plain data. ``is_whole``: no duplicate was found that is not in it. ``source``: what was
     read."""
     found = named(audited)
-    found = found.filter(pc.equal(found["kind"], str(Finding.DUPLICATE)))
+    is_certain = pc.and_(pc.equal(found["kind"], str(Finding.DUPLICATE)), pc.equal(found["compared"], 1))
+    found = found.filter(is_certain)  # where one could not be read again, the other may be the only one that is left
     found = found.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
     counted = sum(count for (kind, _), count in audited.counts.items() if kind is Finding.DUPLICATE)
     topics = np.asarray(found["topic"].to_pylist(), object)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...state.sequence import SEQUENCE_MODULUS
 from ..reading.contents import Array
 from .findings import finding_rows
+from .plan import END_OF_FILE
 from .kinds import Finding
 from .rows import NO_PRODUCER, Columns, Kind, taken
 
@@ -137,11 +138,16 @@ class Partition:
         return finding_rows(kind, len(of["offset"]), place=self._place, **given)
 
     def _between(self, covering: Columns) -> tuple[Array, Array]:
-        """Return the first and last offsets of what lies between runs and belongs to none."""
+        """Return the first and last offsets of what no run covers: between two of them, before the first one, as
+        compaction leaves the log's start where it was, and behind the last one. Where a segment file ends is not
+        known."""
         order = np.argsort(covering["offset"], kind="stable")
-        firsts, behind = covering["offset"][order], np.maximum.accumulate(covering["last_offset"][order] + 1)
-        at = np.flatnonzero(firsts[1:] > behind[:-1])
-        return behind[at], firsts[at + 1] - 1
+        end = [] if self._end >= END_OF_FILE else [self._end]
+        firsts = np.concatenate((covering["offset"][order], np.array(end, np.int64)))
+        lasts = np.concatenate((np.array([self._start], np.int64), covering["last_offset"][order] + 1))
+        behind = np.maximum.accumulate(lasts)[: len(firsts)]
+        at = np.flatnonzero(firsts > behind)
+        return behind[at], firsts[at] - 1
 
     def _absent_between(self, low: int, high: int) -> int:
         """Return how many offsets between these two have no record that was read."""

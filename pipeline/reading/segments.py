@@ -13,12 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .decode import first_size
+import numpy as np
+
+from ...codecs.record_batch import MAGIC as NEW_FORMAT
+from .container import ENTRY_BYTES_MIN, MAGIC_AT, SIZE_AT, SIZE_FIELDS, Broken
+from .contents import integers
+from .decode import containers, first_size
 
 PIECE_BYTES: Final = 8 << 20
 """The size of a piece; an entry that is larger is a piece of its own."""
 _FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
+_SCANNED_BYTES: Final = 1 << 20
+_OFFSETS_AHEAD_MAX: Final = 1 << 31
+"""Entries that follow in the same file have offsets that are no further ahead: its index holds 31 bits."""
+_CHECKED_TIMES_MAX: Final = 16
+"""What looks like an entry is read to see whether it is one: so many times the bytes of the piece. Where more looks so,
+it is taken for entries."""
 _NO_ENTRY: Final = bytes(12)
 """A file that was made in its full length ends in zeros."""
 
@@ -67,7 +78,42 @@ def pieces(path: Path) -> Iterator[memoryview]:
 
 def is_cut(piece: memoryview) -> bool:
     """Does the piece begin with an entry that seems to go on behind the end of the file?"""
-    return first_size(piece) > len(piece)
+    return len(piece) < SIZE_FIELDS or first_size(piece) > len(piece)
+
+
+def hides_entries(piece: memoryview, position: int) -> bool:
+    """Is it a damaged length that makes the first entry of this piece go on behind the end of the file? Then the piece
+    is one whole entry, or others follow within it, with offsets above its own; what a crash has cut off has none.
+    ``position``: the offset behind what was read before."""
+    if len(piece) < SIZE_FIELDS + ENTRY_BYTES_MIN:
+        return False
+    size = (len(piece) - SIZE_FIELDS).to_bytes(4, "big")
+    if _is_readable(memoryview(b"".join((piece[:SIZE_AT], size, piece[SIZE_FIELDS:])))):
+        return True
+    (own,) = integers(piece, np.zeros(1, np.int64), ">i8").tolist()
+    # Messages inside of a wrapper that is not compressed look the same, with offsets up to that of the wrapper.
+    floor = own if position <= own < position + _OFFSETS_AHEAD_MAX else position - 1
+    checked_bytes = 0
+    octets = np.frombuffer(piece, np.uint8)
+    for begin in range(0, len(piece) - SIZE_FIELDS - ENTRY_BYTES_MIN, _SCANNED_BYTES):
+        magics = octets[begin + MAGIC_AT : begin + MAGIC_AT + _SCANNED_BYTES]
+        at = begin + np.flatnonzero(magics <= NEW_FORMAT)
+        offsets, sizes = integers(piece, at, ">i8"), integers(piece, at + SIZE_AT, ">i4")
+        fits = (offsets > floor) & (offsets <= floor + _OFFSETS_AHEAD_MAX) & (sizes >= ENTRY_BYTES_MIN)
+        ends = at + SIZE_FIELDS + sizes
+        fits &= ends <= len(piece)
+        for start, end in zip(at[fits].tolist(), ends[fits].tolist(), strict=True):
+            checked_bytes += end - start
+            if checked_bytes > _CHECKED_TIMES_MAX * len(piece) or _is_readable(piece[start:end]):
+                return True
+    return False
+
+
+def _is_readable(entry: memoryview) -> bool:
+    try:
+        return all(not one.unreadable for one in containers(entry))
+    except Broken:
+        return False
 
 
 def _is_empty(mapped: mmap.mmap, position: int, size: int) -> bool:

@@ -126,5 +126,5 @@ def test_behind_what_has_no_format_the_range_is_over() -> None:
 
 def test_what_retention_deletes_meanwhile_is_told() -> None:
     taker = RangeTaker(0, 0, 10)
-    assert spans(of(Kind.DELETED, taker.lost(6))) == [(0, 6)]
+    assert spans(of(Kind.DELETED, taker.deleted(6))) == [(0, 6)]
     assert (taker.position, taker.is_over) == (7, False)

@@ -16,11 +16,13 @@ from idemproxy.pipeline.reading.places import Place
 from idemproxy.proxy.commands.inspection.found_copies import found_by_audit
 
 
-def audited(*found: tuple[Finding, int, int, int, int], counted: int | None = None) -> Audited:
+def audited(
+    *found: tuple[Finding, int, int, int, int], counted: int | None = None, was_compared: bool = True
+) -> Audited:
     """An audit of orders/0 and orders/1 with these (kind, place, offset, offset of the first copy, producer id)."""
     rows = [
         finding_rows(kind, 1, place=place, offset=offset, last_offset=offset, other_offset=other, producer_id=producer,
-                     epoch=0, sequence=other)
+                     epoch=0, sequence=other, compared=int(was_compared))
         for kind, place, offset, other, producer in found
     ]  # fmt: skip
     places = tuple(Place("orders", number, 0, 100) for number in range(2))
@@ -63,6 +65,12 @@ def test_neighbours_are_one_range_and_only_certain_ones_are_in_it(tmp_path: Path
 def test_without_duplicates_there_is_no_range() -> None:
     data = second_copies_of(audited((Finding.GAP, 0, 60, 1, 5)), "segment files")
     assert (data["second_copies"], data["is_whole"]) == ([], True)
+
+
+def test_what_could_not_be_compared_is_in_no_range() -> None:
+    """One of the two is gone, and the other may be the only one that is left."""
+    data = second_copies_of(audited((Finding.DUPLICATE, 0, 30, 10, 5), was_compared=False), "kafka:9092")
+    assert (data["second_copies"], data["is_whole"]) == ([], False)
 
 
 def test_more_than_are_listed_are_told() -> None:

@@ -40,8 +40,9 @@ def told(producer: int, epoch: int, sequence: int, count: int, offset: int) -> C
     return columns(Kind.ACKNOWLEDGED, 0, 1, offset=offset, last_offset=offset + count - 1, size=count, **who)
 
 
-def findings(rows: Columns, start: int = 0, end: int = END) -> list[dict[str, Any]]:
-    """Return what the judge says of partition 0."""
+def findings(rows: Columns, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+    """Return what the judge says of partition 0. ``end``: of the log; None: behind the last row."""
+    end = int(rows["last_offset"][rows["kind"] == Kind.RUN].max(initial=start - 1)) + 1 if end is None else end
     order = np.argsort(rows["offset"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     return [row for batch in Partition(0, start, end, rows).findings() for row in batch.to_pylist()]
@@ -80,6 +81,21 @@ def test_where_as_many_offsets_are_missing_it_is_compaction() -> None:
     found = findings(log_of([(1, 0, 0, 5), 3, (1, 0, 8, 2)]))
     assert short(found, "sequence", "count") == [("compacted_gap", 5, 3), ("offset_hole", -1, 3)]
     assert short(findings(log_of([(1, 0, 0, 5), 2, (1, 0, 8, 2)])), "count") == [("gap", 3), ("offset_hole", 2)]
+
+
+def test_where_the_first_batches_of_a_compacted_log_are_gone_it_is_compaction() -> None:
+    """The log's start stays at 0."""
+    found = findings(log_of([50, (1, 0, 50, 10), (1, 0, 60, 10)]))
+    assert short(found, "sequence", "count") == [("compacted_gap", 0, 50), ("offset_hole", -1, 50)]
+    assert short(findings(log_of([49, (1, 0, 50, 10)])), "count") == [("gap", 50), ("offset_hole", 49)]
+
+
+def test_offsets_behind_the_last_record_and_of_a_log_without_any_are_told() -> None:
+    assert short(findings(log_of([(1, 0, 0, 5)]), end=9), "count") == [("offset_hole", 4)]
+    assert short(findings(log_of([]), start=2, end=9), "count") == [("offset_hole", 7)]
+    line = told(1, 0, 5, 2, 6)
+    found = findings(concatenated([log_of([(1, 0, 0, 5)]), line]), end=9)
+    assert short(found, "count") == [("acknowledged_unknown", 2), ("offset_hole", 4)]
 
 
 def test_a_producer_begins_at_zero_unless_the_log_was_cut_off() -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
+from idemproxy.pipeline.audit import findings
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
+from idemproxy.pipeline.audit.job import concluded
+from idemproxy.pipeline.audit.kinds import Finding
 from idemproxy.pipeline.audit.plan import Plan, of_files
-from idemproxy.pipeline.audit.read import read_range
+from idemproxy.pipeline.audit.read import compared, read_range
 from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.reading import patience
 from idemproxy.pipeline.reading.broker import Access
 from idemproxy.pipeline.reading.places import Place, Range
 from idemproxy.pipeline.source.options import Rows as SourceRows
@@ -48,6 +56,79 @@ def test_a_damaged_size_in_the_middle_of_a_file_is_told(tmp_path: Path, bit: int
     rows = rows_of(tmp_path)
     assert of_kind(rows, Kind.RECORD) == [0, 1, 2, 99, 100]
     assert of_kind(rows, Kind.UNREADABLE), "96 records were not read, and nobody is told"
+
+
+def log_folder(tmp_path: Path, data: bytes) -> Path:
+    """A partition of one file, its last one."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(data)
+    return tmp_path
+
+
+LAST_FILE = [modern(numbered(10 * n, 10), 10 * n, Identity(7, 0, 10 * n, 10)) for n in range(10)]
+PLAIN_FILE = [plain(numbered(n, 1), n) for n in range(100)]
+WRAPPERS = [wrapper(numbered(10 * n, 10), 10 * n, Identity(7, 0, 10 * n, 10)) for n in range(10)]
+
+
+@pytest.mark.parametrize("entries", [LAST_FILE, PLAIN_FILE, WRAPPERS], ids=["batches", "messages", "wrappers"])
+@pytest.mark.parametrize("size", [77, 1 << 20, (1 << 31) - 1])
+@pytest.mark.parametrize("at", [3, -2, -1])
+def test_bytes_behind_a_damaged_length_in_the_last_file_are_told(
+    tmp_path: Path, entries: list[bytes], size: int, at: int
+) -> None:
+    damaged_log = list(entries)
+    entry = bytearray(damaged_log[at])
+    if size < len(entry) - 12 or size > 100:
+        entry[8:12] = size.to_bytes(4, "big")
+    else:
+        entry[8:12] = (13).to_bytes(4, "big")
+    damaged_log[at] = bytes(entry)
+    rows = rows_of(log_folder(tmp_path, b"".join(damaged_log)))
+    assert of_kind(rows, Kind.UNREADABLE), "the rest of the file was not read, and nobody is told"
+
+
+@pytest.mark.parametrize("entries", [LAST_FILE, PLAIN_FILE, WRAPPERS], ids=["batches", "messages", "wrappers"])
+@pytest.mark.parametrize("kept", [0, 5, 9, 11])
+@pytest.mark.parametrize("left", [1, 11, 12, 30, -1])
+def test_what_a_crash_has_cut_off_is_a_note(tmp_path: Path, entries: list[bytes], kept: int, left: int) -> None:
+    cut = entries[min(kept, len(entries) - 1)][:left]
+    rows = rows_of(log_folder(tmp_path, b"".join([*entries[: min(kept, len(entries) - 1)], cut])))
+    assert not of_kind(rows, Kind.UNREADABLE)
+    (note,) = [row["note"] for row in rows if row["kind"] == Kind.CUT]
+    assert note == f"{len(cut)} bytes at the end of the file are no whole entry"
+
+
+def test_a_wrapper_that_a_crash_has_cut_off_hides_nothing_though_whole_messages_are_in_it(tmp_path: Path) -> None:
+    """The proxy's wrappers are not compressed: the messages inside lie in the file as they are."""
+    packed = gzip.compress(plain(numbered(0, 40)), compresslevel=0)
+    stored = encode_message(None, packed, magic=1, offset=39, timestamp=7, codec=Codec.GZIP)
+    assert b"value 39" in stored
+    rows = rows_of(log_folder(tmp_path, stored[:-20]))
+    assert not of_kind(rows, Kind.UNREADABLE)
+
+
+def test_a_broken_file_in_the_middle_hides_no_hole_of_a_later_one(tmp_path: Path) -> None:
+    folder = log_folder(tmp_path, FIRST + bytes([1]) * 50)
+    (folder / "t-0" / f"{9:020}.log").write_bytes(plain(numbered(0, 2), 9))
+    (span,) = [(row["offset"], row["last_offset"]) for row in rows_of(folder) if row["kind"] == Kind.UNREADABLE]
+    assert span == (3, 8)
+
+
+def test_what_was_found_is_reported_though_retention_has_deleted_it_before_it_was_compared(tmp_path: Path) -> None:
+    """Records 0 to 3 are there again from 4 on, and as other ones from 8 on; then the first segment is deleted."""
+    log = plain(numbered(0, 4)) + plain(numbered(0, 4), 4) + plain(numbered(50, 4), 8)
+    folder = log_folder(tmp_path, log)
+    plan = of_files([folder], [], [])
+    kinds = np.array([str(kind) for kind in (Finding.DUPLICATE, Finding.SUSPECTED_DUPLICATE)] * 2)
+    pairs = findings.finding_rows(kinds, 4, place=0, offset=[4, 5, 8, 9], other_offset=[0, 1, 0, 1])
+
+    def listed() -> list[tuple[str, int, int]]:
+        table = concluded(pa.Table.from_batches(compared(plan, [pairs])))
+        return [(row["kind"], row["offset"], row["compared"]) for row in table.to_pylist()]
+
+    assert listed() == [("duplicate", 4, 1), ("suspected_duplicate", 5, 1), ("sequence_reused", 8, 1)]
+    (folder / "t-0" / f"{0:020}.log").write_bytes(log[len(plain(numbered(0, 4))) :])
+    assert listed() == [(kind, offset, 0) for kind, offset in zip(kinds.tolist(), (4, 5, 8, 9), strict=True)]
 
 
 def test_a_hole_of_zeros_in_the_middle_of_a_file_is_told(tmp_path: Path) -> None:
@@ -89,6 +170,23 @@ def test_an_audit_waits_for_a_new_leader_that_lags() -> None:
         plan = Plan((Place("t", 0, 0, 12),), (Range(0, 0, 12),), (server.address,))
         rows = [row for batch in read_range(plan, plan.ranges[0]) for row in batch.to_pylist()]
     assert of_kind(rows, Kind.RECORD) == list(range(12))
+    assert not of_kind(rows, Kind.DELETED)
+
+
+def test_what_a_new_leader_does_not_have_is_told_as_unreadable() -> None:
+    """It is no retention: the log ends earlier than it did."""
+
+    class Truncated(Elected):
+        lags_for = 1 << 30
+
+    with Truncated(LOG) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patience, "LAG_SECONDS_MAX", 0.6)
+        plan = Plan((Place("t", 0, 0, 12),), (Range(0, 0, 12),), (server.address,))
+        rows = [row for batch in read_range(plan, plan.ranges[0]) for row in batch.to_pylist()]
+    assert of_kind(rows, Kind.RECORD) == [0, 1, 2]
+    assert [row["note"] for row in rows if row["kind"] == Kind.UNREADABLE] == [
+        "the log ends at 3 now: its leader has lost what it had shown"
+    ]
     assert not of_kind(rows, Kind.DELETED)
 
 
