@@ -16,7 +16,7 @@ from ...state.sequence import SEQUENCE_MODULUS
 from ..reading.container import Broken, Container
 from ..reading.contents import Array
 from ..reading.decode import containers
-from .rows import NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
+from .rows import NO_KEY, NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
 
 LENGTHS_BYTES: Final = 8
 """Bytes of a content that belong to no field: the lengths of key and value."""
@@ -176,15 +176,16 @@ def _runs(place: int, read: Sequence[Container]) -> Columns:
     rows: list[tuple[int, ...]] = []
     for one in read:
         timestamp = int(one.timestamps[0]) if len(one.offsets) else -1
+        flags = NO_KEY if len(one.offsets) and (one.contents.fields().key_sizes < 0).any() else 0
         if not one.pieces:
-            rows.append((one.first, one.last, timestamp, NO_PRODUCER, -1, -1, len(one.offsets)))
+            rows.append((one.first, one.last, timestamp, NO_PRODUCER, -1, -1, len(one.offsets), flags))
         for identity, first in one.pieces:
             last = first + identity.record_count - 1
             there = identity.record_count
             if len(one.offsets) <= one.last - one.first:  # compacted, or no records at all
                 there = int(np.diff(np.searchsorted(one.offsets, (first, last + 1)))[0])
-            rows.append((first, last, timestamp, *identity[:3], there))
-    names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence", "size")
+            rows.append((first, last, timestamp, *identity[:3], there, flags))
+    names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence", "size", "flags")
     fields = np.array(rows, np.int64).T
     return columns(Kind.RUN, place, len(rows), **dict(zip(names, fields, strict=True)))
 
@@ -204,4 +205,5 @@ def _merged(runs: Columns) -> Columns:
     merged = taken(runs, heads)
     merged["last_offset"] = last[np.append(heads[1:], len(first)) - 1]
     merged["size"] = np.add.reduceat(size, heads)
+    merged["flags"] = np.bitwise_or.reduceat(runs["flags"], heads)
     return merged

@@ -210,7 +210,8 @@ def judge_places(places: Sequence[Place], batches: Iterable[pa.RecordBatch]) -> 
     """What a task does with the runs of some partitions, each of them whole and in order."""
     for whole in whole_places(batches):
         number = int(whole["place"][0])
-        yield from Partition(number, places[number].start, places[number].end, whole).findings()
+        place = places[number]
+        yield from Partition(number, place.start, place.end, whole, place.has_holes).findings()
 
 
 def whole_places(batches: Iterable[pa.RecordBatch]) -> Iterator[Columns]:

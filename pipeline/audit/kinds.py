@@ -14,6 +14,7 @@ class Finding(StrEnum):
     SUSPECTED_DUPLICATE = "suspected_duplicate"
     REPEATED_RECORD = "repeated_record"
     SEQUENCE_REUSED = "sequence_reused"
+    MISSING_OFFSETS = "missing_offsets"
     GAP = "gap"
     COMPACTED_GAP = "compacted_gap"
     INVERSION = "inversion"
@@ -29,6 +30,7 @@ FAILING: Final = (
     Finding.DUPLICATE,
     Finding.SUSPECTED_DUPLICATE,
     Finding.SEQUENCE_REUSED,
+    Finding.MISSING_OFFSETS,
     Finding.GAP,
     Finding.INVERSION,
     Finding.EPOCH_REGRESSION,
@@ -44,7 +46,9 @@ MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.REPEATED_RECORD: "The same key, value and headers again within the distance, but made at another time or "
     "sent under another sequence number: an application that sent it twice, or records that are simply equal.",
     Finding.SEQUENCE_REUSED: "The same producer, epoch and sequence again, with other bytes.",
-    Finding.GAP: "Sequence numbers of a producer that are not in the partition, though no offset is missing there.",
+    Finding.MISSING_OFFSETS: "Offsets that no record has, though the topic is not compacted: a part of the log, such "
+    "as a segment, is lost.",
+    Finding.GAP: "Sequence numbers of a producer that are not in the partition, and that compaction does not explain.",
     Finding.COMPACTED_GAP: "Missing sequence numbers where as many offsets are missing: compaction, as a rule.",
     Finding.INVERSION: "Records that lie behind records with higher sequence numbers of their producer.",
     Finding.EPOCH_REGRESSION: "Records of an epoch behind records of a later epoch of the same producer.",
@@ -54,5 +58,5 @@ MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.ACKNOWLEDGED_UNKNOWN: "Acknowledged, and nobody can tell: deleted by retention or compaction, written "
     "after the audit began, or there without a marker.",
     Finding.UNREADABLE: "A part of the log that is damaged, or has no Kafka format.",
-    Finding.OFFSET_HOLE: "Offsets without a record: compaction or marks of transactions, as a rule.",
+    Finding.OFFSET_HOLE: "Offsets without a record, as compaction leaves them.",
 }

@@ -79,6 +79,11 @@ def summary_of(audited: Audited, failing: Sequence[Finding]) -> Summary:
             for kind, place, offset, _, what in audited.notes
             if kind == Kind.CUT
         ],
+        "holes_unexplained": [
+            one["topic"] + f"-{one['partition']}"
+            for one, place in zip(partitions, audited.plan.places, strict=True)
+            if place.has_holes is None and one["findings"].get(Finding.OFFSET_HOLE)
+        ],
         "not_compared": pc.sum(pc.equal(audited.listed["compared"], 0)).as_py() or 0,
     }
 
@@ -124,5 +129,10 @@ def not_read(summary: Summary) -> Iterator[str]:
         yield f"not audited: {summary['gone_while_reading']} offsets, deleted by retention while the log was read"
     if summary["not_compared"]:
         yield f"{summary['not_compared']} of the findings could not be read again, so their bytes were not compared"
+    if summary["holes_unexplained"]:
+        yield (
+            f"offsets are missing in {', '.join(summary['holes_unexplained'][:10])}: nothing here tells whether these "
+            "topics are compacted; if they are not, records are lost"
+        )
     for one in summary["cut_off"]:
         yield f"{one['place']} behind offset {one['offset'] - 1}: {one['what']}, as a crash leaves them"

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from ..reading.broker import Access, Address, Cluster
-from ..reading.places import NothingToRead, Place, Range, chosen, ranges_of
-from ..reading.segments import find_segments
+from ..reading.places import END_OF_FILE, NothingToRead, Place, Range, chosen, ranges_of
+from ..reading.segments import compacted_partitions, find_segments
 
 ACCESS: Final = Access("idemproxy-audit")
 RANGE_OFFSETS: Final = 200_000
 """Offsets for one task: some seconds of work, so that progress shows and a task that fails costs little."""
 RANGES_MAX: Final = 20_000
 """Tasks of one Spark stage; in a larger log the ranges are larger."""
-END_OF_FILE: Final = 1 << 62
-"""A segment is read to its end, wherever that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ def of_cluster(bootstrap: Sequence[Address], wanted: Sequence[str], patterns: Se
     with Cluster(bootstrap, ACCESS) as cluster:
         there = cluster.partitions(wanted)
         places = [
-            Place(topic, partition, *cluster.offsets(topic, partition))
-            for topic in chosen(there, wanted, patterns)
+            Place(topic, partition, *cluster.offsets(topic, partition), has_holes=has_holes)
+            for topic, has_holes in ((topic, cluster.has_holes(topic)) for topic in chosen(there, wanted, patterns))
             for partition in there[topic]
         ]
     return Plan(tuple(places), ranges_of(places, RANGE_OFFSETS, RANGES_MAX), tuple(bootstrap))
@@ -49,16 +47,27 @@ def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[
         raise NothingToRead(f"no segment files (topic-0/00000000000000000000.log) below {', '.join(map(str, folders))}")
     topics = set(chosen({one.topic for one in segments}, wanted, patterns))
     starts: dict[tuple[str, int], int] = {}
+    at: dict[tuple[str, int], Path] = {}
     for one in segments:
         if one.topic in topics:
-            starts.setdefault((one.topic, one.partition), one.base)
+            place, folder = (one.topic, one.partition), one.path.parent.parent
+            starts.setdefault(place, one.base)
+            if at.setdefault(place, folder) != folder:
+                raise NothingToRead(
+                    f"{one.topic}-{one.partition} is in {at[place]} and in {folder}: these are replicas of two brokers,"
+                    " and their records would be taken for duplicates; give the directories of one broker"
+                )
+    compacted = {folder: compacted_partitions(folder) for folder in set(at.values())}
+    has_holes = {place: None if (of := compacted[folder]) is None else place in of for place, folder in at.items()}
     numbers = {place: number for number, place in enumerate(starts)}
     ranges = [
         Range(numbers[one.topic, one.partition], one.base, END_OF_FILE, str(one.path.resolve()))
         for one in segments
         if one.topic in topics
     ]
-    return Plan(tuple(Place(*place, start, END_OF_FILE) for place, start in starts.items()), tuple(ranges))
+    return Plan(
+        tuple(Place(*place, start, END_OF_FILE, has_holes[place]) for place, start in starts.items()), tuple(ranges)
+    )
 
 
 def ranges_by_place(ranges: Sequence[Range]) -> Mapping[int, list[Range]]:

@@ -47,6 +47,8 @@ class Kind(IntEnum):
 
 
 NO_PRODUCER: Final = -1
+NO_KEY: Final = 1
+"""In ``flags`` of a run: a record in it has no key."""
 
 TYPES: Final[Mapping[str, str]] = {
     "kind": "int8",

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from ...state.sequence import SEQUENCE_MODULUS
 from ..reading.contents import Array
+from ..reading.places import END_OF_FILE
 from .findings import finding_rows
-from .plan import END_OF_FILE
 from .kinds import Finding
-from .rows import NO_PRODUCER, Columns, Kind, taken
+from .rows import NO_KEY, NO_PRODUCER, Columns, Kind, taken
 
 _HALF: Final = SEQUENCE_MODULUS // 2
 
@@ -99,9 +99,9 @@ class ProducerLog:
 class Partition:
     """The rows of one partition."""
 
-    def __init__(self, place: int, start: int, end: int, rows: Columns) -> None:
+    def __init__(self, place: int, start: int, end: int, rows: Columns, has_holes: bool | None = None) -> None:
         """``start``: the first offset of the log when the audit began; ``end``: behind the last one then (of segment
-        files ``END_OF_FILE``). ``rows``: in the order of offsets."""
+        files ``END_OF_FILE``). ``rows``: in the order of offsets. ``has_holes``: as of ``Place``."""
         self._place, self._start, self._end = place, start, end
         kinds = rows["kind"]
         self._runs = taken(rows, kinds == Kind.RUN)
@@ -109,8 +109,10 @@ class Partition:
         self._unreadable = taken(rows, (kinds == Kind.UNREADABLE) | (kinds == Kind.DELETED))
         within = taken(rows, kinds == Kind.HOLE)
         between = self._between(taken(rows, np.isin(kinds, (Kind.RUN, Kind.UNREADABLE, Kind.DELETED))))
-        firsts = np.concatenate((within["offset"], between[0]))
-        lasts = np.concatenate((within["last_offset"], between[1]))
+        is_lost = self._lost(between[0], has_holes)
+        self._missing = between[0][is_lost], between[1][is_lost]
+        firsts = np.concatenate((within["offset"], between[0][~is_lost]))
+        lasts = np.concatenate((within["last_offset"], between[1][~is_lost]))
         self._holes = int((lasts - firsts + 1).sum())
         # Whatever the reason, sequences that were at offsets which cannot be read are not missing for certain.
         self._absent = _sorted_spans(
@@ -129,6 +131,10 @@ class Partition:
             foreign = taken(runs, (runs["producer_id"] == NO_PRODUCER) & (runs["size"] > 0))
             yield self._rows(Finding.FOREIGN_WRITER, foreign, count=foreign["size"])
         yield from self._not_there()
+        firsts, lasts = self._missing
+        if len(firsts):
+            found = {"offset": firsts, "last_offset": lasts, "count": lasts - firsts + 1}
+            yield finding_rows(Finding.MISSING_OFFSETS, len(firsts), place=self._place, **found)
         if self._holes:
             yield finding_rows(Finding.OFFSET_HOLE, 1, place=self._place, count=self._holes)
 
@@ -148,6 +154,14 @@ class Partition:
         behind = np.maximum.accumulate(lasts)[: len(firsts)]
         at = np.flatnonzero(firsts > behind)
         return behind[at], firsts[at] - 1
+
+    def _lost(self, holes: Array, has_holes: bool | None) -> Array:
+        """Return which holes, that begin there, compaction cannot have left. It goes from the start of a log on, and
+        removes every record without a key: where one of these lies before a hole, it has never come so far."""
+        if has_holes is not None:
+            return np.full(len(holes), not has_holes)
+        keyless = self._runs["offset"][self._runs["flags"] & NO_KEY != 0]
+        return np.asarray(holes > keyless.min(initial=1 << 62))
 
     def _absent_between(self, low: int, high: int) -> int:
         """Return how many offsets between these two have no record that was read."""

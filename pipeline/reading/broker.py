@@ -58,9 +58,14 @@ _BETWEEN_LOOKS_SECONDS: Final = 0.2
 _RECEIVE_BYTES: Final = 64 << 10
 _INT32_BYTES: Final = 4
 
-_FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS = 1, 2, 3, 18
+_FETCH, _LIST_OFFSETS, _METADATA, _API_VERSIONS, _DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
 _KNOWN: Final = {_FETCH: range(5), _LIST_OFFSETS: range(2), _METADATA: range(2)}
 """Versions that are spoken here. With the highest common one brokers send records as they are stored, unconverted."""
+_CONFIGS: Final = range(2)
+"""Of DescribeConfigs, which brokers have since 0.11."""
+_TOPIC: Final = 2
+"""The type of a resource that is a topic."""
+_CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 LEAVING_OUT_VERSIONS: Final = range(4, 7)
 """A highest version of Fetch in this range tells a proxy that leaves tombstoned messages out: brokers before 0.11 have
 3 at most, and those from 1.1 on 7 or more. Brokers of 0.11 and 1.0 (5 and 6) are taken for such a proxy, too, which at
@@ -184,6 +189,20 @@ class Connection:
         everything: list[object] | None = [] if self._versions[_METADATA] == 0 else None
         return self.ask(_METADATA, topics=everything if topics is None else [{"name": name} for name in topics])
 
+    def has_holes(self, topic: str) -> bool | None:
+        """Return whether offsets may be missing in a topic: it is compacted, or a proxy may leave records out. None:
+        the broker does not tell. Raises OSError, WireError."""
+        if self._leaves_out:
+            return True
+        if _DESCRIBE_CONFIGS not in self._versions:
+            return None
+        asked = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": [_CLEANUP_POLICY]}
+        for told in self.ask(_DESCRIBE_CONFIGS, resources=[asked]).results:
+            for config in () if told.error_code else told.configs:
+                if config.name == _CLEANUP_POLICY and config.value is not None:
+                    return _COMPACT in config.value
+        return None
+
     def _log_in(self, login: SaslExchange) -> None:
         reply = login.start()
         try:
@@ -212,6 +231,9 @@ class Connection:
             if not common:
                 raise BrokerProblem(f"the broker has API {api_key} in no version from {known.start} to {known[-1]}")
             self._versions[api_key] = max(common)
+        configs = set(_CONFIGS) & set(offered.get(_DESCRIBE_CONFIGS, ()))
+        if configs:
+            self._versions[_DESCRIBE_CONFIGS] = max(configs)
         self._leaves_out = offered[_FETCH][-1] in LEAVING_OUT_VERSIONS
 
     def _call(self, api_key: int, version: int, fields: Mapping[str, Any]) -> memoryview:
@@ -293,14 +315,19 @@ class Cluster:
         self._connections.clear()
 
     def partitions(self, expected: Collection[str] = ()) -> dict[str, list[int]]:
-        """Return every topic with its partitions. Raises BrokerProblem.
+        """Return every topic with its partitions. One of which none can be seen (it is being made, or a right is
+        missing) is left out: to read nothing of it would look like an empty topic. Raises BrokerProblem.
 
         ``expected``: topics that should be among them. While one is missing, the brokers are asked again, for
         ``NEW_TOPIC_SECONDS``: it may have been created a moment ago."""
         patience = time.monotonic() + NEW_TOPIC_SECONDS
         while True:
             answer = self._metadata(None)
-            found = {topic.name: sorted(one.partition_index for one in topic.partitions) for topic in answer.topics}
+            found = {
+                topic.name: sorted(one.partition_index for one in topic.partitions)
+                for topic in answer.topics
+                if topic.partitions
+            }
             if found.keys() >= set(expected) or time.monotonic() >= patience:
                 return found
             time.sleep(_BETWEEN_LOOKS_SECONDS)
@@ -341,6 +368,21 @@ class Cluster:
     def brokers(self) -> list[Address]:
         """Return all that are there now. Raises BrokerProblem."""
         return [(broker.host, broker.port) for broker in self._metadata([]).brokers]
+
+    def has_holes(self, topic: str) -> bool | None:
+        """Return whether offsets may be missing in a topic, as of ``Connection.has_holes``. Raises BrokerProblem."""
+
+        def ask() -> bool | None:
+            problem: Exception = Unreachable("no broker was given")
+            for address in self._bootstrap:
+                try:
+                    with self._at(address) as connection:
+                        return connection.has_holes(topic)
+                except (OSError, EOFError) as error:
+                    problem = error
+            raise Unreachable(f"no broker can be asked: {problem}")
+
+        return self._patiently(ask, topic)
 
     def leader(self, topic: str, partition: int) -> Address:
         """Return the leader's address, from memory if it is known. Raises BrokerProblem."""

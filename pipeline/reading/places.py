@@ -6,6 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+END_OF_FILE: Final = 1 << 62
+"""A segment is read to its end, wherever that is."""
 
 
 class NothingToRead(Exception):
@@ -14,12 +18,14 @@ class NothingToRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One partition, and what of it is read: from ``start`` up to ``end``, which it had when the run began."""
+    """One partition, and what of it is read: from ``start`` up to ``end``, which it had when the run began.
+    ``has_holes``: whether offsets may be missing in it, as compaction removes records; None: that is not known."""
 
     topic: str
     partition: int
     start: int
     end: int
+    has_holes: bool | None = None
 
     @property
     def name(self) -> str:

@@ -24,6 +24,9 @@ PIECE_BYTES: Final = 8 << 20
 """The size of a piece; an entry that is larger is a piece of its own."""
 _FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 _SEGMENT: Final = re.compile(r"(?P<base>\d{20})\.log")
+_CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+"""How far each partition was compacted (kafka.log.LogCleanerManager). Brokers whose cleaner runs have it, 0.9.0.1 and
+later by default; a partition that is not in it was never compacted."""
 _SCANNED_BYTES: Final = 1 << 20
 _OFFSETS_AHEAD_MAX: Final = 1 << 31
 """Entries that follow in the same file have offsets that are no further ahead: its index holds 31 bits."""
@@ -42,6 +45,21 @@ class Segment:
     partition: int
     base: int
     path: Path
+
+
+def compacted_partitions(folder: Path) -> set[tuple[str, int]] | None:
+    """Return the partitions of a data directory that the broker has compacted so far; None: it does not say. Raises
+    OSError."""
+    try:
+        lines = (folder / _CLEANER_CHECKPOINT).read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
+    found = set()
+    for line in lines[2:]:  # behind the version and the count
+        topic, *numbers = line.split(" ")
+        if len(numbers) == 2 and numbers[0].isdecimal():
+            found.add((topic, int(numbers[0])))
+    return found
 
 
 def find_segments(folders: Sequence[Path]) -> list[Segment]:

@@ -219,6 +219,28 @@ def test_segment_files_of_a_dead_broker_say_the_same(
     assert of_topic["newer"] == {"duplicate": 5, "gap": 2}
 
 
+def test_what_is_not_read_of_segment_files_is_told(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A segment in the middle is gone, the last one ends in a part of an entry; the first batches of another topic were
+    compacted away."""
+    folder = tmp_path / "data"
+    for name in ("orders-0", "state-0"):
+        (folder / name).mkdir(parents=True)
+    (folder / "cleaner-offset-checkpoint").write_text("0\n1\nstate 0 70\n")
+    for base in (0, 20):
+        data = modern(numbered(base, 10), base, Identity(1, 0, base, 10))
+        (folder / "orders-0" / f"{base:020}.log").write_bytes(data + data[:base])
+    kept = [modern(numbered(base, 10), base, Identity(1, 0, base, 10)) for base in (50, 60)]
+    (folder / "state-0" / f"{0:020}.log").write_bytes(b"".join(kept))
+    status, summary = audit(tmp_path / "out", "--log-dir", str(folder))
+    assert (status, summary["topics"]["orders"]["findings"]) == (1, {"missing_offsets": 10, "gap": 10})
+    assert summary["topics"]["state"]["findings"] == {"compacted_gap": 50, "offset_hole": 50}
+    said = "orders-0 behind offset 29: 20 bytes at the end of the file are no whole entry, as a crash leaves them"
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "out/report.html").read_text()
+
+
 def test_on_a_terminal_there_is_a_bar_while_tasks_run(spark: SparkSession) -> None:
     def slow(row: object) -> object:
         time.sleep(0.3)

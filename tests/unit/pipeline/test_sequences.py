@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.pipeline.audit.kinds import Finding
-from idemproxy.pipeline.audit.rows import Columns, Kind, columns, concatenated
+from idemproxy.pipeline.audit.rows import NO_KEY, Columns, Kind, columns, concatenated
 from idemproxy.pipeline.audit.sequences import Partition
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
@@ -40,12 +40,14 @@ def told(producer: int, epoch: int, sequence: int, count: int, offset: int) -> C
     return columns(Kind.ACKNOWLEDGED, 0, 1, offset=offset, last_offset=offset + count - 1, size=count, **who)
 
 
-def findings(rows: Columns, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+def findings(
+    rows: Columns, start: int = 0, end: int | None = None, has_holes: bool | None = None
+) -> list[dict[str, Any]]:
     """Return what the judge says of partition 0. ``end``: of the log; None: behind the last row."""
     end = int(rows["last_offset"][rows["kind"] == Kind.RUN].max(initial=start - 1)) + 1 if end is None else end
     order = np.argsort(rows["offset"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
-    return [row for batch in Partition(0, start, end, rows).findings() for row in batch.to_pylist()]
+    return [row for batch in Partition(0, start, end, rows, has_holes).findings() for row in batch.to_pylist()]
 
 
 def short(found: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
@@ -96,6 +98,27 @@ def test_offsets_behind_the_last_record_and_of_a_log_without_any_are_told() -> N
     line = told(1, 0, 5, 2, 6)
     found = findings(concatenated([log_of([(1, 0, 0, 5)]), line]), end=9)
     assert short(found, "count") == [("acknowledged_unknown", 2), ("offset_hole", 4)]
+
+
+def test_offsets_that_are_missing_in_a_topic_that_is_not_compacted_are_a_loss() -> None:
+    log = log_of([(1, 0, 0, 5), 3, (1, 0, 8, 2), 1, (2, 0, 0, 1)])
+    line = told(1, 0, 6, 1, 6)
+    found = findings(concatenated([log, line]), has_holes=False, end=15)
+    assert short(found, "offset", "count") == [
+        ("gap", 8, 3),
+        ("acknowledged_absent", 6, 1),
+        ("missing_offsets", 5, 3),
+        ("missing_offsets", 10, 1),
+        ("missing_offsets", 12, 3),
+    ]
+    assert short(findings(log, has_holes=True), "count") == [("compacted_gap", 3), ("offset_hole", 4)]
+
+
+@pytest.mark.parametrize(("keyless", "kind"), [(0, "missing_offsets"), (1, "offset_hole")])
+def test_a_record_without_a_key_before_a_hole_shows_that_no_compaction_has_come_so_far(keyless: int, kind: str) -> None:
+    log = log_of([(1, 0, 0, 5), 3, (1, 0, 5, 2)])
+    log["flags"] = np.array([NO_KEY if number == keyless else 0 for number in range(2)], np.int8)
+    assert short(findings(log), "count") == [(kind, 3)]
 
 
 def test_a_producer_begins_at_zero_unless_the_log_was_cut_off() -> None:

@@ -19,10 +19,11 @@ from idemproxy.pipeline.audit.job import concluded
 from idemproxy.pipeline.audit.kinds import Finding
 from idemproxy.pipeline.audit.plan import Plan, of_files
 from idemproxy.pipeline.audit.read import compared, read_range
-from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.audit.rows import Kind, columns_of, concatenated, taken
+from idemproxy.pipeline.audit.sequences import Partition
 from idemproxy.pipeline.reading import patience
 from idemproxy.pipeline.reading.broker import Access
-from idemproxy.pipeline.reading.places import Place, Range
+from idemproxy.pipeline.reading.places import NothingToRead, Place, Range
 from idemproxy.pipeline.source.options import Rows as SourceRows
 from idemproxy.pipeline.source.planning import Range as SourceRange
 from idemproxy.pipeline.source.planning import ReadTask
@@ -114,7 +115,7 @@ def test_a_broken_file_in_the_middle_hides_no_hole_of_a_later_one(tmp_path: Path
     assert span == (3, 8)
 
 
-def test_what_was_found_is_reported_though_retention_has_deleted_it_before_it_was_compared(tmp_path: Path) -> None:
+def test_what_was_found_is_reported_though_retention_has_deleted_it_since(tmp_path: Path) -> None:
     """Records 0 to 3 are there again from 4 on, and as other ones from 8 on; then the first segment is deleted."""
     log = plain(numbered(0, 4)) + plain(numbered(0, 4), 4) + plain(numbered(50, 4), 8)
     folder = log_folder(tmp_path, log)
@@ -129,6 +130,48 @@ def test_what_was_found_is_reported_though_retention_has_deleted_it_before_it_wa
     assert listed() == [("duplicate", 4, 1), ("suspected_duplicate", 5, 1), ("sequence_reused", 8, 1)]
     (folder / "t-0" / f"{0:020}.log").write_bytes(log[len(plain(numbered(0, 4))) :])
     assert listed() == [(kind, offset, 0) for kind, offset in zip(kinds.tolist(), (4, 5, 8, 9), strict=True)]
+
+
+def judged(folder: Path) -> dict[str, int]:
+    """What is found by offsets in the files, and how much of it."""
+    plan = of_files([folder], [], [])
+    blocks = [columns_of(batch) for one in plan.ranges for batch in read_range(plan, one)]
+    rows = concatenated(blocks)
+    (place,) = plan.places
+    order = np.argsort(rows["offset"], kind="stable")
+    partition = Partition(0, place.start, place.end, taken(rows, order), place.has_holes)
+    return {row["kind"]: row["count"] for batch in partition.findings() for row in batch.to_pylist()}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "key", "kind"),
+    [
+        ("0\n0\n", b"key", "missing_offsets"),
+        ("0\n1\nother 0 5\n", b"key", "missing_offsets"),
+        ("0\n1\nt 0 15\n", None, "offset_hole"),
+        (None, b"key", "offset_hole"),
+        (None, None, "missing_offsets"),
+    ],
+)
+def test_a_missing_segment_in_the_middle_is_a_loss_unless_the_topic_may_be_compacted(
+    tmp_path: Path, checkpoint: str | None, key: bytes | None, kind: str
+) -> None:
+    """The broker's directory says which partitions it has compacted; without that, records without a key do."""
+    (tmp_path / "t-0").mkdir()
+    for base in (0, 20):
+        data = plain([(key, b"value %d" % number, 7 + number) for number in range(10)], base)
+        (tmp_path / "t-0" / f"{base:020}.log").write_bytes(data)
+    if checkpoint is not None:
+        (tmp_path / "cleaner-offset-checkpoint").write_text(checkpoint)
+    assert judged(tmp_path) == {kind: 10}
+
+
+def test_two_replicas_of_one_partition_are_not_audited_as_one_log(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        log_folder(tmp_path / name, plain(numbered(0, 3)))
+    with pytest.raises(NothingToRead, match=r"t-0 is in .*one and in .*other: these are replicas"):
+        of_files([tmp_path / "one", tmp_path / "other"], [], [])
 
 
 def test_a_hole_of_zeros_in_the_middle_of_a_file_is_told(tmp_path: Path) -> None:
