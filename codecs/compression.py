@@ -1,12 +1,17 @@
 """The codecs of Kafka's formats, with a hard limit on every output, in steps.
 
-Every failure of a decompressor is a WireError. An output never grows beyond its limit by more than one block.
-Frames of lz4 and xerial's blocks of snappy are read and written here, block by block, so that the limit holds. What can
-only be done in one piece (zstd, snappy without blocks) has a limit of its own.
+Every failure of a decompressor is a WireError. What is decompressed comes in chunks of at most ``CHUNK_BYTES_MAX``, so
+a reader needs no memory for all of it. Frames of lz4 and xerial's blocks of snappy are read and written here, block by
+block, as their libraries have no streams. What can only be done in one piece (snappy without blocks) has a limit of its
+own.
+
+A frame is read as the streams of Kafka's Java libraries read it, the same in 0.10.2.2 and 3.9.1: they differ in what
+they pass over behind its end.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator
 from enum import IntEnum
@@ -15,6 +20,11 @@ from typing import Any, Final
 
 import cramjam
 from isal import isal_zlib
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from .errors import LimitExceeded, Malformed, Truncated
 from .primitives import Buffer, read_unsigned_varint
@@ -37,16 +47,26 @@ _INT32: Final = Struct(">i")
 _UINT32_LITTLE: Final = Struct("<I")
 
 BLOCK_BYTES_MAX: Final = 16 << 20
-"""Decompressed bytes of a batch with zstd, or of one block of snappy: they are made in one step, of about 20 ms.
-Sixteen times the largest request that clients send by default (max.request.size, 1 MiB)."""
+"""Decompressed bytes of one block of snappy: they are made in one step, of about 20 ms. librdkafka sends a whole batch
+as one block: sixteen times the most that it puts into one by default (message.max.bytes)."""
+CHUNK_BYTES_MAX: Final = BLOCK_BYTES_MAX
+"""Bytes of a chunk of what is decompressed; with all but one block of snappy and lz4 it is ``STEP_BYTES``."""
+MEMBERS_MAX: Final = 10_000
+"""Members of gzip, or frames of zstd, in one batch or message: 0.1 ms each, so a second in all, however little is in
+them. Producers write one."""
 
 # isal's level 1: a tenth of the time of zlib's level 6, for a few percent of size.
 GZIP_LEVEL: Final = 1
 _GZIP_WINDOW_BITS: Final = 31
 _GZIP_ERRORS: Final[Any] = (isal_zlib.error, zlib.error)
 _GZIP_START: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # deflate, no flags, no time, no level, system unknown
+_GZIP_MAGIC: Final = _GZIP_START[:3]
+_GZIP_MEMBER_BYTES_MIN: Final = 20  # with nothing in it
+_RAW_WINDOW_BITS: Final = -15
+_GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 0x02, 0x04, 0x08, 0x10
 _GZIP_TRAILER: Final = Struct("<II")
-_GZIP_MEMBERS_MAX: Final = 64  # each costs a copy of what follows; producers write one
+_GZIP_FED_BYTES: Final = 64 * 1024
+_GZIP_FED_BYTES_LATER: Final = 1024  # to a further member at first: what is behind its end is copied
 _STORED_BLOCK: Final = Struct("<BHH")
 _STORED_BLOCK_BYTES_MAX: Final = 0xFFFF
 
@@ -67,10 +87,9 @@ _LZ4_STORED: Final = 1 << 31
 _LZ4_RATIO_MAX: Final = 256  # one byte more of a match's length stands for 255 bytes
 
 ZSTD_LEVEL: Final = 3  # Kafka's default
-_ZSTD_INPUT_BYTES_MAX: Final = BLOCK_BYTES_MAX + BLOCK_BYTES_MAX // 64
-"""Bytes of compressed input. Any number of frames and blocks may be empty, so a limit on the output alone would not
-bound it. What cannot be compressed grows by less than a 64th."""
-_ZSTD_FIRST_GUESS: Final = 8  # times the input: what records usually inflate to; doubled until it fits
+_ZSTD_FED_BYTES: Final = 16 * 1024  # may be 5,000 empty blocks: 0.5 ms
+_ZSTD_OPTIONS: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 27}
+"""Frames refer back to at most 128 MiB, which the decompressor keeps: the library's own limit, and that of brokers."""
 
 
 def codec_of(number: int) -> Codec:
@@ -88,22 +107,40 @@ def decompress(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int 
 def decompressing(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> Steps[Buffer]:
     """Return what ``data`` holds: at most ``output_bytes_max`` bytes, else LimitExceeded.
 
-    Reads gzip (several members too), snappy raw and in xerial's blocks, lz4 frames of independent blocks (the
-    checksum of their header is not looked at), zstd. ``magic`` is the message format: 0 and 1 have no zstd.
+    ``magic`` is the message format: 0 and 1 have no zstd.
     """
     if codec is Codec.NONE:
         if len(data) > output_bytes_max:
             raise _too_large(codec, output_bytes_max)
         return data
+    if codec is Codec.SNAPPY and not _is_xerial(view := memoryview(data)):
+        return _unsnappy_block(view, output_bytes_max, output_bytes_max)
+    return (yield from _joining(decompressed(codec, data, output_bytes_max, magic=magic)))
+
+
+def decompressed(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: int = 2) -> Iterator[Buffer]:
+    """Yield the same in chunks of at most ``CHUNK_BYTES_MAX``, some of which may be empty: none takes more than a few
+    milliseconds, but for one block of snappy. Nothing of what was yielded is kept."""
+    view = memoryview(data)
+    chunks: Iterator[Buffer]
     if codec is Codec.GZIP:
-        return (yield from _gunzipping(data, output_bytes_max))
-    if codec is Codec.SNAPPY:
-        return (yield from _unsnappying(memoryview(data), output_bytes_max))
-    if codec is Codec.LZ4:
-        return (yield from _joining(_unlz4_blocks(memoryview(data), output_bytes_max)))
-    if magic < 2:
+        chunks = _gunzipped(view)
+    elif codec is Codec.SNAPPY:
+        chunks = _unsnappied(view, output_bytes_max)
+    elif codec is Codec.LZ4:
+        chunks = _unlz4ed(view)
+    elif codec is Codec.NONE:
+        chunks = iter((view,))
+    elif magic < 2:
         raise Malformed(f"zstd in a message of magic {magic}")
-    return _unzstd(data, min(output_bytes_max, BLOCK_BYTES_MAX))
+    else:
+        chunks = _unzstded(view)
+    room = output_bytes_max
+    for chunk in chunks:
+        room -= len(chunk)
+        if room < 0:
+            raise _too_large(codec, output_bytes_max)
+        yield chunk
 
 
 def compress(codec: Codec, data: Buffer, *, magic: int = 1) -> bytes:
@@ -123,7 +160,7 @@ def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes | 
         start = _LZ4_START if magic else _LZ4_START_MAGIC_0
         return (yield from _joining(_lz4_chunks(memoryview(data), start)))
     assert magic >= 2, "old formats have no zstd"
-    return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+    return zstd.compress(data, ZSTD_LEVEL)
 
 
 def store_gzip(data: Buffer) -> bytes:
@@ -194,63 +231,70 @@ def _gzipping(data: Buffer) -> Steps[bytes | bytearray]:
     return output
 
 
-def _gunzipping(data: Buffer, output_bytes_max: int) -> Steps[Buffer]:
-    reader = _GzipReader(data)
-    # One byte more than allowed: so the output shows whether there is more of it.
-    first = reader.read(min(STEP_BYTES, output_bytes_max) + 1)
-    if reader.is_over and len(first) <= output_bytes_max:
-        return first
-    output = bytearray(first)
-    while len(output) <= output_bytes_max:
-        if reader.is_over:
-            return output
-        yield
-        output += reader.read(min(STEP_BYTES, output_bytes_max - len(output) + 1))
-    raise _too_large(Codec.GZIP, output_bytes_max)
+def _gunzipped(view: memoryview) -> Iterator[bytes]:
+    """Members of gzip, one after the other. As in Java's ``GZIPInputStream``, bytes behind a member that do not begin
+    with the whole header of another one end the data, whatever they are."""
+    position = _end_of_gzip_header(view, 0)
+    if position is None:
+        raise Malformed("gzip: it does not begin with a whole header")
+    members, fed_bytes = 1, _GZIP_FED_BYTES
+    while True:
+        member: Any = isal_zlib.decompressobj(_RAW_WINDOW_BITS)
+        fed: Buffer = b""
+        chunk = b""
+        crc = size = 0
+        while not member.eof:
+            if not fed and len(chunk) < STEP_BYTES:  # else some of its output may be left inside
+                fed = view[position : position + fed_bytes]
+                position += len(fed)
+                fed_bytes = min(2 * fed_bytes, _GZIP_FED_BYTES)
+                if not fed:
+                    raise Truncated("gzip: the data ends within it")
+            try:
+                chunk = member.decompress(fed, STEP_BYTES)
+            except _GZIP_ERRORS as exc:
+                raise Malformed(f"gzip: {exc}") from None
+            fed = member.unconsumed_tail
+            crc, size = isal_zlib.crc32(chunk, crc), size + len(chunk)
+            yield chunk
+        position -= len(member.unused_data)
+        trailer = bytes(view[position : position + _GZIP_TRAILER.size])
+        if len(trailer) < _GZIP_TRAILER.size:
+            raise Truncated("gzip: the data ends within its trailer")
+        if trailer != _GZIP_TRAILER.pack(crc, size & 0xFFFFFFFF):
+            raise Malformed("gzip: its checksum or its size is wrong")
+        begins = _end_of_gzip_header(view, position + len(trailer))
+        if begins is None:
+            return
+        position = begins
+        members, fed_bytes = _one_more(Codec.GZIP, members), _GZIP_FED_BYTES_LATER
 
 
-class _GzipReader:
-    """Members of gzip, one after the other, read piece by piece."""
+def _end_of_gzip_header(view: memoryview, position: int) -> int | None:
+    """Return where the header of a member ends; None if none stands there, it is cut off, or its checksum is wrong."""
+    if len(view) - position < _GZIP_MEMBER_BYTES_MIN or bytes(view[position : position + 3]) != _GZIP_MAGIC:
+        return None
+    flags, end = view[position + 3], position + len(_GZIP_START)
+    if flags & _GZIP_EXTRA:
+        end += 2 + int.from_bytes(view[end : end + 2], "little")
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & flag:
+            text = bytes(view[end : end + STEP_BYTES])
+            if b"\0" not in text:
+                return None
+            end += text.index(b"\0") + 1
+    if flags & _GZIP_HEADER_CRC:
+        crc = int.from_bytes(view[end : end + 2], "little")
+        if crc != isal_zlib.crc32(view[position:end]) & 0xFFFF:
+            return None
+        end += 2
+    return end if end <= len(view) else None
 
-    __slots__ = ("_input", "_member", "_members", "_position", "_view", "is_over")
 
-    def __init__(self, data: Buffer) -> None:
-        self._view = memoryview(data)
-        self._position = 0
-        self._input: Buffer = b""
-        self._members = 1
-        self._member: Any = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
-        self.is_over = False
-        """The last member has ended, and the data with it."""
-
-    def read(self, bytes_max: int) -> bytes:
-        """Return at most so many bytes; none only at the end of a member. Raises WireError."""
-        self._take_input()
-        try:
-            chunk: bytes = self._member.decompress(self._input, bytes_max)
-        except _GZIP_ERRORS as exc:
-            raise Malformed(f"gzip: {exc}") from None
-        if self._member.eof:
-            self._input = self._member.unused_data
-            self._take_input()
-            if not self._input:
-                self.is_over = True
-            elif self._members == _GZIP_MEMBERS_MAX:
-                raise LimitExceeded(f"gzip: more than {_GZIP_MEMBERS_MAX} members")
-            else:
-                self._members += 1
-                self._member = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
-            return chunk
-        self._input = self._member.unconsumed_tail
-        if not chunk and not self._input and self._position == len(self._view):
-            raise Truncated("gzip: the data ends within it")
-        return chunk
-
-    def _take_input(self) -> None:
-        """Feed the input in pieces: at every read the decompressor copies what is left of its input."""
-        if not self._input and self._position < len(self._view):
-            self._input = self._view[self._position : self._position + STEP_BYTES]
-            self._position += len(self._input)
+def _one_more(codec: Codec, members: int) -> int:
+    if members == MEMBERS_MAX:
+        raise LimitExceeded(f"{codec.name.lower()}: more than {MEMBERS_MAX} members")
+    return members + 1
 
 
 def _snappy_chunks(view: memoryview) -> Iterator[Buffer]:
@@ -261,20 +305,25 @@ def _snappy_chunks(view: memoryview) -> Iterator[Buffer]:
         yield bytes(block)
 
 
-def _unsnappying(view: memoryview, output_bytes_max: int) -> Steps[Buffer]:
-    if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-        return (yield from _joining(_unsnappy_blocks(view, output_bytes_max)))
-    return _unsnappy_block(view, output_bytes_max, output_bytes_max)
+def _is_xerial(view: memoryview) -> bool:
+    return bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
 
 
-def _unsnappy_blocks(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
+def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
+    """Blocks of xerial's format, or one block. As in its ``SnappyInputStream``, another header may stand in the place
+    of a block, and up to three bytes behind the last block are passed over."""
+    if not _is_xerial(view):
+        yield _unsnappy_block(view, output_bytes_max, output_bytes_max)
+        return
     room = output_bytes_max
-    position = len(_XERIAL_START)
-    if len(view) < position:
-        raise Truncated("snappy: the data ends within its header")
-    while position < len(view):
-        if len(view) - position < _INT32.size:
-            raise Truncated(f"snappy block at {position}: the data ends within its size")
+    position = 0
+    while len(view) - position >= _INT32.size:
+        if _is_xerial(view[position : position + len(_XERIAL_MAGIC)]) or not position:
+            position += len(_XERIAL_START)
+            if len(view) < position:
+                raise Truncated("snappy: the data ends within its header")
+            yield b""
+            continue
         (size,) = _INT32.unpack_from(view, position)
         position += _INT32.size
         if not 0 < size <= len(view) - position:
@@ -333,34 +382,28 @@ def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
     return 7 + content_size_bytes, 1 << (8 + 2 * size_code), bool(flags & 0x10), bool(flags & 0x04)
 
 
-def _unlz4_blocks(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
+def _unlz4ed(view: memoryview) -> Iterator[bytes]:
+    """One frame of lz4. As in Kafka's ``KafkaLZ4BlockInputStream``, all behind its end is passed over, also another
+    frame."""
     position, block_bytes_max, block_checksums, content_checksum = _lz4_blocks_at(view)
-    room = output_bytes_max
     while True:
         if len(view) - position < _UINT32_LITTLE.size:
             raise Truncated(f"lz4 block at {position}: the data ends within its size")
         (size,) = _UINT32_LITTLE.unpack_from(view, position)
         position += _UINT32_LITTLE.size
-        if size == 0:
-            break
         stored = bool(size & _LZ4_STORED)
         size &= ~_LZ4_STORED
+        if size == 0:
+            break
         end = position + size + (4 if block_checksums else 0)
         if size > block_bytes_max or end > len(view):
             raise Truncated(f"lz4 block at {position}: size {size}, {len(view) - position} bytes there")
         block = view[position : position + size]
-        chunk = bytes(block) if stored else _unlz4_block(block, block_bytes_max)
-        if not chunk:
-            raise Malformed(f"lz4 block at {position}: nothing in it")
-        room -= len(chunk)
-        if room < 0:
-            raise _too_large(Codec.LZ4, output_bytes_max)
-        yield chunk
+        yield bytes(block) if stored else _unlz4_block(block, block_bytes_max)
         position = end
     # Checksums of blocks and content are passed over: the batch or message around them has its own, which was verified.
-    position += 4 if content_checksum else 0
-    if position != len(view):
-        raise Malformed(f"lz4: the frame ends at {position}, the data at {len(view)}")
+    if content_checksum and len(view) - position < _UINT32_LITTLE.size:
+        raise Truncated("lz4: the data ends within its checksum")
 
 
 def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:
@@ -372,20 +415,24 @@ def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:
     return bytes(memoryview(output)[:size])
 
 
-def _unzstd(data: Buffer, output_bytes_max: int) -> bytes:
-    if len(data) > _ZSTD_INPUT_BYTES_MAX:
-        raise LimitExceeded(f"zstd: {len(data)} bytes, the limit is {_ZSTD_INPUT_BYTES_MAX}")
-    size = min(output_bytes_max, max(_ZSTD_FIRST_GUESS * len(data), 1024))
+def _unzstded(view: memoryview) -> Iterator[bytes]:
+    """Frames of zstd, one after the other. Nothing else may stand between or behind them."""
+    position, members = 0, 1
     while True:
-        output = bytearray(size + 1)  # one byte more than allowed: so it shows whether there is more
-        try:
-            written = cramjam.zstd.decompress_into(data, output)
-        except cramjam.DecompressionError as exc:
-            if "write" not in str(exc):
+        frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        while not frame.eof:
+            fed: Buffer = b""
+            if frame.needs_input:
+                fed = view[position : position + _ZSTD_FED_BYTES]
+                position += len(fed)
+                if not fed:
+                    raise Truncated("zstd: the data ends within it")
+            try:
+                chunk = frame.decompress(fed, STEP_BYTES)
+            except zstd.ZstdError as exc:
                 raise Malformed(f"zstd: {exc}") from None
-            written = len(output)
-        if written <= size:
-            return bytes(memoryview(output)[:written])
-        if size >= output_bytes_max:
-            raise _too_large(Codec.ZSTD, output_bytes_max)
-        size = min(output_bytes_max, 2 * size)
+            yield chunk
+        position -= len(frame.unused_data)
+        if position == len(view):
+            return
+        members = _one_more(Codec.ZSTD, members)

@@ -1,5 +1,5 @@
-"""Batches that unpack to many times their size, as Java fills them by their estimated compressed size: what brokers take
-from such a producer gets through the proxy, whole or split, and no record is dropped."""
+"""Batches that unpack to many times their size, as Java fills them by their estimated compressed size: what brokers
+take from such a producer gets through the proxy, whole or split, and no record is dropped."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -17,7 +17,7 @@ from idemproxy.codecs.convert import (
     HeaderRefused,
     content_of_message,
 )
-from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
+from idemproxy.codecs.errors import LimitExceeded, WireError
 from idemproxy.codecs.marker import Identity, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, verify_crc
 from idemproxy.codecs.primitives import encode_varlong

@@ -9,7 +9,7 @@ import pytest
 
 LOADED = "import sys, {module}; print(*sys.modules)"
 NUMBERS = ("numpy", "pyarrow")
-CONTENTS = ("crc32c", "isal", "cramjam", "idemproxy.pipeline.source.tasks")
+CONTENTS = ("crc32c", "isal", "cramjam", "backports.zstd", "idemproxy.pipeline.source.tasks")
 
 
 @pytest.mark.parametrize(

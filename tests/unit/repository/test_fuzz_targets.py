@@ -22,6 +22,7 @@ from idemproxy.state.inspection import read_entry
 DAMAGED = 200
 ROOT = Path(__file__).resolve().parents[3]
 WITHIN = {
+    "decompressed",
     "decompressing",
     "parse_answer",
     "read_answer",
