@@ -338,6 +338,11 @@ the empty ones are dropped."""
 PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 """A client that asks for less is treated as if it had asked for this."""
 
+# Who gives idempotence
+NATIVE_LOOK_SECONDS: Final = 10.0
+"""How often a proxy before brokers that could all give idempotence looks whether a producer has an entry left. Each
+look walks all keys of Redis, until it finds one."""
+
 # Doubt
 SETTLE_SECONDS: Final = awake.SETTLE_SECONDS
 """A broker that was seen awake for so long has executed whatever it had read before (rule R6)."""

@@ -19,7 +19,7 @@ from .redis_facts import (
     refusal_of,
     warnings_of,
 )
-from .redis_greeting import Greeted, Greeting, Login, ask_info, give_up_on
+from .redis_greeting import Greeted, Greeting, Login, Refuse, ask_info, give_up_on
 from .redis_link import RedisLink, Reply, ReplyError, SwapCommand, pack
 from .store import (
     Conflict,
@@ -73,10 +73,12 @@ class RedisStore:
         username: str | None = None,
         password: str | None = None,
         database: int = 0,
+        compare: Callable[[RedisLink, Refuse, Callable[[], None]], None] | None = None,
     ) -> None:
         """``on_generation``: called for the first life of the data that is seen, then once for every change.
         ``on_lease_lost``: called once per loss. Other proxies may have taken over what this incarnation had open. If
-        its registration is gone, every call ends with StoreAway until ``begin_incarnation``.
+        its registration is gone, every call ends with StoreAway until ``begin_incarnation``. ``compare``: of a
+        ``ClusterClaim``, asked on every connection before this incarnation is registered.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
@@ -88,6 +90,7 @@ class RedisStore:
         self._cluster = cluster
         self._login = Login(username, password, database)
         self._own_key = member_key(cluster, incarnation)
+        self._compare = compare
         self._is_refusing = False
         self._on_generation = on_generation
         self._on_lease_lost = on_lease_lost
@@ -240,6 +243,10 @@ class RedisStore:
             self._lease_timer = None
         self._drop("a new lease is taken, over a new connection")
 
+    def compare_again(self) -> None:
+        """Connect anew, as what ``compare`` compares has changed."""
+        self._drop("the brokers tell another cluster id")
+
     def stop(self, stopped: Callable[[], None]) -> None:
         """Give the lease back and disconnect (rule R15). ``stopped`` is called, also when Redis is away."""
         assert not self._is_stopping, "stopped twice"
@@ -329,9 +336,17 @@ class RedisStore:
         Greeting(link, self._login, self._refuse, partial(self._on_greeted, link))
 
     def _on_greeted(self, link: RedisLink, greeted: Greeted) -> None:
-        """The script is loaded; with the lease the store is ready."""
+        """The script is loaded. Nothing is written to state that is another cluster's, a registration neither; with the
+        lease the store is ready."""
         self._warn(greeted.info)
-        self._renew(link, lambda: self._be_ready(link, greeted))
+
+        def register() -> None:
+            self._renew(link, lambda: self._be_ready(link, greeted))
+
+        if self._compare is None:
+            register()
+        else:
+            self._compare(link, self._refuse, register)
 
     def _be_ready(self, link: RedisLink, greeted: Greeted) -> None:
         generation = greeted.generation

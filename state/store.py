@@ -16,6 +16,9 @@ from ..values import value
 NO_VERSION = 0
 """The version of an absent value; stored ones begin at 1."""
 
+MODE_PROXY, MODE_NATIVE = b"proxy", b"native"
+"""The values of ``mode_key``, as ``upstream.idempotence`` has them."""
+
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -207,3 +210,9 @@ def tombstones_key(cluster: str) -> bytes:
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()
+
+
+def mode_key(cluster: str) -> bytes:
+    """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY`` or ``MODE_NATIVE``.
+    One value for all proxies; absent where no proxy has given it."""
+    return f"idem:{cluster}:mode".encode()

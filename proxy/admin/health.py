@@ -136,6 +136,7 @@ def concerns(watched: Watched) -> list[str]:
         for broker in now.topology.brokers
         if not broker.is_ready
     ]
+    found += [f"broker {broker.id} {broker.why_held}" for broker in now.topology.brokers if broker.why_held]
     seconds = now.oldest_doubt_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
@@ -195,6 +196,8 @@ def samples(watched: Watched) -> Iterator[Sample]:
     for broker in now.topology.brokers:
         name, lanes, own = (str(broker.id),), broker.lanes, now.lanes_of_clients(broker.id)
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
+        if not now.is_native:
+            yield Sample(names.BROKER_HELD, name, int(bool(broker.why_held)))
         yield Sample(names.LANES, (*name, "busy"), lanes.busy)
         yield Sample(names.LANES, (*name, "idle"), lanes.idle)
         yield Sample(names.LANES, (*name, "own_busy"), own.busy)

@@ -226,7 +226,8 @@ def brokers(told: Sequence[Told]) -> list[Json]:
     found = []
     for _, same in sorted(by_id.items()):
         numbers = {name: sum(one[name] for one in same) for name in same[0] if name.startswith(("lanes", "own", "app"))}
-        found.append({**same[0], "ready": all(one["ready"] for one in same), **numbers})
+        held = next((one["held"] for one in same if one["held"]), "")
+        found.append({**same[0], "ready": all(one["ready"] for one in same), "held": held, **numbers})
     return found
 
 

@@ -268,6 +268,7 @@ def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
         "address": shown(broker.address),
         "version": broker.version,
         "ready": broker.is_ready,
+        "held": broker.why_held,
         "lanes_busy": broker.lanes.busy,
         "lanes_idle": broker.lanes.idle,
         "own_lanes_busy": own.busy,

@@ -179,13 +179,15 @@ class OneCluster:
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """One broker at one moment. ``why_refused``: the sentence that says why it is not served; empty when it is, or
-    could never be asked."""
+    could never be asked. ``why_held``: why it gets no batch with a producer id though it can be asked; empty when it
+    does."""
 
     id: int
     address: Address
     version: str
     is_ready: bool
     why_refused: str
+    why_held: str
     lanes: LaneStatistics
 
 
@@ -265,12 +267,19 @@ class Broker:
     def statistics(self) -> BrokerStatistics:
         """Return its state at this moment."""
         lanes = self.pool.statistics()
-        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, self.why_refused, lanes)
+        why_not = self.why_refused, self.why_held
+        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, *why_not, lanes)
 
     @property
     def why_refused(self) -> str:
         """Return the sentence that says why it is not served; empty when it is, or could never be asked."""
         return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
+
+    @property
+    def why_held(self) -> str:
+        """Return why it gets no batch with a producer id though it can be asked; empty when it does."""
+        held = self.judgement.in_proxy if self.is_held and self.judgement is not None else None
+        return "" if held is None else held.reason
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""

@@ -1,19 +1,39 @@
-"""Who gives idempotence to the producers of one process, the proxy or the brokers: configured, or chosen by what the
-brokers are. Only keeps it; ``served.py`` says what to choose, ``topology.py`` chooses."""
+"""Who gives idempotence to the producers of one process, the proxy or the brokers: by what is configured, what the
+brokers are, and what Redis says. Pure: ``served.py`` judges brokers, ``process/server.py`` asks Redis."""
 
 from __future__ import annotations
 
+from ...state.redis_claim import Stored
+from ...state.store import MODE_NATIVE, MODE_PROXY
 from .served import Idempotence
+
+_REDIS_SAYS = (
+    "Redis says that {} idempotence under cluster name {!r} (upstream.idempotence: {}), and this proxy's is {}"
+)
+_NATIVE_IS_STORED = (
+    "say auto or native; to go back, stop all proxies and delete the key idem:{}:mode in Redis, then start them"
+)
+_PROXY_IS_STORED = (
+    "Redis has entries of producers, and what these have in flight could be stored twice. Stop these producers, and "
+    "wait until their entries have expired (producers.expiry_seconds), or remove them (idemproxy inspect, idemproxy "
+    "forget). Or accept duplicates: upstream.allow_duplicates_in_flight"
+)
+_FRESH_START_ON_V2 = (
+    "all brokers store message format v2, in which idemproxy cannot determine the outcome of a lost answer, and "
+    "upstream.idempotence is proxy: say auto or native, and the brokers give idempotence"
+)
 
 
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
-    ``chosen``: the mode now; None until it is chosen."""
+    ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
+    None until it is chosen."""
 
-    __slots__ = ("chosen", "wanted")
+    __slots__ = ("by_brokers", "chosen", "wanted")
 
     def __init__(self, wanted: Idempotence | None) -> None:
         self.wanted = wanted
+        self.by_brokers: Idempotence | None = None
         self.chosen = wanted
 
     @classmethod
@@ -25,3 +45,48 @@ class Mode:
     def is_native(self) -> bool:
         """Do the brokers give it?"""
         return self.chosen is Idempotence.NATIVE
+
+    @property
+    def may_be_native(self) -> bool:
+        """May the brokers give it, for all that is configured and that they tell?"""
+        return Idempotence.NATIVE in (self.wanted, self.by_brokers)
+
+    def agreed(self, cluster: str, stored: Stored, allows_duplicates: bool) -> Idempotence | str:
+        """Return who gives idempotence, so that all proxies with this Redis and cluster name do the same. A text: this
+        proxy must not start, and that is why. ``allows_duplicates``: ``upstream.allow_duplicates_in_flight``.
+
+        Once the proxies have given it, the brokers do only when no producer has an entry any more: what is in flight
+        could be stored twice, once by either. ``auto`` does what Redis says, as long as it may."""
+        kept = stored.mode
+        if kept is None and stored.has_entries:
+            kept = MODE_PROXY
+        if kept not in (None, MODE_PROXY, MODE_NATIVE):
+            unknown = kept.decode("utf-8", "backslashreplace")
+            return f"Redis says that {unknown!r} gives idempotence under cluster name {cluster!r}: upgrade this proxy"
+        if self.wanted is Idempotence.PROXY:
+            if kept == MODE_NATIVE:
+                says = _REDIS_SAYS.format("the brokers give", cluster, "native", "proxy")
+                return f"{says}: {_NATIVE_IS_STORED.format(cluster)}"
+            is_futile = kept is None and self.by_brokers is Idempotence.NATIVE
+            return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
+        if kept == MODE_NATIVE:
+            return Idempotence.NATIVE
+        if self.may_be_native and (kept is None or not stored.has_entries or allows_duplicates):
+            return Idempotence.NATIVE
+        if self.wanted is Idempotence.NATIVE:
+            return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXY_IS_STORED}"
+        return Idempotence.PROXY
+
+
+WAITS = (
+    "all brokers store message format v2, and Redis has entries of producers: batches with a producer id wait, with "
+    "retriable errors. Stop these producers: when their entries have expired (producers.expiry_seconds) or are removed "
+    "(idemproxy forget), the brokers give idempotence. Or accept duplicates of what is in flight: "
+    "upstream.allow_duplicates_in_flight, and restart"
+)
+"""What is said where a proxy that gives idempotence has no broker any more to which it can append."""
+
+NATIVE_NOW = (
+    "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence, requests "
+    "pass as they are, and Redis is not used; clients are disconnected once (upstream.idempotence: native)"
+)

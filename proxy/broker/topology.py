@@ -66,7 +66,7 @@ class Topology:
         ``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served.
         ``on_refused``: a broker cannot be served, for another reason than before. ``long_work`` runs what takes many
         steps, such as reading logs; None: each broker has its own. ``mode``: who gives idempotence; None: the proxy.
-        ``on_mode``: that was chosen now."""
+        ``on_mode``: its ``by_brokers`` is known now."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -349,15 +349,17 @@ class Topology:
         )
 
     def _choose_mode(self) -> None:
-        """Choose who gives idempotence, once what the listed brokers have told decides it (``served.choose``)."""
-        if self._mode.chosen is not None:
-            return
+        """Note as what the listed brokers can be served, if what they have told decides it (``served.choose``)."""
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
-        self._mode.chosen = choose([broker.judgement for broker in listed])
-        if self._mode.chosen is not None:
+        self._mode.by_brokers = choose([broker.judgement for broker in listed])
+        if self._mode.by_brokers is not None:
             self._on_mode()
-            for broker in listed:
-                broker.settle()
+
+    def serve_as(self, chosen: Idempotence) -> None:
+        """From now on the proxy gives idempotence, or the brokers do; each broker is served accordingly."""
+        self._mode.chosen = chosen
+        for broker in self.brokers:
+            broker.settle()
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.remark:

@@ -15,20 +15,21 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.record_batch import magic_of
 from ...reactor import Address, Reactor
+from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress, shown_server, warnings_of
 from ...state.redis_greeting import Greeted, Greeting, Login
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import StoreAway, cluster_key, member_key
+from ...state.store import StoreAway, member_key
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import Mode
+from ..broker.mode import WAITS, Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
-from ..broker.served import choose
+from ..broker.served import Idempotence, choose
 from ..events import OperatorMessage
 from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
@@ -72,23 +73,40 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         below = reactor if side is None else reactor.over_tls(side)
         return below if sasl is None or place != UPSTREAM_PLACE else OverSasl(below, sasl, lambda _event: None)
 
-    kept: list[bytes] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, Mode.of_setting(settings.idempotence))
+        mode, no_entries = Mode.of_setting(settings.idempotence), ""
+        stored: Stored | StoreAway | None = None
+        if settings.redis is not None:
+            look = partial(_look, over(REDIS_PLACE), settings.redis, settings.cluster)
+            stored = await look(needs_entries=False)
+            if isinstance(stored, Stored) and mode.wanted is not Idempotence.PROXY:
+                entries = await look(needs_entries=True)
+                if isinstance(entries, StoreAway):
+                    no_entries = f"cannot be asked whether producers have entries: {redis_reason(entries.reason)}"
+                else:
+                    stored = entries
+        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, mode, partial(_agreed, settings, mode, stored))
         found = await brokers.look(settings.upstream, logs_in=sasl is not None)
-        if brokers.mode.is_native:
+        if settings.redis is not None and not (mode.is_native and isinstance(stored, Stored)):
+            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
+        elif mode.is_native:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
             findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
             if wants("traces", os.environ):
                 findings.append(Finding("warning", "spans", SPANS_WITHOUT_EFFECT))
-        elif settings.redis is None:
-            findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         else:
-            findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster, kept.append)
+            findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         findings += found
-        if kept and brokers.cluster_id not in (None, kept[0].decode("utf-8", "backslashreplace")):
-            findings.append(Finding("problem", "redis", mismatch(settings.cluster, kept[0], str(brokers.cluster_id))))
+        told = brokers.cluster_id
+        if isinstance(stored, Stored) and told is not None and stored.cluster_id not in (None, told.encode()):
+            findings.append(Finding("problem", "redis", mismatch(settings.cluster, stored.cluster_id, told)))
+        elif mode.by_brokers is not None and isinstance(why := _agreed(settings, mode, stored), str):
+            findings.append(Finding("problem", "redis", why))
+        elif mode.by_brokers is Idempotence.NATIVE and not mode.is_native and mode.wanted is None:
+            findings.append(Finding("problem", "brokers", WAITS))
+        if mode.may_be_native and no_entries:
+            findings.append(Finding("problem", "redis", no_entries))
         nursery.cancel_scope.cancel()
     findings += try_ports(settings, brokers.ids)
 
@@ -102,11 +120,36 @@ def _look_for_private_redis(directory: Path) -> Finding:
     return Finding("ok", "redis", f"a private one in {directory}, for this proxy alone: {binary}")
 
 
-async def _try_redis(
-    reactor: Reactor, redis: RedisAddress, cluster: str, belongs_to: Callable[[bytes], None]
-) -> list[Finding]:
-    """Log in to Redis and try what a proxy needs. ``belongs_to`` is called with the id of the Kafka cluster whose state
-    is stored under the cluster name, if there is one."""
+def _agreed(settings: Settings, mode: Mode, stored: Stored | StoreAway | None) -> Idempotence | str:
+    found = stored if isinstance(stored, Stored) else Stored()
+    return mode.agreed(settings.cluster, found, settings.allows_duplicates_in_flight)
+
+
+async def _look(reactor: Reactor, redis: RedisAddress, cluster: str, *, needs_entries: bool) -> Stored | StoreAway:
+    """Return what is stored under the cluster's name, as a start would read it."""
+    looked: list[Stored | StoreAway] = []
+    done = trio.Event()
+
+    def end(result: Stored | StoreAway) -> None:
+        looked.append(result)
+        done.set()
+
+    StoredLook(
+        reactor,
+        redis.address,
+        cluster,
+        login=Login(redis.username, redis.password, redis.database),
+        needs_entries=needs_entries,
+        becomes_native=lambda _stored: False,
+        done=end,
+    )
+    with trio.move_on_after(ANSWER_SECONDS_MAX):
+        await done.wait()
+    return looked[0] if looked else StoreAway(f"no answer within {ANSWER_SECONDS_MAX:g} s")
+
+
+async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> list[Finding]:
+    """Log in to Redis and try what a proxy needs."""
     what = f"redis {shown(redis.address)}"
     found: list[Finding] = []
     done = trio.Event()
@@ -127,11 +170,6 @@ async def _try_redis(
             end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
         info = answer.info
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
-        link.call(pack(b"GET", cluster_key(cluster)), partial(looked, info, file))
-
-    def looked(info: dict[str, str], file: str, reply: Reply | StoreAway) -> None:
-        if isinstance(reply, bytes):
-            belongs_to(reply)
         end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))
 
@@ -212,6 +250,8 @@ class _Tried:
         """Return what was found."""
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
+        if self.broker.is_held:
+            return Finding("problem", self.what, self.broker.why_held)
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
         if self._mode.is_native and self.broker.id >= 0:
@@ -222,10 +262,13 @@ class _Tried:
 
 class _Brokers:
     """Examines all brokers of a cluster. ``send``: sends what was asked outside of a pass. ``mode``: who gives
-    idempotence; chosen here as the proxy would."""
+    idempotence; chosen here as the proxy would, by ``agreed``."""
 
-    def __init__(self, reactor: Reactor, send: Callable[[], None], mode: Mode) -> None:
+    def __init__(
+        self, reactor: Reactor, send: Callable[[], None], mode: Mode, agreed: Callable[[], Idempotence | str]
+    ) -> None:
         self.mode = mode
+        self._agreed = agreed
         self._reactor = reactor
         self._send = send
         self._unreadable: list[str] = []
@@ -267,8 +310,10 @@ class _Brokers:
 
         def judged(is_time_up: bool = False) -> None:
             known = [one.broker.judgement for one in tried if not is_time_up or one.broker.judgement is not None]
-            if self.mode.chosen is None and len(tried) == len(places):
-                self.mode.chosen = choose(known)
+            if len(tried) == len(places):
+                self.mode.by_brokers = choose(known)
+            if self.mode.by_brokers is not None and isinstance(chosen := self._agreed(), Idempotence):
+                self.mode.chosen = chosen
             for one in tried:
                 one.broker.settle()
 

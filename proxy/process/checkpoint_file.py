@@ -74,3 +74,7 @@ class CheckpointFile:
             self._are_kept = False
         else:
             self._are_kept = True
+
+    def remove(self) -> None:
+        """Remove the file: the brokers give idempotence now, and nobody will ask where logs ended."""
+        self._directory.forget_checkpoints()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from ...state.entry import NO_INCARNATION
@@ -109,6 +110,11 @@ class DataDirectory:
         new = self.path / "checkpoints.new"
         new.write_bytes(checkpoints)
         new.replace(self.path / "checkpoints")
+
+    def forget_checkpoints(self) -> None:
+        """Remove the stored checkpoints, if there are any and they can be removed."""
+        with suppress(OSError):
+            (self.path / "checkpoints").unlink()
 
     def close(self) -> None:
         """Release the lock."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from io import FileIO
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -16,16 +17,19 @@ import trio
 from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
 from ...reactor import Reactor
+from ...state.redis_claim import ClusterClaim, Stored, StoredLook
 from ...state.redis_facts import RedisAddress
+from ...state.redis_greeting import Login
 from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
-from ...state.store import StoreEvent, StoreReady
+from ...state.store import StoreAway, StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
-from ..broker.cluster_id import ClusterName
-from ..broker.mode import Mode
+from ..broker.cluster_id import mismatch
+from ..broker.mode import NATIVE_NOW, WAITS, Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
+from ..broker.served import Idempotence
 from ..engine.engine import ClientEndpoint, Engine, MakeSession
 from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
@@ -110,9 +114,8 @@ class Server:
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
         self._mode = Mode.of_setting(settings.idempotence)
-        self._mode_chosen = trio.Event()
-        if self._mode.chosen is not None:
-            self._mode_chosen.set()
+        self._told = trio.Event()
+        """Set when brokers have told something new of themselves; then another one takes its place."""
         self._serves_natively = False
         descriptors = Descriptors(
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
@@ -130,7 +133,9 @@ class Server:
         self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
         self._take_over(settings)
         self._admin = self._open_admin()
-        self._cluster_name: ClusterName | None = None
+        self._claim = ClusterClaim(settings.cluster, lambda: self.engine.topology.cluster.cluster_id, self._is_anothers)
+        self._why_no_look = ""
+        """Why Redis could not be asked what is stored under the cluster name."""
         self._checkpoints = CheckpointFile(
             self._directory, self.engine.context.bounds.checkpoints, self._reactor.now, _wall_ms, report
         )
@@ -151,7 +156,7 @@ class Server:
             shares_store=self._embedded is None,
             for_clients=ForClients(towards_brokers, descriptors.why_no_room),
             mode=self._mode,
-            on_mode=self._mode_chosen.set,
+            on_mode=self._brokers_told,
         )
 
     def _observe(self, telemetry: Telemetry | None, *, has_journal: bool) -> None:
@@ -201,11 +206,11 @@ class Server:
                 nursery.start_soon(stay_small)
                 if self._upkeep is not None:
                     nursery.start_soon(self._upkeep.keep)
-                nursery.start_soon(self._begin, nursery)
+                nursery.start_soon(self._begin)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
-            if self._store is not None:
+            if self._store is not None and not self._serves_natively:
                 for _ in self.engine.context.bounds.taking_checkpoints(self._reactor.now):
                     await trio.lowlevel.checkpoint()
                 await self._checkpoints.write()
@@ -217,47 +222,137 @@ class Server:
         if self.engine.why_ending:
             raise EndedItselfError(self._ready.is_set())
 
-    async def _begin(self, nursery: trio.Nursery) -> None:
-        """Begin to serve, as soon as it is known who gives idempotence."""
-        await self._mode_chosen.wait()
-        if self._mode.is_native and (off := _without_effect(self._settings)):
-            self._end(
-                f"the brokers give idempotence themselves (upstream.idempotence: {self._settings.idempotence}): {off}"
-            )
-            return
-        if self._mode.is_native:
-            self._begin_natively()
+    async def _begin(self) -> None:
+        """Serve, as soon as it is known who gives idempotence: brokers tell what they are, and Redis what was before.
+        If proxies give it, serve so until the brokers can (docs/CUTOVER.md, Upgrade the brokers)."""
+        mode = self._mode
+        await self._until(lambda: self.engine.topology.is_known)
+        with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
+            await self._until(lambda: mode.by_brokers is not None or mode.wanted is Idempotence.NATIVE)
+        if mode.may_be_native and self._embedded is not None and not self._embedded.data_directory.exists():
+            if off := self._why_not_natively():
+                self._end(off)
+            else:
+                self._serve_natively()  # nobody has ever stored anything, and nobody does now
             return
         try:
             login = await trio.to_thread.run_sync(self._start_redis)
         except EmbeddedRedisError as problem:
             self._end(str(problem))
             return
-        self._say_which_redis()
+        over_login = self._over_login(login)
+        chosen = await self._agreed(over_login, login)
+        if chosen is Idempotence.PROXY:
+            self._say_which_redis()
+            await self._give_idempotence(over_login, login)
+        if not self.engine.why_ending:
+            await trio.to_thread.run_sync(self._stop_redis)
+            self._serve_natively()
+
+    async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
+        """Give it until the brokers do, or the process ends."""
+        self.engine.topology.serve_as(Idempotence.PROXY)
         await self._checkpoints.read()
-        self._store = self._new_store(login)
-        self.engine.give_idempotence(self._store)
+        self._store = store = self._new_store(over_login, login)
+        self.engine.give_idempotence(store)
         self.engine.keep_tombstones(self._settings.tombstones_topic)
-        self._store.start()
-        nursery.start_soon(self._keep_redis)
-        nursery.start_soon(self._checkpoints.keep)
-
-    @property
-    def _gave_ids(self) -> bool:
-        """Has a process with this data directory given producers their ids?"""
-        return bool(self._earlier) or self._directory.checkpoints() is not None
-
-    def _begin_natively(self) -> None:
-        """No state is kept, so no Redis is needed."""
-        if self._mode.wanted is None and self._gave_ids:
-            self._end(
-                f"all brokers have producer ids now, and producers got theirs from a proxy before (data directory "
-                f"{self._directory.path}): shut these producers down, then say upstream.idempotence: native "
-                "(CUTOVER, Upgrade the brokers)"
-            )
+        store.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_redis)
+            nursery.start_soon(self._checkpoints.keep)
+            await self._wait_for_native(over_login, login)
+            nursery.cancel_scope.cancel()
+        if self._stop.is_set():
             return
+        self._serves_natively = True  # nothing is written any more
+        with trio.move_on_after(limits.ASK_SECONDS_MAX):
+            await _called_back(store.stop)
+        self._checkpoints.remove()
+        self._remember_nobody()
+        self._report(OperatorMessage("info", NATIVE_NOW))
+        if off := _without_effect(self._settings):
+            self._report(OperatorMessage("warning", f"before the next start: {off}"))
+
+    async def _wait_for_native(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
+        """Return when no producer has an entry any more, and no broker stores the format in which the proxy gives
+        idempotence. Never, where that is not for the brokers to say."""
+        if self._mode.wanted is not None:
+            await trio.sleep_forever()
+        while True:
+            await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
+            self._report(OperatorMessage("warning", WAITS))
+            while self._mode.by_brokers is Idempotence.NATIVE:
+                chosen = await self._agreed(over_login, login)
+                if chosen is Idempotence.NATIVE:
+                    return
+                if chosen is None:
+                    await trio.sleep_forever()  # the process ends
+                await trio.sleep(limits.NATIVE_LOOK_SECONDS)
+
+    async def _agreed(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | None:
+        """Look what is stored, and return who gives idempotence; None: the process ends, as this proxy disagrees."""
+        while isinstance(decided := await self._look(over_login, login), StoreAway):
+            self._why_no_look = decided.reason
+            await trio.sleep(limits.SETTLE_SECONDS)
+        self._why_no_look = ""
+        if isinstance(decided, Idempotence):
+            return decided
+        self._end(decided)
+        return None
+
+    async def _look(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | str | StoreAway:
+        settings, told = self._settings, self.engine.topology.cluster.cluster_id
+        decided: list[Idempotence | str | StoreAway] = []
+        looked = trio.Event()
+
+        def becomes_native(stored: Stored) -> bool:
+            agreed = self._mode.agreed(settings.cluster, stored, settings.allows_duplicates_in_flight)
+            if told is not None and stored.cluster_id not in (None, told.encode()):
+                agreed = mismatch(settings.cluster, stored.cluster_id, told)
+            elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
+                agreed = off
+            decided.append(agreed)
+            return agreed is Idempotence.NATIVE
+
+        def done(result: Stored | StoreAway) -> None:
+            if isinstance(result, StoreAway):
+                decided.insert(0, result)
+            looked.set()
+
+        StoredLook(
+            over_login,
+            login.address,
+            settings.cluster,
+            login=Login(None, None, login.database),
+            needs_entries=self._mode.may_be_native,
+            becomes_native=becomes_native,
+            done=done,
+        )
+        await looked.wait()
+        return decided[0]
+
+    def _why_not_natively(self) -> str:
+        """Return why a start natively is refused: some settings would have no effect. Empty: it is not."""
+        off = _without_effect(self._settings)
+        said = f"the brokers give idempotence themselves (upstream.idempotence: {self._settings.idempotence})"
+        return f"{said}: {off}" if off else ""
+
+    def _serve_natively(self) -> None:
+        """Serve where the brokers give idempotence: no state is kept."""
         self._serves_natively = True
+        self.engine.topology.serve_as(Idempotence.NATIVE)
+        for session in list(self.engine.sessions):
+            session.close()
         self._look_whether_ready()
+
+    def _brokers_told(self) -> None:
+        self._told.set()
+        self._told = trio.Event()
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something that brokers tell."""
+        while not is_so():
+            await self._told.wait()
 
     def _look_for_descriptors(self) -> None:
         if warning := raise_descriptors(self._settings.limits.connections_max):
@@ -343,14 +438,17 @@ class Server:
             except EmbeddedRedisError as problem:
                 self._report(OperatorMessage("error", str(problem)))
 
-    def _new_store(self, login: RedisAddress) -> MeasuredStore:
+    def _over_login(self, login: RedisAddress) -> OverRedisLogin:
+        side = self._sides.get(REDIS_PLACE)
+        self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
+        return self._redis_login
+
+    def _new_store(self, over_login: OverRedisLogin, login: RedisAddress) -> MeasuredStore:
         self._remember_incarnation()
         if self._telemetry is not None and self._telemetry.spans is not None:
             self._telemetry.spans.redis = login.address
-        side = self._sides.get(REDIS_PLACE)
-        self._redis_login = OverRedisLogin(self._reactor.over_tls(side) if side is not None else self._reactor, login)
         store = MeasuredStore(
-            self._redis_login,
+            over_login,
             login.address,
             cluster=self._settings.cluster,
             incarnation=self.engine.context.life.incarnation,
@@ -358,23 +456,16 @@ class Server:
             on_lease_lost=self._lease_lost,
             report=self._store_says,
             database=login.database,
+            compare=self._claim.compare,
         )
         if self._admin is not None and self._telemetry is not None:
             store.measure = self._telemetry.metrics.histograms[REDIS_ROUND_TRIP].observe
             store.watch_memory(self._report)
-        self._cluster_name = ClusterName(
-            self._reactor,
-            store,
-            self._settings.cluster,
-            is_ours=self._look_whether_ready,
-            is_anothers=self._leave,
-        )
         return store
 
     def _store_says(self, event: StoreEvent) -> None:
         self._report(event)
-        if isinstance(event, StoreReady) and self._cluster_name is not None:
-            self._cluster_name.forget()
+        if isinstance(event, StoreReady):
             self._look_whether_ready()
 
     def _new_generation(self, generation: bytes) -> None:
@@ -442,6 +533,7 @@ class Server:
             self._listeners.open_for(brokers)
 
     def _look_whether_ready(self) -> None:
+        self._brokers_told()
         brokers = self.engine.topology.brokers
         known = self.engine.topology.is_known and any(broker.is_ready for broker in brokers)
         if known and not self.engine.why_ending and (self._serves_natively or self._has_state()):
@@ -452,9 +544,15 @@ class Server:
 
     def _has_state(self) -> bool:
         """Are Redis and its data there, and are they this cluster's?"""
-        if self._cluster_name is None or self.engine.context.life.era == 0 or not self.engine.tombstones.is_read:
+        if self._store is None or self.engine.context.life.era == 0 or not self.engine.tombstones.is_read:
             return False
-        return self._cluster_name.is_certain(self.engine.topology.cluster.cluster_id)
+        if not self._claim.is_of_this_cluster:
+            self._store.compare_again()
+            return False
+        return True
+
+    def _is_anothers(self, kept: bytes, told: str) -> None:
+        self._leave(mismatch(self._settings.cluster, kept, told))
 
     def _leave(self, reason: str) -> None:
         """The state in Redis belongs to other brokers: end, and answer no client from it."""
@@ -495,7 +593,7 @@ class Server:
         topology = self.engine.topology
         if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
-            if silent and self._mode.chosen is None:
+            if silent and self._mode.wanted is None and self._mode.by_brokers is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
             away = [one for one in topology.asked_first if one.why_away]
             why = "; ".join(f"{one.name}: {one.why_away}" for one in away[:_REASONS_SHOWN_MAX])
@@ -503,7 +601,8 @@ class Server:
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
         store = self._store
-        return "Redis", where if store is None or store.generation is not None else f"{where}; {store.why_away}"
+        why = self._why_no_look if store is None or store.generation is not None else store.why_away
+        return "Redis", f"{where}; {why}" if why else where
 
     def _found(self) -> list[str]:
         """Return what an operator wants to read once at the start."""
@@ -613,7 +712,7 @@ class Server:
                 OperatorMessage("warning", "the drain took too long: what is left is resolved by the next start")
             )
             self.engine.reset_busy("the proxy ends")  # before other proxies take this one for dead
-        if self._store is not None:
+        if self._store is not None and not self._serves_natively:
             with trio.move_on_after(limits.ASK_SECONDS_MAX):
                 await _called_back(self._store.stop)
         self.engine.close()

@@ -86,6 +86,7 @@ class Settings:
     upstream_tls: TlsClient | None = None
     upstream_sasl: SaslClient | None = None
     idempotence: str = "auto"
+    allows_duplicates_in_flight: bool = False
     allow_unauthenticated_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS

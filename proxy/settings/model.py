@@ -74,7 +74,11 @@ class UpstreamSection(Section):
     idempotence: Literal["auto", "native", "proxy"] = "auto"
     """Who gives producers their idempotence. native: the brokers, which have producer ids (0.11 and later); requests
     pass as they are. proxy: idemproxy, for brokers that have none. auto: native if all brokers have producer ids and
-    none stores an old message format, else proxy."""
+    none stores an old message format, else proxy. Once proxies have given it, auto stays with proxy as long as Redis
+    has entries of producers."""
+    allow_duplicates_in_flight: bool = False
+    """Let the brokers give idempotence though Redis has entries of producers: records that these have in flight then
+    may be stored twice. For the last step of an upgrade of the brokers."""
     allow_unauthenticated_clients: bool = False
     """Clients that do not authenticate may act with the rights that the proxy's principal has at the brokers."""
 
@@ -402,6 +406,7 @@ class Configuration(BaseSettings):
             upstream_tls=self.upstream.tls.to_settings() if self.upstream.tls is not None else None,
             upstream_sasl=self.upstream.sasl.to_settings() if self.upstream.sasl is not None else None,
             idempotence=self.upstream.idempotence,
+            allows_duplicates_in_flight=self.upstream.allow_duplicates_in_flight,
             allow_unauthenticated_clients=self.upstream.allow_unauthenticated_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,

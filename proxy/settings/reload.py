@@ -14,6 +14,7 @@ _NAMES: Mapping[str, str] = {
     "upstream_tls": "upstream.tls",
     "upstream_sasl": "upstream.sasl",
     "idempotence": "upstream.idempotence",
+    "allows_duplicates_in_flight": "upstream.allow_duplicates_in_flight",
     "allow_unauthenticated_clients": "upstream.allow_unauthenticated_clients",
     "redis_tls": "redis.tls",
     "cluster": "cluster_name",

@@ -316,6 +316,14 @@ DOUBTS: Final = Metric(
 )
 DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest append in doubt; 0 if there is none.")
 BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be reached, else 0.", ("broker",))
+BROKER_HELD: Final = Metric(
+    "broker.held",
+    "gauge",
+    "1",
+    "1 if batches with a producer id wait for this broker, as it stores message format v2, else 0. Not there where the "
+    "brokers give idempotence.",
+    ("broker",),
+)
 LANES: Final = Metric(
     "lanes",
     "gauge",
@@ -405,7 +413,7 @@ DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the loss of a re
 
 LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
 MOST_OF_WORKERS: Final = (
-    *(DRAINING, DOUBT_AGE, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
+    *(DRAINING, DOUBT_AGE, BROKER_HELD, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
     *(TOMBSTONES, TOMBSTONE_OFFSETS, JOURNAL_UNSYNCED),
 )
 """Gauges for which several workers together show the lowest, or the highest, value of any of them. All else is

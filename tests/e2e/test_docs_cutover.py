@@ -96,17 +96,13 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away_or_passes_byt
     with broker(kafka, NEW_VERSION) as cluster:
         assert produce(cluster.address(0), "new") == list(range(2 * COUNT, 3 * COUNT))
         assert consume(cluster.address(0)) == records("old", "between", "new")
-        # A proxy that gave producers their ids does not go on by itself: they may still hold them.
-        late = ProxyProcess(tmp_path / "proxy2", cluster.address(0))
-        late.launch()
-        try:
-            assert late.wait() == 2
-            assert "shut these producers down, then say upstream.idempotence: native" in late.log
-        finally:
-            late.__exit__()
-        assert consume(cluster.address(0)) == records("old", "between", "new")
-        # Once they are gone it stays in front, and passes bytes.
-        native = {"upstream": {"bootstrap": ["{}:{}".format(*cluster.address(0))], "idempotence": "native"}}
+        # A proxy that gave producers their ids waits until they are gone.
+        with ProxyProcess(tmp_path / "proxy2", cluster.address(0)) as proxy:
+            proxy.wait_for_log("all brokers store message format v2, and Redis has entries of producers")
+            assert consume(proxy.address) == records("old", "between", "new")
+        # They are: it stays in front, and passes bytes.
+        upstream = {"bootstrap": ["{}:{}".format(*cluster.address(0))], "allow_duplicates_in_flight": True}
+        native = {"upstream": upstream}
         with ConfiguredProxy(tmp_path / "proxy2", native, listener={}) as proxy:
             assert produce(proxy.address, "on") == list(range(3 * COUNT, 4 * COUNT))
             assert consume(proxy.address) == records("old", "between", "new", "on")

@@ -6,6 +6,7 @@ from mutants.mutant import mutant
 
 _SCENES = "unit/rules/test_rule_lanes.py::"
 _POOL = "unit/broker/test_lane_pool.py::"
+_HELD = "simulation/test_held_brokers.py::"
 _NO_FENCE = ("proxy.broker.lane", "        wire.fence(self._may_write)\n", "")
 
 LANES = (
@@ -222,5 +223,25 @@ LANES = (
         "R19: a client that floods a partition keeps others waiting for one turn only",
         "unit/broker/test_append_queue.py::test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only",
         ("proxy.broker.append_queue", "sender, waiting = append.sender, ", "sender, waiting = None, "),
+    ),
+    mutant(
+        "held_broker_served",
+        "R6: a broker that stores format v2, in which a batch could not be found again, is sent none",
+        _HELD + "test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does",
+        (
+            "proxy.broker.broker",
+            "        self.takes_batches = not self.is_held\n",
+            "        self.takes_batches = True\n",
+        ),
+    ),
+    mutant(
+        "read_in_the_new_format",
+        "R6: what was sent in format v1 is looked for in format v1",
+        _HELD + "test_what_was_sent_before_the_format_was_raised_is_found_in_the_log_or_waits",
+        (
+            "proxy.broker.broker",
+            "        if question.api_key != ApiKey.FETCH or not self.is_held:\n",
+            "        if True:\n",
+        ),
     ),
 )

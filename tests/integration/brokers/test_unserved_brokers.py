@@ -18,6 +18,8 @@ from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
+IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}
+"""From 3.0 on, unless the protocol between brokers is held below it as well."""
 TOPIC = "orders"
 ENDED_SECONDS_MAX = 90.0
 BACK_SECONDS_MAX = 60.0
@@ -76,6 +78,7 @@ def check(directory: Path, address: tuple[str, int], idempotence: str = "auto") 
         ("0.8.2.2", {}, "auto", "Kafka 0.8.2 stores message format v0 only"),
         ("0.9.0.1", {}, "auto", "Kafka 0.9.0 stores message format v0 only"),
         ("0.10.2.2", {}, "native", "it has no producer ids of its own"),
+        ("3.9.1", IGNORED_FORMAT, "proxy", "all brokers store message format v2"),
     ],
 )
 def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(

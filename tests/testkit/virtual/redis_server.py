@@ -293,6 +293,15 @@ class RedisServer:
         assert cursor == b"0"
         return [b"0", [member for member in (self.get(key) or b"").split(b"\n") if member]]
 
+    def scan_keys(self, rest: Sequence[bytes]) -> Reply:
+        """SCAN n MATCH prefix* COUNT n: so many keys in the order of their names, the cursor is where it goes on."""
+        cursor, match, pattern, count_word, count = rest
+        assert (match, count_word, pattern[-1:]) == (b"MATCH", b"COUNT", b"*")
+        keys, begin = sorted(key for key in self.data if self.get(key) is not None), int(cursor)
+        end = begin + int(count)
+        found: list[object] = [key for key in keys[begin:end] if key.startswith(pattern[:-1])]
+        return [b"%d" % end if end < len(keys) else b"0", found]
+
     # A sorted set is stored by score, one member a line behind its score.
     def _scores(self, key: bytes) -> dict[bytes, float]:
         lines = (line.split(b" ", 1) for line in (self.get(key) or b"").split(b"\n") if line)
@@ -359,6 +368,7 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"SCRIPT": RedisServer.script,
     b"EVALSHA": RedisServer.evalsha,
     b"FLUSHALL": RedisServer.flush,
+    b"SCAN": RedisServer.scan_keys,
     b"SSCAN": RedisServer.scan_members,
     b"PEXPIRE": RedisServer.expire,
     b"ZADD": RedisServer.add_with_score,

@@ -107,10 +107,10 @@ def test_history_is_added_step_by_step_from_the_newest_back() -> None:
 
 
 def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_added() -> None:
-    one = {"id": 3, "address": "b:1", "version": "0.10.2", "ready": True, "lanes_busy": 1, "lanes_idle": 2}
-    other = {**one, "ready": False, "lanes_busy": 4}
+    one = {"id": 3, "address": "b:1", "version": "0.10.2", "ready": True, "held": "", "lanes_busy": 1, "lanes_idle": 2}
+    other = {**one, "ready": False, "held": "stores v2", "lanes_busy": 4}
     assert summed.brokers([Told(1, [one]), Told(2, [other])]) == [
-        {**one, "ready": False, "lanes_busy": 5, "lanes_idle": 4}
+        {**one, "ready": False, "held": "stores v2", "lanes_busy": 5, "lanes_idle": 4}
     ]
     row = {"client_id": "c", "topic": "t", "count": 2, "answered": 1, "joined": 1}
     least = {"client_id": "d", "topic": "t", "count": 3, "answered": 3, "joined": 0}

@@ -13,6 +13,7 @@ from idemproxy.proxy.broker.served import (
     needs_settings,
 )
 from idemproxy.proxy.versions import KNOWN, NEWER, Detected
+from idemproxy.state.redis_claim import Stored
 
 PROXY, NATIVE = Idempotence.PROXY, Idempotence.NATIVE
 FORMAT, PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
@@ -96,3 +97,43 @@ def test_the_brokers_give_it_only_if_all_can(judgements: list[Judgement | None],
 
 def test_a_setting_chooses_at_once_and_auto_does_not() -> None:
     assert [Mode.of_setting(said).chosen for said in ("auto", "native", "proxy")] == [None, NATIVE, PROXY]
+
+
+# ---------------------------------------------------------------------- what Redis says
+NOTHING, ENDED, IN_USE = Stored(), Stored(b"ours", b"proxy", False), Stored(b"ours", b"proxy", True)
+GONE_NATIVE, OLDER = Stored(b"ours", b"native", False), Stored(b"ours", None, True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "by_brokers", "stored", "allows", "expected"),
+    [
+        ("auto", NATIVE, NOTHING, False, NATIVE),
+        ("auto", PROXY, NOTHING, False, PROXY),
+        ("auto", NATIVE, IN_USE, False, PROXY),
+        ("auto", NATIVE, OLDER, False, PROXY),
+        ("auto", NATIVE, IN_USE, True, NATIVE),
+        ("auto", PROXY, IN_USE, True, PROXY),
+        ("auto", NATIVE, ENDED, False, NATIVE),
+        ("auto", PROXY, ENDED, False, PROXY),
+        ("auto", None, ENDED, False, PROXY),
+        ("auto", PROXY, GONE_NATIVE, False, NATIVE),
+        ("native", PROXY, NOTHING, False, NATIVE),
+        ("native", NATIVE, ENDED, False, NATIVE),
+        ("native", NATIVE, IN_USE, True, NATIVE),
+        ("native", NATIVE, IN_USE, False, "upstream.allow_duplicates_in_flight"),
+        ("native", NATIVE, OLDER, False, "upstream.allow_duplicates_in_flight"),
+        ("proxy", PROXY, NOTHING, False, PROXY),
+        ("proxy", None, NOTHING, False, PROXY),
+        ("proxy", NATIVE, NOTHING, False, "all brokers store message format v2"),
+        ("proxy", NATIVE, IN_USE, True, PROXY),
+        ("proxy", PROXY, GONE_NATIVE, True, "delete the key idem:shop:mode"),
+        ("auto", PROXY, Stored(b"ours", b"other"), True, "'other' gives idempotence"),
+    ],
+)
+def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
+    wanted: str, by_brokers: Idempotence | None, stored: Stored, allows: bool, expected: Idempotence | str
+) -> None:
+    mode = Mode.of_setting(wanted)
+    mode.by_brokers = by_brokers
+    agreed = mode.agreed("shop", stored, allows)
+    assert agreed is expected or (isinstance(agreed, str) and isinstance(expected, str) and expected in agreed)

@@ -21,7 +21,14 @@ OF_LIMITS = (
 HAVE_EFFECT = frozenset(
     (
         *("upstream", "listeners", "redis", "data_directory", "cluster", "upstream_tls", "upstream_sasl"),
-        *("idempotence", "allow_unauthenticated_clients", "redis_tls", "log_lines_per_minute_max", "admin"),
+        *(
+            "idempotence",
+            "allows_duplicates_in_flight",
+            "allow_unauthenticated_clients",
+            "redis_tls",
+            "log_lines_per_minute_max",
+            "admin",
+        ),
         *("log_level", "log_format", "workers"),
         *(f"limits.{name}" for name in OF_LIMITS),
     )

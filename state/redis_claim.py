@@ -1,0 +1,183 @@
+"""Whose state is stored under a cluster's name, and who gives idempotence there, the proxies or the brokers. Sans-IO.
+
+``ClusterClaim`` compares both on every connection of a proxy that gives idempotence, before it writes anything else.
+``StoredLook`` reads both over a connection of its own. Neither ends a process: their owner does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..reactor import Address, Reactor
+from ..values import value
+from .inspection import EntryPlace, parse_key, prefix
+from .redis_greeting import Greeting, Login, Refuse, give_up_on
+from .redis_link import RedisLink, Reply, pack
+from .store import MODE_NATIVE, MODE_PROXY, StoreAway, cluster_key, mode_key
+
+_SCAN_COUNT = b"500"
+"""Keys that one SCAN looks at: with the longest topic names its reply is far below ``REPLY_BYTES_MAX``."""
+
+
+@value(frozen=True, slots=True)
+class Stored:
+    """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; None: absent.
+    ``has_entries``: Does a producer have an entry? False where nobody asked."""
+
+    cluster_id: bytes | None = None
+    mode: bytes | None = None
+    has_entries: bool = False
+
+
+class ClusterClaim:
+    """The comparison of one process. The first proxy under a name writes both values; SET NX changes nothing that is
+    there, so a proxy that does not belong there leaves no trace."""
+
+    def __init__(
+        self, cluster: str, cluster_id: Callable[[], str | None], is_anothers: Callable[[bytes, str], None]
+    ) -> None:
+        """``cluster_id``: as the brokers tell it; None: they tell none (before 0.10.1), and are believed.
+        ``is_anothers`` is called with the stored id and the brokers' own where they differ."""
+        self._cluster = cluster
+        self._cluster_id = cluster_id
+        self._is_anothers = is_anothers
+        self._compared: str | None = None
+
+    @property
+    def is_of_this_cluster(self) -> bool:
+        """Was the cluster id that the brokers tell now compared on the present connection, or do they tell none? False:
+        the store has to connect again."""
+        return self._cluster_id() in (None, self._compared)
+
+    def compare(self, link: RedisLink, refuse: Refuse, agreed: Callable[[], None]) -> None:
+        """Compare on a connection that was greeted; ``agreed`` is called if the state is this cluster's, and proxies
+        give idempotence. Else ``refuse`` was called, or the link was reset."""
+        cluster_id = self._cluster_id()
+        if cluster_id is None:
+            self._compare_mode(link, refuse, agreed)
+            return
+
+        def take(told: str, reply: Reply | StoreAway) -> None:
+            if reply == told.encode():
+                self._compared = told
+                self._compare_mode(link, refuse, agreed)
+            elif isinstance(reply, bytes):
+                refuse("the state belongs to another cluster")
+                self._is_anothers(reply, told)
+            else:
+                _give_up(link, refuse, reply)
+
+        self._claim(link, cluster_key(self._cluster), cluster_id.encode(), partial(take, cluster_id))
+
+    def _compare_mode(self, link: RedisLink, refuse: Refuse, agreed: Callable[[], None]) -> None:
+        def take(reply: Reply | StoreAway) -> None:
+            if reply == MODE_PROXY:
+                agreed()
+            elif isinstance(reply, bytes):
+                said = reply.decode("utf-8", "backslashreplace")
+                refuse(
+                    f"Redis says that {said} gives idempotence under this cluster name, and this proxy is to give it"
+                )
+            else:
+                _give_up(link, refuse, reply)
+
+        self._claim(link, mode_key(self._cluster), MODE_PROXY, take)
+
+    def _claim(self, link: RedisLink, key: bytes, said: bytes, take: Callable[[Reply | StoreAway], None]) -> None:
+        """Write the value if there is none, and read what is there: Redis executes both in a row."""
+        link.call(pack(b"SET", key, said, b"NX"), lambda _reply: None)
+        link.call(pack(b"GET", key), take)
+
+
+class StoredLook:
+    """One look, over a connection of its own. It begins at once."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        address: Address,
+        cluster: str,
+        *,
+        login: Login,
+        needs_entries: bool,
+        becomes_native: Callable[[Stored], bool],
+        done: Callable[[Stored | StoreAway], None],
+    ) -> None:
+        """``needs_entries``: look for an entry, too; that may walk all keys. ``becomes_native``: asked once with what
+        is stored; True: the stored mode becomes native, if one is stored. That is the only thing that is ever written.
+        ``done`` gets what was stored before, or why Redis cannot be asked."""
+        self._cluster = cluster
+        self._login = login
+        self._needs_entries = needs_entries
+        self._becomes_native = becomes_native
+        self._done: Callable[[Stored | StoreAway], None] | None = done
+        self._values: list[bytes | None] = []
+        self._link = RedisLink(reactor, self._greet, self._end_away)
+        reactor.connect(address, self._link)
+
+    def _greet(self) -> None:
+        Greeting(self._link, self._login, self._end_away, lambda _greeted: self._read())
+
+    def _read(self) -> None:
+        for key in (cluster_key(self._cluster), mode_key(self._cluster)):
+            self._link.call(pack(b"GET", key), self._take_value)
+
+    def _take_value(self, reply: Reply | StoreAway) -> None:
+        if reply is not None and not isinstance(reply, bytes):
+            _give_up(self._link, self._end_away, reply)
+            return
+        self._values.append(reply)
+        if len(self._values) == 2 and self._needs_entries:
+            self._scan(b"0")
+        elif len(self._values) == 2:
+            self._take(has_entries=False)
+
+    def _scan(self, cursor: bytes) -> None:
+        command = pack(b"SCAN", cursor, b"MATCH", prefix(self._cluster) + b"{*", b"COUNT", _SCAN_COUNT)
+        self._link.call(command, self._take_page)
+
+    def _take_page(self, reply: Reply | StoreAway) -> None:
+        match reply:
+            case [bytes(following), list(keys)]:
+                if any(self._is_entry(key) for key in keys):
+                    self._take(has_entries=True)
+                elif following == b"0":
+                    self._take(has_entries=False)
+                else:
+                    self._scan(following)
+            case _:
+                _give_up(self._link, self._end_away, reply)
+
+    def _is_entry(self, key: object) -> bool:
+        return isinstance(key, bytes) and isinstance(parse_key(self._cluster, key), EntryPlace)
+
+    def _take(self, *, has_entries: bool) -> None:
+        cluster_id, mode = self._values
+        stored = Stored(cluster_id, mode, has_entries)
+
+        def written(reply: Reply | StoreAway) -> None:
+            if reply is None or reply == b"OK":
+                self._end(stored)
+            else:
+                _give_up(self._link, self._end_away, reply)
+
+        if self._becomes_native(stored) and stored.mode not in (None, MODE_NATIVE):
+            self._link.call(pack(b"SET", mode_key(self._cluster), MODE_NATIVE, b"XX"), written)
+        else:
+            self._end(stored)
+
+    def _end_away(self, reason: str) -> None:
+        self._end(StoreAway(reason))
+
+    def _end(self, result: Stored | StoreAway) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            self._link.reset("looked at")
+            done(result)
+
+
+def _give_up(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> None:
+    if reply is None:
+        link.reset("Redis has lost what was just written")
+    else:
+        give_up_on(link, refuse, reply)

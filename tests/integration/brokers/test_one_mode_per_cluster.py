@@ -1,0 +1,285 @@
+"""Who gives idempotence is one value per cluster in Redis: a start that disagrees changes nothing there, and natively
+nothing is written. Brokers that are upgraded under a running proxy are held until producers were stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.state.store import mode_key
+from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.store.redis_process import RedisProcess
+
+NAME = "shop"
+MODE = mode_key(NAME).decode()
+WAIT_SECONDS = 60.0
+ENDED_SECONDS_MAX = 90.0
+RETRIABLE = (5, 6, 7, 19)
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisProcess]:
+    (port,) = free_ports(1)
+    directory = tmp_path / "redis"
+    directory.mkdir()
+    with RedisProcess(directory, port=port) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def modern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    settings = {"transaction.state.log.num.partitions": 1, "transaction.state.log.replication.factor": 1}
+    with LegacyCluster(tmp_path_factory.mktemp("3.9.1"), version="3.9.1", broker_settings=settings) as cluster:
+        yield cluster
+
+
+def proxy_of(
+    directory: Path,
+    cluster: LegacyCluster,
+    redis: RedisProcess,
+    *,
+    upstream: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> ConfiguredProxy:
+    """A proxy with this Redis and the cluster name that all of them have here."""
+    settings = {
+        "upstream": {"bootstrap": [cluster.bootstrap.split(",")[0]], **(upstream or {})},
+        "redis": {"url": f"redis://127.0.0.1:{redis.port}/0"},
+        "cluster_name": NAME,
+        **more,
+    }
+    return ConfiguredProxy(directory, settings, listener={}, brokers=len(cluster.broker_ids))
+
+
+def content(redis: RedisProcess) -> dict[bytes, Any]:
+    """Everything that is stored, and whether it expires."""
+    keys = redis.call("KEYS", "*")
+    assert isinstance(keys, list)
+    return {key: (redis.call("DUMP", key), redis.call("PTTL", key) == -1) for key in keys}
+
+
+def refused(proxy: ConfiguredProxy) -> str:
+    """The one error with which a start ends."""
+    proxy.launch()
+    try:
+        assert proxy.wait(ENDED_SECONDS_MAX) == 2
+        (error,) = [line for line in proxy.log.splitlines() if " ERROR " in line]
+        assert "point clients at" not in proxy.log
+        return error
+    finally:
+        proxy.__exit__()
+
+
+def check(proxy: ConfiguredProxy) -> tuple[int, str]:
+    """Exit status and output of ``check --connect`` with the proxy's file."""
+    proxy.write(proxy.configuration)
+    command = [sys.executable, "-P", "-m", "idemproxy", "check", os.fspath(proxy.file), "--connect"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def produce(proxy: ConfiguredProxy, topic: str, sequence: int, producer_id: int | None = None) -> tuple[int, int]:
+    """Append one batch of a producer; return its id and the offset."""
+    with RawClient(proxy.address) as client:
+        producer_id = client.new_producer_id() if producer_id is None else producer_id
+        answer = client.produce_one(topic, 0, batch([b"value"], producer_id=producer_id, sequence=sequence))
+        assert answer.error_code == 0
+        return producer_id, answer.base_offset
+
+
+@pytest.mark.parametrize("idempotence", ["auto", "native", "proxy"])
+def test_a_proxy_of_another_cluster_under_the_same_name_changes_nothing_and_the_good_ones_start_again(
+    legacy_broker: LegacyCluster, modern: LegacyCluster, redis: RedisProcess, tmp_path: Path, idempotence: str
+) -> None:
+    topic = fresh_topic(legacy_broker)
+    good = proxy_of(tmp_path / "good", legacy_broker, redis)
+    with good:
+        producer_id, _ = produce(good, topic, 0)
+        assert good.stop() == 0
+    before = content(redis)
+    other = proxy_of(tmp_path / "other", modern, redis, upstream={"idempotence": idempotence})
+    status, told = check(other)
+    assert (status, "another cluster needs another name" in told) == (1, True), told
+    assert content(redis) == before
+    assert "another cluster needs another name" in refused(other)
+    assert content(redis) == before
+    assert check(good)[0] == 0
+    good = proxy_of(tmp_path / "good", legacy_broker, redis)
+    with good:
+        assert produce(good, topic, 1, producer_id) == (producer_id, 1)
+
+
+def transaction(proxy: ConfiguredProxy, topic: str) -> None:
+    """Commit one, with a record header: no proxy gives that."""
+    bootstrap = f"{proxy.address[0]}:{proxy.address[1]}"
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "app", "transaction.timeout.ms": 10_000})
+    producer.init_transactions(WAIT_SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"value", headers=[("name", b"value")])
+    producer.commit_transaction(WAIT_SECONDS)
+
+
+def test_before_modern_brokers_alone_every_start_serves_transactions_and_none_leaves_a_trace(
+    modern: LegacyCluster, redis: RedisProcess, tmp_path: Path
+) -> None:
+    topic = fresh_topic(modern)
+    proxy = proxy_of(tmp_path / "proxy", modern, redis)
+    for life in range(3):
+        with proxy:
+            assert "upstream.idempotence: native" in proxy.wait_for_log("brokers: newer")
+            transaction(proxy, topic)
+            if life == 1:
+                proxy.kill()
+            else:
+                assert proxy.stop() == 0
+        assert redis.call("DBSIZE") == 0
+        assert sorted(path.name for path in proxy.data_directory.iterdir()) == ["incarnations", "proxy.lock"]
+        assert (proxy.data_directory / "incarnations").read_text() == ""
+
+
+def test_a_start_that_wants_another_mode_than_redis_has_is_refused_with_a_sentence(
+    legacy_broker: LegacyCluster, modern: LegacyCluster, redis: RedisProcess, tmp_path: Path
+) -> None:
+    cluster_id = cluster_id_of(modern)
+    redis.call("SET", f"idem:{NAME}:cluster", cluster_id)
+    redis.call("SET", MODE, "native")
+    before = content(redis)
+    wants_proxy = proxy_of(tmp_path / "wants proxy", modern, redis, upstream={"idempotence": "proxy"})
+    status, told = check(wants_proxy)
+    for said in (told, refused(wants_proxy)):
+        assert "Redis says that the brokers give idempotence under cluster name 'shop'" in said
+        assert f"delete the key {MODE}" in said
+    assert (status, content(redis)) == (1, before)
+
+    redis.call("SET", MODE, "proxy")
+    redis.call("SET", f"idem:{NAME}:{{orders/0}}:{7:016x}", b"\x02")
+    before = content(redis)
+    wants_native = proxy_of(tmp_path / "wants native", modern, redis, upstream={"idempotence": "native"})
+    status, told = check(wants_native)
+    for said in (told, refused(wants_native)):
+        assert "Redis says that the proxies give idempotence under cluster name 'shop'" in said
+        assert "upstream.allow_duplicates_in_flight" in said
+    assert (status, content(redis)) == (1, before)
+
+    accepts = {"idempotence": "native", "allow_duplicates_in_flight": True}
+    with proxy_of(tmp_path / "accepts", modern, redis, upstream=accepts) as proxy:
+        transaction(proxy, fresh_topic(modern))
+        assert redis.call("GET", MODE) == b"native"
+    with proxy_of(tmp_path / "auto", modern, redis) as proxy:
+        transaction(proxy, fresh_topic(modern))
+
+
+def cluster_id_of(cluster: LegacyCluster) -> str:
+    with RawClient(cluster.address(0)) as client:
+        return str(client.ask(3, 2, topics=[]).cluster_id)
+
+
+# ---------------------------------------------------------------------- an upgrade under a running proxy
+KEEPS = {"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"}
+TRANSACTIONS = {"transaction.state.log.num.partitions": 1, "transaction.state.log.replication.factor": 1}
+TOPIC = "orders"
+
+
+class Upgraded:
+    """Three brokers, each with one partition of a topic, and a producer for each partition."""
+
+    def __init__(self, cluster: LegacyCluster, proxy: ConfiguredProxy, admin: str) -> None:
+        self.cluster, self.proxy, self._admin = cluster, proxy, admin
+        self.sent = [0, 0, 0]
+        self.ids: list[int] = []
+
+    def become(self, broker: int, settings: Mapping[str, str | int]) -> None:
+        self.cluster.stop_broker(broker)
+        self.cluster.become("2.8.2", settings)
+        self.cluster.start_broker(broker)
+
+    def send(self, partition: int) -> int:
+        """The answer to the next batch of this partition's producer; it goes on once that is appended."""
+        records = batch([b"%d" % self.sent[partition]], producer_id=self.ids[partition], sequence=self.sent[partition])
+        with RawClient((HOST, self.proxy.address[1] + 1 + partition)) as client:
+            code = client.produce_one(TOPIC, partition, records, timeout_ms=4000).error_code
+        self.sent[partition] += code == 0
+        return code
+
+    def insist(self, partition: int) -> None:
+        """The same until it is appended: a broker may only just be back."""
+        end = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                code = self.send(partition)
+            except OSError:
+                code = -1
+            if code == 0:
+                return
+            assert time.monotonic() < end, (partition, code, self.proxy.log[-2000:])
+            time.sleep(0.2)
+
+    def asked(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self._admin}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+
+def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_stopped(
+    redis: RedisProcess, tmp_path: Path
+) -> None:
+    (admin_port,) = free_ports(1)
+    admin = f"{HOST}:{admin_port}"
+    with LegacyCluster(tmp_path / "kafka", brokers=3, auto_create_topics=False) as cluster:
+        cluster.create_topic(TOPIC, 3)
+        proxy = proxy_of(tmp_path / "proxy", cluster, redis, admin={"bind": admin})
+        with proxy:
+            pid, scene = proxy.pid, Upgraded(cluster, proxy, admin)
+            with RawClient(proxy.address) as client:
+                scene.ids = [client.new_producer_id() for _ in range(3)]
+            for broker in range(3):
+                scene.become(broker, KEEPS)
+                for partition in range(3):
+                    scene.insist(partition)
+
+            for broker in range(3):
+                scene.become(broker, TRANSACTIONS)
+                proxy.wait_for_log(f"broker {broker} at .* stores message format .* batches .* wait")
+                for partition in range(broker + 1, 3):  # leaders that store the old format are served
+                    scene.insist(partition)
+                for partition in range(broker + 1):
+                    assert scene.send(partition) in RETRIABLE
+                assert f'idemproxy_broker_held{{broker="{broker}"}} 1' in scene.asked("/metrics")
+                assert "stores message format" in scene.asked("/api/v1/brokers")
+            proxy.wait_for_log("all brokers store message format v2, and Redis has entries of producers")
+            assert 'idemproxy_upstream_idempotence{by="proxy"} 1' in scene.asked("/metrics")
+            assert (redis.call("GET", MODE), proxy.pid) == (b"proxy", pid)
+            for partition in range(3):  # a consumer is served meanwhile
+                with RawClient((HOST, proxy.address[1] + 1 + partition)) as client:
+                    values = client.values(TOPIC, partition)
+                assert values == [b"%d" % number for number in range(scene.sent[partition])]
+
+            # Producers are stopped, and an operator does not wait for a day.
+            for key in redis.call("KEYS", f"idem:{NAME}:{{*"):
+                redis.call("DEL", key)
+            proxy.wait_for_log("from now on they give idempotence, requests pass as they are")
+            wait_until(lambda: 'by="native"} 1' in scene.asked("/metrics"), "it is native")
+            transaction(proxy, TOPIC)
+            keys = redis.call("KEYS", "*")
+            assert redis.call("GET", MODE) == b"native"
+            assert [key for key in keys if b":member:" in key] == []
+            assert proxy.pid == pid
+            assert " ERROR " not in proxy.log
+            assert proxy.stop() == 0
+            assert "checkpoints" not in [path.name for path in proxy.data_directory.iterdir()]
+            proxy.start()
+            transaction(proxy, TOPIC)

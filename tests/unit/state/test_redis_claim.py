@@ -1,0 +1,164 @@
+"""Whose state is under a cluster's name and who gives idempotence there: compared before anything is written."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook
+from idemproxy.state.redis_greeting import Login
+from idemproxy.state.redis_store import RedisStore
+from idemproxy.state.store import (
+    StoreAway,
+    StoreEvent,
+    StoreRefused,
+    block_key,
+    cluster_key,
+    entry_key,
+    member_key,
+    mode_key,
+    partition_index_key,
+)
+from testkit.stage.store import ADDRESS, FIRST
+from testkit.virtual.network import Network
+from testkit.virtual.redis import VirtualRedis
+
+CLUSTER, MODE, MEMBER = cluster_key("c"), mode_key("c"), member_key("c", FIRST)
+
+
+class Scene:
+    """A server, and a store that compares on each connection."""
+
+    def __init__(self) -> None:
+        self.network = Network(1)
+        self.redis = VirtualRedis(self.network, ADDRESS)
+        self.host = self.network.host("proxy")
+        self.cluster_id: str | None = "ours"
+        self.anothers: list[tuple[bytes, str]] = []
+        self.events: list[StoreEvent] = []
+        self.claim = ClusterClaim("c", lambda: self.cluster_id, lambda *ids: self.anothers.append(ids))
+
+    def start(self) -> RedisStore:
+        store: RedisStore = RedisStore(
+            self.host,
+            ADDRESS,
+            cluster="c",
+            incarnation=FIRST,
+            on_generation=lambda _generation: None,
+            on_lease_lost=lambda: store.begin_incarnation(b"second--", lambda: None),
+            report=self.events.append,
+            compare=self.claim.compare,
+        )
+        self.host.post(store.start)
+        self.network.run(3, lambda: False)
+        return store
+
+    def look(self, *, needs_entries: bool = True, becomes_native: bool = False) -> Stored | StoreAway:
+        looked: list[Stored | StoreAway] = []
+        look = partial(StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries)
+
+        def begin() -> None:
+            look(login=Login(None, None, 0), becomes_native=lambda _stored: becomes_native)
+
+        self.host.post(begin)
+        assert self.network.run(10, lambda: bool(looked))
+        self.network.run(1, lambda: False)
+        (found,) = looked
+        return found
+
+    @property
+    def keys(self) -> dict[bytes, bytes | None]:
+        return {key: self.redis.get(key) for key in self.redis.data if self.redis.get(key) is not None}
+
+
+def test_the_first_proxy_writes_both_before_its_registration_and_the_next_one_finds_them() -> None:
+    scene = Scene()
+    store = scene.start()
+    assert store.generation is not None
+    assert list(scene.redis.data) == [CLUSTER, MODE, MEMBER]
+    assert (scene.redis.get(CLUSTER), scene.redis.get(MODE)) == (b"ours", b"proxy")
+    assert scene.claim.is_of_this_cluster
+    assert scene.start().generation is not None
+    assert scene.anothers == []
+
+
+def test_a_proxy_of_another_cluster_writes_nothing_not_even_its_registration() -> None:
+    scene = Scene()
+    scene.redis.put(CLUSTER, b"theirs")
+    before = scene.keys
+    assert scene.start().generation is None
+    assert scene.anothers[0] == (b"theirs", "ours")
+    assert scene.keys == before
+
+
+def test_a_proxy_that_is_to_give_idempotence_where_brokers_do_writes_nothing() -> None:
+    scene = Scene()
+    scene.redis.put(CLUSTER, b"ours")
+    scene.redis.put(MODE, b"native")
+    before = scene.keys
+    assert scene.start().generation is None
+    assert any(isinstance(event, StoreRefused) and "native gives idempotence" in event.reason for event in scene.events)
+    assert (scene.keys, scene.anothers) == (before, [])
+
+
+def test_brokers_that_tell_no_id_are_believed_until_they_tell_one() -> None:
+    scene = Scene()
+    scene.cluster_id = None
+    store = scene.start()
+    assert store.generation is not None
+    assert scene.claim.is_of_this_cluster
+    assert scene.redis.get(CLUSTER) is None
+    scene.cluster_id = "ours"
+    assert not scene.claim.is_of_this_cluster
+    scene.host.post(store.compare_again)
+    scene.network.run(3, lambda: False)
+    assert store.generation is not None
+    assert (scene.claim.is_of_this_cluster, scene.redis.get(CLUSTER)) == (True, b"ours")
+
+
+def test_what_redis_has_lost_is_written_again() -> None:
+    scene = Scene()
+    store = scene.start()
+    scene.redis.restart(down_seconds=1)
+    scene.redis.flush()
+    assert scene.network.run(30, lambda: store.generation is not None and scene.redis.get(MODE) == b"proxy")
+    assert scene.redis.get(CLUSTER) == b"ours"
+
+
+# ---------------------------------------------------------------------- a look
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_look_finds_an_entry_among_everything_else_and_writes_nothing(entries: int) -> None:
+    scene = Scene()
+    scene.redis.put(CLUSTER, b"ours")
+    scene.redis.put(MODE, b"proxy")
+    for number in range(2_000):
+        scene.redis.put(b"another:%d" % number, b"")
+        scene.redis.put(block_key("c", number), b"")
+        scene.redis.put(entry_key("another", number, "orders", 0), b"")
+    scene.redis.put(partition_index_key("c", "orders", 0), b"")
+    for number in range(entries):
+        scene.redis.put(entry_key("c", number, "orders", 0), b"")
+    before = scene.keys
+    assert scene.look() == Stored(b"ours", b"proxy", bool(entries))
+    assert scene.look(needs_entries=False) == Stored(b"ours", b"proxy", False)
+    assert scene.keys == before
+
+
+def test_nothing_stored_stays_nothing_also_where_brokers_give_idempotence_from_now_on() -> None:
+    scene = Scene()
+    assert scene.look(becomes_native=True) == Stored(None, None, False)
+    assert scene.keys == {}
+
+
+def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
+    scene = Scene()
+    scene.redis.put(MODE, b"proxy")
+    assert scene.look(becomes_native=True) == Stored(None, b"proxy", False)
+    assert scene.redis.get(MODE) == b"native"
+
+
+def test_a_server_that_is_away_is_told() -> None:
+    scene = Scene()
+    scene.redis.restart(down_seconds=60)
+    assert isinstance(scene.look(becomes_native=True), StoreAway)
