@@ -271,6 +271,9 @@ OWNED_BYTES_MAX: Final = 64 * MIB
 OWNED_ASKED_SECONDS: Final = 1.0
 """After an ownership was handed over to a proxy that has asked for it, nothing of the producer is reserved here for so
 long: that proxy reads the entry again (PARK_SECONDS_MAX)."""
+BLANK_ENTRY_MS: Final = 1
+"""How long an entry that says nothing stays in Redis where none was stored: the least that Redis has. Its swap confirms
+that there is none, and clients can make one swap after another, each for another producer id."""
 PRODUCER_EXPIRY_SECONDS: Final = 24 * 3600
 """The default, as Kafka's producer.id.expiration.ms: the state of an idle producer expires after a day, by the clock of
 Redis."""
@@ -320,6 +323,12 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 """Names whose last record a process remembers, to notice that Redis has lost it: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
+UNISSUED_OUTCOMES_MAX: Final = 1_000
+UNISSUED_OUTCOMES_OF_ONE_MAX: Final = 500
+"""Unknown outcomes at a time of producer ids that nobody issued: in one process, and of one address or one principal.
+For each of them a log is read, together with the others; it takes some 15 KB until then. Beyond it a batch gets 7
+(REQUEST_TIMED_OUT), and its client sends it again. After Redis has lost all, the ids that come to a proxy for the first
+time are such ids, too: as many producers as one address may have connections are rebuilt at the same time."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 
@@ -374,6 +383,13 @@ FETCH_ONE_BYTES: Final = 64 * KIB
 CHUNK_RECORDS_MAX: Final = 20_000
 """Records of other producers in one fetch. Once so many were taken apart (60 ms, in steps), the rest of the fetch is
 not."""
+NEAR_END_OFFSETS: Final = 100_000
+"""What is searched from so near the end of a log on does not wait for a pass through all of it: what a partition takes
+in ``BOUND_AGE_SECONDS`` at 10,000 records a second, so usual doubts."""
+READERS_PER_STEP: Final = 100
+"""Searches that get the same chunk of a log in one step of the loop: 30 to 50 us each."""
+PASS_WAITS_CHUNKS: Final = 8
+"""A search that takes so many chunks longer than the others over one of them still goes on with their pass."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0

@@ -96,6 +96,8 @@ class StoreWarning:
 StoreEvent = StoreReady | StoreLost | StoreRefused | StoreWarning
 
 
+PASSING_VERSION = 2**63 - 1
+"""Of an entry that says nothing and expires at once: it only shows that nothing is stored, and counts as absent."""
 KEEP_TTL = -1
 """As time to live: what is stored expires when it would have."""
 

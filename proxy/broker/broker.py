@@ -261,8 +261,8 @@ class Broker:
         self._fetches: deque[tuple[Question[Any], Callable[[], None], Callable[[Any], None]]] = deque()
         """Each with the callback for when it leaves, and the one for its answer."""
         self._fetching = 0
-        self._logs = LogReader(reactor, self._fetch_later)
         self._long_work = long_work or LongWork(reactor, LoopBudget(reactor))
+        self._logs = LogReader(reactor, self._fetch_later, self._take_apart)
 
     def statistics(self) -> BrokerStatistics:
         """Return its state at this moment."""
@@ -345,6 +345,9 @@ class Broker:
         self._fetches.append((question, leaves, done))
         self._next_fetches()
 
+    def _take_apart(self, start: Callable[[], Steps[Any]], topic: str, done: Callable[[Any], None]) -> None:
+        self._long_work.add(start, topic, lambda ended: done(ended.result()))
+
     def _next_fetches(self) -> None:
         if self._fetches and self.is_ready and self._reading is None:
             self._reading = ControlConnection(self._reactor, self._next_fetches, self._reading_lost)
@@ -390,9 +393,8 @@ class Broker:
                 done(Unanswered(reason))
                 return
             if isinstance(question, ReadLog):
-                read = partial(_read, question, version, body)
                 # Never at once: answers of many partitions may have arrived together.
-                self._long_work.add(read, question.topic, lambda ended: done(ended.result()))
+                self._take_apart(partial(_read, question, version, body), question.topic, done)
             else:
                 in_turns(self._reactor, _read(question, version, body), done)
 

@@ -158,6 +158,7 @@ class Engine:
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
+        self.context.drop_unknown = self._sequencers.drop
         self.known_sequencer = self._sequencers.known
         """The one with this key (producer id, topic, partition), if it is there."""
         self.describe_producers = self._new_describe_producers().answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -86,14 +86,16 @@ class _Contents:
 class LogChunk:
     """What one fetch returned, from ``start`` up to (without) ``end``. If ``end`` is ``start``, it has no complete
     message. ``error_code``: the broker's. ``unreadable``: why the message at ``end`` cannot be read. ``gaps``: ranges
-    in which offsets are missing, from and to (exclusive). ``size_bytes``: as fetched. ``held_bytes``: the memory that
-    the chunk takes."""
+    in which offsets are missing, from and to (exclusive). ``size_bytes``: as fetched, up to ``end`` if there is a
+    ``rest``: what comes after that, as one chunk may not have so much. ``held_bytes``: the memory that the chunk
+    takes."""
 
     def __init__(self, start: int, answer: FetchAnswer) -> None:
         self.start = self.end = start
         self.error_code = answer.error_code
         self.high_watermark = answer.high_watermark
         self.size_bytes = self.held_bytes = len(answer.records)
+        self.rest = memoryview(b"")
         self.unreadable: str | None = None
         self.gaps: list[tuple[int, int]] = []
         self.marked: list[Marked] = []
@@ -129,16 +131,19 @@ class LogChunk:
             for message in message_set.iterate_shallow(records):
                 if message.offset >= self.start:
                     yield from self._take(message)
-                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:
-                    break
-                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:
+                if (
+                    self._foreign_count >= limits.CHUNK_RECORDS_MAX
+                    or self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX
+                ):
+                    self.size_bytes = message.start + message.size_bytes
+                    self.rest = records[self.size_bytes :]
                     break
                 if self._read_count - read_before >= STEP_RECORDS:
                     read_before = self._read_count
                     yield
         except WireError as error:
             self.unreadable = str(error)
-        self.held_bytes = self.size_bytes + self._noted_bytes
+        self.held_bytes = len(records) + self._noted_bytes
 
     def _take(self, message: ShallowMessage) -> Steps[None]:
         marked = marked_of(message)
@@ -288,17 +293,36 @@ def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
         offset += identity.record_count
 
 
+def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ReadLog:
     """A request for what lies at ``offset`` and after it in a partition, below the high watermark. Requests at the same
-    time are served by one fetch from the lowest offset on, or by one that ended a moment ago. ``since``: a fetch that
-    left earlier than this (reactor seconds) does not serve it."""
+    time are served by one pass through the log, or by what was read a moment ago.
+
+    ``is_long``: it may have much of the log to read, and shares the pass through all of it. ``joins``: any chunk of
+    that pass from the offset on will do. ``is_wanted``: does anybody still wait for it? ``since``: a fetch
+    that left earlier than this (reactor seconds) does not serve it."""
 
     topic: str
     partition: int
     offset: int
     bytes_max: int = limits.FETCH_BYTES
     since: float = 0.0
+    is_long: bool = False
+    joins: bool = False
+    is_wanted: Callable[[], bool] = _always
+
+    def is_served_by(self, chunk: LogChunk, left_at: float, *, is_own: bool) -> bool:
+        """Does the chunk, of a fetch that left then, begin at or below the offset, and go beyond it? Or, where the
+        question joins a pass, anywhere above. ``is_own``: the chunk is of the question's own pass."""
+        if self.since > left_at:
+            return False
+        if self.offset == chunk.start or chunk.start <= self.offset < chunk.end:
+            return True
+        return self.joins and is_own and self.offset < chunk.start < chunk.end
 
     def fetch(self) -> FetchRecords:
         """Return the request to the broker."""

@@ -4,7 +4,10 @@ is written here.
 Order of a search: settle (no request of ours can still be on its way), ask the current leader for the log end offset,
 wait until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
 completely, without gaps, without the marker, and without a record of the same content that carries no marker. Anything
-less is reported as such, never guessed."""
+less is reported as such, never guessed.
+
+A search for all that the log has of a producer (a rebuild) joins a pass through the log that others have begun, where
+it is: it reads from there to the end, and then what lies before that place."""
 
 from __future__ import annotations
 
@@ -56,6 +59,48 @@ class Undecidable:
     """The log as it is cannot prove that the wanted records are absent. ``reason``: for people."""
 
     reason: str
+
+
+@value(frozen=True, slots=True)
+class Further(Later):
+    """The budget of one try is used up, and the search has come further. Nothing has to be waited for."""
+
+
+class _Notes:
+    """What one range of the log has, as far as it was read."""
+
+    __slots__ = ("anchor", "end_offset", "gap", "gap_at", "gathered", "pieces", "unmarked", "unmarked_to")
+
+    def __init__(self) -> None:
+        self.pieces: list[Stored] = []
+        self.gathered = Gathered()
+        """The pieces found, for a rebuild only those that matter: the log may have millions."""
+        self.end_offset = NO_OFFSET
+        self.anchor = NO_ANCHOR
+        self.unmarked: dict[bytes, int] = {}
+        """The wanted contents that were found without a marker, and where."""
+        self.unmarked_to = NO_OFFSET
+        """The offset after the last message without a marker, if there is one."""
+        self.gap: str | None = None
+        self.gap_at = NO_OFFSET
+
+    def follow_with(self, later: _Notes) -> None:
+        """Add the notes about the range that comes next, which was read by a rebuild."""
+        is_any = False
+        for piece in later.gathered:
+            self.gathered.take(piece)
+            is_any = True
+        if is_any:
+            self.end_offset, self.anchor, self.gap = later.end_offset, later.anchor, later.gap
+        else:
+            self.gap = self.gap or later.gap
+        self.gap_at = later.gap_at if self.gap_at == NO_OFFSET else self.gap_at
+        self.unmarked = {**later.unmarked, **self.unmarked}
+        self.unmarked_to = max(self.unmarked_to, later.unmarked_to)
+
+
+def _always() -> bool:
+    return True
 
 
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
@@ -114,19 +159,20 @@ class LogSearch:
         self._next: int | None = None
         self._leader: int | None = None
         """The leader whose log was read so far: another one's log may differ."""
-        self._pieces: list[Stored] = []
-        self._gathered = Gathered()
-        """The pieces found, for a rebuild only those that matter: the log may have millions."""
-        self._end_offset = NO_OFFSET
-        self._anchor = NO_ANCHOR
+        self._notes = _Notes()
         self._doubtful: str | None = None
-        self._unmarked: dict[bytes, int] = {}
-        """The wanted contents that were found without a marker, and where."""
-        self._unmarked_to = NO_OFFSET
-        """The offset after the last message without a marker, if there is one."""
-        self._gap: str | None = None
-        self._gap_at = NO_OFFSET
+        self._begun_at = 0
+        """Where the reading begins, once that is known."""
+        self._joined: tuple[int, _Notes] | None = None
+        """Where a pass was joined, and the notes about what comes before that."""
+        self._later: _Notes | None = None
+        """The notes about what comes after that place, once all of it was read; up to ``_read_to``."""
+        self._read_to = NO_OFFSET
+        self.is_wanted: Callable[[], bool] = _always
+        """Does anybody still wait for the result? Else it ends."""
         self.bytes_read = 0
+        self.chunks_read = 0
+        """Chunks that were examined: with each the search comes further."""
         self.budget_bytes = limits.SCAN_BYTES_MAX
         self.is_rebuild = False
         """For a rebuild: everything of the producer is wanted. It may have been idle for longer than the log goes back
@@ -175,19 +221,20 @@ class LogSearch:
         if self.keeps_end and self._end is not None and self._next is not None and leader == self._leader:
             log_end = min(log_end, self._end)
         self._end = log_end
-        if self._next is None or self._next > log_end or leader != self._leader:
+        if self._next is None or max(self._next, self._read_to) > log_end or leader != self._leader:
             begun = await self._begin(leader, log_end)
             if begun is not None:
                 return begun
+            assert self._next is not None
+            self._begun_at = self._next
             self._leader = leader
         return await self._scan(leader, log_end)
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Set where to start: at the bound if the record below it is still the same, else at the start of the log (rule
         R8). Later: that cannot be told now."""
-        self._pieces, self._gathered = [], Gathered()
-        self._doubtful, self._unmarked, self._gap, self._gap_at, self._next = None, {}, None, NO_OFFSET, None
-        self._end_offset, self._anchor, self._unmarked_to = NO_OFFSET, NO_ANCHOR, NO_OFFSET
+        self._notes, self._joined, self._later, self._read_to = _Notes(), None, None, NO_OFFSET
+        self._doubtful, self._next = None, None
         bound = self.bound
         if self.is_at_bound and bound.offset > log_end:
             self._next = log_end
@@ -210,7 +257,8 @@ class LogSearch:
             holds = not retained or is_same
             if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
                 # The wanted batch lies right below the bound: it was there, was truncated, and was appended again.
-                self._pieces, self._end_offset, self._anchor = own, below.offset + 1, anchor_of(below)
+                notes = self._notes
+                notes.pieces, notes.end_offset, notes.anchor = own, below.offset + 1, anchor_of(below)
         if not holds and self.wider is not None:
             self.widen()
             return await self._begin(leader, log_end)
@@ -227,31 +275,62 @@ class LogSearch:
             self._next = earliest.offset
         return None
 
-    async def _read(self, leader: int, offset: int) -> LogChunk | Unanswered:
+    async def _read(self, leader: int, offset: int, *, joins: bool = False) -> LogChunk | Unanswered:
         # A fetch for another search, from before this one began to read, may show a log that was truncated or recreated
         # since. The batch that is wanted was appended before this search began to read, so a later fetch shows it.
         assert self._since is not None
-        chunk = await Ask(leader, ReadLog(self._topic, self._partition, offset, since=self._since))
+        assert self._end is not None
+        question = ReadLog(
+            *(self._topic, self._partition, offset),
+            since=self._since,
+            is_long=self.is_rebuild or self._end - offset > limits.NEAR_END_OFFSETS,
+            joins=joins,
+            is_wanted=self.is_wanted,
+        )
+        chunk = await Ask(leader, question)
         if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for other searches
             self.bytes_read += chunk.size_bytes
         return chunk
 
+    @property
+    def _may_join(self) -> bool:
+        """Is nothing read yet, and does it not matter where the reading begins? For all others the first copy in the
+        log counts, or the search ends where it has found enough."""
+        return self.is_rebuild and self.keeps_end and self._joined is None and self._next == self._begun_at
+
+    def _join(self, offset: int) -> None:
+        """Go on at this offset, with a pass of others; what comes before it is read later."""
+        assert self._next is not None
+        self._joined, self._notes, self._next = (offset, self._notes), _Notes(), offset
+
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
         started = await Now()
-        read_before = self.bytes_read
-        while self._next < log_end and not self._enough(self._pieces):
-            if self.bytes_read - read_before >= self.budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
-                return Later(f"the search has come to offset {self._next} of {log_end}")
-            chunk = await self._read(leader, self._next)
+        bytes_before, chunks_before = self.bytes_read, self.chunks_read
+        joins = self._may_join
+        while (stop := self._reads_to(log_end)) is not None:
+            if not self.is_wanted():
+                return Later("nobody waits for the outcome any more")
+            if self.bytes_read - bytes_before >= self.budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
+                further = Further if self.chunks_read > chunks_before else Later
+                return further(f"the search has come to offset {self._next} of {log_end}")
+            chunk = await self._read(leader, self._next, joins=joins)
             if isinstance(chunk, Unanswered):
                 return Later(chunk.reason)
             if chunk.error_code:
                 if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._next = None  # retention has passed the position: start over above the deleted part
                 return Later(f"the leader answers a fetch: {named(chunk.error_code)}")
+            if joins and chunk.start > self._next:
+                joins = False
+                if chunk.start >= log_end:
+                    continue  # the pass has come further than this search has to
+                self._join(chunk.start)
+                stop = log_end
+            joins = False
             if chunk.end > self._next:
-                await self._take(chunk, log_end)
+                await self._take(chunk, stop)
+                self.chunks_read += 1
             elif chunk.unreadable is not None:
                 reason = f"the log cannot be read at offset {self._next}: {chunk.unreadable}"
                 behind = await self._behind_wrapper(leader, chunk.size_bytes)
@@ -260,22 +339,36 @@ class LogSearch:
                 if behind is None:
                     return Undecidable(reason)
                 self._note_gap(self._next, behind, reason)  # it may only be one of ours if its marker was lost
-                self._next = min(behind, log_end)
+                self._next = min(behind, stop)
             elif chunk.size_bytes:
                 return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
-            elif chunk.high_watermark < log_end:
+            elif chunk.high_watermark < stop:
                 return Later(f"the leader shows nothing at offset {self._next} of {log_end}")
             else:
-                self._note_gap(self._next, log_end)
-                self._next = log_end
-        pieces = tuple(self._gathered if self.is_rebuild else self._pieces)
-        if (doubtful := self._doubtful or self._equal(pieces) or self._gap) and not self._enough(self._pieces):
+                self._note_gap(self._next, stop)
+                self._next = stop
+        if self._later is not None:
+            self._notes.follow_with(self._later)
+            self._joined, self._later, self._next = None, None, self._read_to
+        notes = self._notes
+        pieces = tuple(notes.gathered if self.is_rebuild else notes.pieces)
+        if (doubtful := self._doubtful or self._equal(pieces) or notes.gap) and not self._enough(notes.pieces):
             return Undecidable(doubtful)
-        return Searched(pieces, self._end_offset, self._anchor, self._gap_at, self._unmarked_to > self._end_offset)
+        return Searched(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset)
+
+    def _reads_to(self, log_end: int) -> int | None:
+        """Return where the range ends that is read now; None: all that is wanted was read."""
+        assert self._next is not None
+        if self._joined is not None and self._later is None and self._next >= log_end:
+            # From where a pass was joined all was read: what comes before that place is next.
+            self._read_to = self._next
+            self._later, self._notes, self._next = self._notes, self._joined[1], self._begun_at
+        stop = log_end if self._joined is None or self._later is None else self._joined[0]
+        return stop if self._next < stop and not self._enough(self._notes.pieces) else None
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
         """Return why a record that was found without a marker may be a wanted one; None: none may."""
-        for content, offset in self._unmarked.items():
+        for content, offset in self._notes.unmarked.items():
             batches = self.whose.get(content)
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
                 return f"a record of the same content without a marker is at offset {offset}"
@@ -299,53 +392,56 @@ class LogSearch:
             pass  # no message begins there
         return None
 
-    async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        """Examine the messages of a chunk from the next offset on."""
+    async def _take(self, chunk: LogChunk, stop: int) -> None:
+        """Examine the messages of a chunk from the next offset up to ``stop``."""
         assert self._next is not None
-        start = self._next
-        self._next = min(chunk.end, log_end)
+        start, notes = self._next, self._notes
+        self._next = min(chunk.end, stop)
         if chunk.unmarked_to > start:
-            self._unmarked_to = chunk.unmarked_to
+            notes.unmarked_to = chunk.unmarked_to
         last, known_to = None, NO_OFFSET
         for piece, message in chunk.pieces_from(self._producer_id, start):
+            if self._later is not None and message.offset >= stop:
+                break  # it is noted among what comes later
             self._keep(piece)
             last, known_to = message, message.offset
         if last is not None:
-            self._end_offset, self._anchor = last.offset + 1, anchor_of(last)
+            notes.end_offset, notes.anchor = last.offset + 1, anchor_of(last)
         if known_to != NO_OFFSET and self.is_rebuild:
-            self._gap = None  # batches in it come before this piece, and the piece says which sequence is due
+            notes.gap = None  # batches in it come before this piece, and the piece says which sequence is due
         for gap_from, gap_to in chunk.gaps:
-            if gap_to > start and gap_from < log_end:
+            if gap_to > start and gap_from < stop:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
         if len(self._contents) <= _COMPARED_ONE_BY_ONE_MAX:
-            self._compare(chunk, start, log_end)
+            self._compare(chunk, start, stop)
         else:
             assert self.told is None, "what a broker has told of is looked for alone"
-            await in_steps(partial(chunk.noting, self._contents, start, log_end, self._unmarked), self._topic)
+            await in_steps(partial(chunk.noting, self._contents, start, stop, notes.unmarked), self._topic)
 
     def _keep(self, piece: Stored) -> None:
         if self.is_rebuild:
-            self._gathered.take(piece)
+            self._notes.gathered.take(piece)
         else:
-            self._pieces.append(piece)
+            self._notes.pieces.append(piece)
 
     def _note_gap(self, gap_from: int, gap_to: int, reason: str = "", *, is_harmless: bool = False) -> None:
-        if self._gap_at == NO_OFFSET:
-            self._gap_at = gap_from
+        notes = self._notes
+        if notes.gap_at == NO_OFFSET:
+            notes.gap_at = gap_from
         if not is_harmless:
-            self._gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
+            notes.gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
 
-    def _compare(self, chunk: LogChunk, start: int, log_end: int) -> None:
+    def _compare(self, chunk: LogChunk, start: int, stop: int) -> None:
         """Look for messages without a marker that have the wanted content."""
         for content in self._contents:
-            if content in self._unmarked:
+            if content in self._notes.unmarked:
                 continue
             for offset in chunk.offsets_of(content):
-                if not start <= offset < log_end:
+                if not start <= offset < stop:
                     continue
                 if self.told is not None and (content, offset) == (self.told[0], self.told[1].base_offset):
                     self._keep(self.told[1])
-                    self._end_offset, self._anchor = offset + 1, NO_ANCHOR
+                    self._notes.end_offset, self._notes.anchor = offset + 1, NO_ANCHOR
                 else:
-                    self._unmarked[content] = offset
+                    self._notes.unmarked[content] = offset
                     break

@@ -15,6 +15,7 @@ from ..partition_log.topic_facts import TopicFacts
 from .grouping import WrapperOptions
 from .life import Life
 from .outside import Outside
+from .unissued import UnissuedOutcomes
 
 
 class Context:
@@ -44,6 +45,9 @@ class Context:
         self.bounds = LowerBounds(self.time)
         self.marker_probe = MarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
+        self.unissued = UnissuedOutcomes()
+        self.drop_unknown: Callable[[tuple[int, str, int]], None] = lambda _key: None
+        """Called when the work on this producer and partition has ended, and nothing of it is known."""
         self.fast_path: Outside | None = None
         """What the fast path needs; None: all batches go through flows."""
         self.owns = False

@@ -27,7 +27,7 @@ from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
 from ..partition_log.log_chunk import LogChunk, ReadLog, carries, contents_in, has_contents, pieces_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
-from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
@@ -310,6 +310,7 @@ async def _search_records(
         if search is None:
             search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
             search.whose = {content: [wanted] for content in looked_for}
+            search.is_wanted = lambda: stream.is_needed
         assert isinstance(search, WindowSearch)
         result = await run_to_end(search)
         if isinstance(result, Later):
@@ -330,9 +331,11 @@ async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
     started = await Now()
     while True:
         result = await search.run()
-        if not isinstance(result, Later) or await Now() - started > limits.SCAN_SECONDS_MAX:
+        is_over = not search.is_wanted() or await Now() - started > limits.SCAN_SECONDS_MAX
+        if is_over or not isinstance(result, Later):
             return result
-        await Wait(limits.PROBE_SECONDS)
+        if not isinstance(result, Further):  # else at once, so that it stays with the others of its pass
+            await Wait(limits.PROBE_SECONDS)
 
 
 class WindowSearch(LogSearch):

@@ -29,7 +29,7 @@ from ...state.names import is_named
 from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
 from ...state.sequence import is_ahead
-from ...state.store import NO_VERSION, Conflict, NameMoved, StoreAway, Swapped
+from ...state.store import NO_VERSION, PASSING_VERSION, Conflict, NameMoved, StoreAway, Swapped
 from .. import limits
 from ..events import OperatorMessage
 from ..flow.effects import Pause, Read, Swap, Wakeup
@@ -41,6 +41,14 @@ from .outside import Swapping
 from .ownership import Ownership, Told
 
 _SWAPPED = Swapped()
+
+
+def _is_blank(entry: Entry) -> bool:
+    return not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
+
+
+def _is_passing(value: bytes | None) -> bool:
+    return value is not None and int.from_bytes(value[1:9], "big") == PASSING_VERSION
 
 
 class CachedEntry:
@@ -71,6 +79,8 @@ class CachedEntry:
         self._written_at = float("-inf")
         self._unreadable: bytes | None = None
         self._issued_to = NO_PRINCIPAL
+        self.is_unissued = False
+        """Was no block of the producer id there when it was looked for last?"""
         self._lost: Entry | None = None
         """The entry as this process knew it when the store was seen to have lost it, until it is rebuilt."""
 
@@ -181,6 +191,11 @@ class CachedEntry:
         packed.version = max(packed.version, owned.stored_version)  # R17: the version is taken along, never the value
 
     # ------------------------------------------------------------------ what is held
+    def forget_absent(self) -> None:
+        """Drop what is only held here, of an entry that is not stored."""
+        self.entry = None
+        self.forget()
+
     def forget(self) -> None:
         """Drop what is known, as it may be out of date: ``learn`` reads it again."""
         self._known_era = -1
@@ -234,7 +249,7 @@ class CachedEntry:
     def is_blank(self) -> bool:
         """Is nothing known of the producer here? There is no entry, or the log was read and has nothing of it."""
         entry = self._entry if self._packed is None else self.entry
-        return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
+        return entry is None or _is_blank(entry)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
         """Hold a commit or a release, which the next swap writes. ``commits``: the committed batches, for spans."""
@@ -254,30 +269,43 @@ class CachedEntry:
             return False
         era = self._life.era
         name = self.name
+        # The swap only confirms that nothing is stored: a producer id that nobody issued costs no key.
+        leaves_none = self.stored_version == NO_VERSION and _is_blank(entry) and not (name or self._is_conditional)
         owned = self.ownership
         if owned is not None:
             owned.is_ending = True  # R17: nothing begins under it from here on
             if entry.intent is None:  # the ownership is handed over, with a version that none of its writes had
                 entry = released(entry)
         if name is None:
-            value, check = pack(entry), None
+            value, check = pack(replace(entry, version=PASSING_VERSION) if leaves_none else entry), None
             ttl_ms = 0 if entry.has_open_intent or self._is_conditional else self._life.expiry_ms  # R23: a fence stays
+            if leaves_none:
+                ttl_ms = limits.BLANK_ENTRY_MS
         else:  # R22: it does not expire, unless its name has another producer id
             value, check = pack_named(entry), name.check(entry) if is_reserve else None
             ttl_ms = 0 if is_reserve else store.KEEP_TTL
+        expected = self.stored_version
         while True:
-            result = await Swap(self.key, self.stored_version, value, ttl_ms, check)
+            result = await Swap(self.key, expected, value, ttl_ms, check)
             if era != self._life.era:
                 self.forget()
                 return False
             if isinstance(result, Swapped):
                 self.swapped(entry)
+                if leaves_none:
+                    self.entry, self.stored_version = replace(entry, version=NO_VERSION), NO_VERSION
                 return True
             if isinstance(result, Conflict):
+                if expected == NO_VERSION and _is_passing(result.value):
+                    expected = PASSING_VERSION
+                    continue
+                if expected == PASSING_VERSION and result.value is None:
+                    expected = NO_VERSION
+                    continue
                 found = None if owned is None else owned.version_of(result.value)
                 if owned is not None and found is not None:
                     # R17: our own ownership, of which somebody has raised the version, or a write without a reply
-                    self.stored_version = owned.stored_version = found
+                    self.stored_version = owned.stored_version = expected = found
                     entry = replace(entry, version=max(entry.version, found + 1))
                     value = pack(entry)
                     continue
@@ -332,7 +360,7 @@ class CachedEntry:
 
     def _take(self, value: bytes | None) -> bool:
         try:
-            stored = unpack(value) if value is not None else None
+            stored = unpack(value) if value is not None and not _is_passing(value) else None
         except StoredFormatError as error:
             if value != self._unreadable:  # it is read again and again, until an operator repairs it
                 self._unreadable = value
@@ -395,7 +423,9 @@ class CachedEntry:
         """Read the claim of the producer id's block; None: there is none that can be read."""
         value = await Read(store.block_key(self._life.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
+            self.is_unissued = value is None
             return value
+        self.is_unissued = False
         block = unpack_block(value)
         if block is not None:
             self._issued_to = block.principal

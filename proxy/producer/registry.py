@@ -50,6 +50,13 @@ class Sequencers:
         self._known.move_to_end(key)
         return self._known[key]
 
+    def drop(self, key: tuple[int, str, int]) -> None:
+        """Drop the sequencer with this key, if it is idle: nothing is known of its producer there."""
+        found = self._known.get(key)
+        if found is not None and found.is_idle:
+            del self._known[key]
+            self._report(EntryEvicted(*key))
+
     def ids_on(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], list[int]]:
         """Return the producer ids that are known on each of these partitions."""
         found: dict[tuple[str, int], list[int]] = {}

@@ -1,10 +1,11 @@
 """The loop of rule R6: the log is searched for what is in doubt, again and again, until the outcome is known. The only
 such loop: for a group that was sent (``forward.py``), and for what is found open or suspect (``takeover.py``).
 
-It belongs to the entry, not to a request. It ends when the log was read to its end, and when the log cannot tell,
-whether or not a client still waits: the result is stored (rule R17). If brokers cannot be asked for long, it ends once
-no request at this proxy waits for the producer, neither for what is out nor for what is queued: the client may have
-gone to another proxy. What becomes of the entry is up to the caller."""
+The outcome of an append belongs to the entry, not to a request. It ends when the log was read to its end, and when the
+log cannot tell, whether or not a client still waits: the result is stored (rule R17). If brokers cannot be asked for
+long, it ends once no request at this proxy waits for the producer, neither for what is out nor for what is queued: the
+client may have gone to another proxy. The rebuild of an entry of which nothing is stored is for its clients alone: it
+ends soon after the last one has left (``is_wanted``). What becomes of the entry is up to the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .. import limits
 from ..events import DoubtOpened, DoubtResolved
 from ..flow.effects import Now, Wait
 from ..partition_log.log_offsets import Later
-from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
 from .stream import Stream
 
 
@@ -72,12 +73,14 @@ async def _search(
     search.keeps_end = not stream.is_conditional  # a shard is read to where the log ends now (rule R23)
     while True:
         before_try()
-        reached = search.reached
+        chunks_read = search.chunks_read
         result = await search.run()
         if search.moved_to != NO_OFFSET:
             stream.bounds.forget(stream.topic, stream.partition)
         if era != stream.life.era:
             return LeftOpen("a new era has begun")
+        if isinstance(result, Later) and not search.is_wanted():
+            return LeftOpen(result.reason)
         if is_too_little(search, result):
             search.widen()
             continue
@@ -90,7 +93,9 @@ async def _search(
             search.begin_anew()
         stream.drop_unwanted()  # the doubt may last long
         # An undecidable doubt ends by itself, and so does a search that comes further with each try.
-        comes_further = search.keeps_end and search.reached > reached and not stream.life.is_draining
+        comes_further = search.keeps_end and search.chunks_read > chunks_read and not stream.life.is_draining
+        if comes_further and isinstance(result, Further):
+            continue  # at once, so that it stays with the others of its pass
         is_endless = isinstance(result, Later) and not comes_further
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
             return LeftOpen(result.reason)

@@ -19,7 +19,7 @@ from ...state.conditional import decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide
 from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
 from ...state.entry_states import EntryState
-from ...state.store import StoreAway
+from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
@@ -480,9 +480,12 @@ class Sequencer:
 
     # ------------------------------------------------------------------ the end
     def _ended(self, _result: object) -> None:
+        stream = self.stream
         self._running = False
-        if self.stream.queue and not self._is_out_fast:
+        if stream.queue and not self._is_out_fast:
             self.wake()
+        elif stream.held.stored_version == NO_VERSION and stream.held.is_blank and not stream.is_conditional:
+            stream.context.drop_unknown(stream.key)
 
     def _broke(self, error: Exception) -> None:
         """An internal error ended the flow: all who wait get a retriable answer, and after a pause the work goes on."""

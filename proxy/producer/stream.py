@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Confirmed = tuple[float, int]
 """A swap has confirmed the entry for a batch that arrived then (reactor seconds), in that era; the swap left after the
 arrival. A retry that joins the batch is a new arrival (rule R11)."""
-NO_INTENT = -math.inf
+NO_INTENT = _LONG_AGO = -math.inf
 CARRIED = "carried by the next reserve"
 """How a commit was written, for its span."""
 
@@ -122,6 +122,7 @@ class Stream:
         self._is_client_served = False
         self._runner = runner
         self._is_in_doubt = False
+        self._awaited_at = _LONG_AGO
 
     @property
     def state(self) -> EntryState:
@@ -148,6 +149,15 @@ class Stream:
     def is_awaited(self) -> bool:
         """Does a request at this proxy wait for an answer?"""
         return any(batch.is_wanted for batch in (*self.out, *self.queue))
+
+    @property
+    def is_needed(self) -> bool:
+        """Does a request at this proxy wait, or did one a moment ago? A client that was told to come again is away for
+        a moment. Not while the proxy ends: then another one does what is left."""
+        now = self.observers.time.now
+        if self.is_awaited:
+            self._awaited_at = now
+        return not self.life.is_draining and now - self._awaited_at <= limits.HAND_OVER_SECONDS
 
     @property
     def watches_intent(self) -> bool:

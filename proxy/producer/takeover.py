@@ -83,14 +83,50 @@ class Takeover:
         self._was_owned = False
         """Is or was the intent an ownership, so that the log may have batches that the store has never heard of? Also
         True of a blurred entry."""
+        self._is_stored = True
+        """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
     async def work(self) -> None:
         """Do what can be done now: wait a little, or resolve."""
-        stream = self._stream
-        if self._is_suspect and not await self._is_quiet():
+        if self._is_for_its_clients_alone:
+            await self._work_for_clients()
+        elif not self._is_suspect or await self._is_quiet():
+            await self._work()
+
+    @property
+    def _is_for_its_clients_alone(self) -> bool:
+        """Is nothing stored, so that nobody but the waiting clients needs the result? Of a shard others publish."""
+        return self._is_suspect and self._stream.held.entry is None and not self._stream.is_conditional
+
+    async def _work_for_clients(self) -> None:
+        """Rebuild an entry of which nothing is stored, if there are not too many of producer ids that nobody issued,
+        and the proxy does not end: what waits gets a retriable code then."""
+        stream, refusal, admitted = self._stream, None, None
+        if not stream.queue:
+            stream.nothing_is_open()
             return
+        if self._life.is_draining:
+            refusal = answers.held_back("the proxy is shutting down")
+        elif stream.held.is_unissued:
+            first = stream.queue[0]
+            admitted = stream.context.unissued.admit(first.waiters[0].connection.address, first.principal)
+            if admitted is None:
+                refusal = answers.in_doubt("too many outcomes of producer ids that nobody issued are unknown")
+        if refusal is not None:
+            for batch in list(stream.queue):
+                stream.dismiss(batch, refusal, "limited")
+            return
+        try:
+            if await self._is_quiet():
+                await self._work()
+        finally:
+            if admitted is not None:
+                admitted.end()
+
+    async def _work(self) -> None:
+        stream = self._stream
         entry = stream.held.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
         if entry is not None and is_claimed(entry.intent):
@@ -213,6 +249,7 @@ class Takeover:
         """Rule R10: the entry may lack its last writes. Take everything that the log has of the producer from the
         stored bound on, or from a checkpoint where that is sufficient. The claim has the stored bound in any case: a
         proxy that takes the claim over has checkpoints of its own."""
+        self._is_stored = entry is not None or self._stream.is_conditional
         if entry is None:
             entry = fresh(NO_GENERATION, self._stream.held.owner, 0, 0)
         bound = await self._bound_of_rebuild(entry)
@@ -257,6 +294,11 @@ class Takeover:
             earlier if earlier >= 0 or leader is None else leader,
             TAKEN_OVER if self._was_owned else 0,
         )
+        if not self._is_stored:
+            # Nothing is written before the log was read: the swap of what was found fails if somebody has written
+            # meanwhile (model rows P14, P15).
+            stream.held.entry = claimed(entry, claim)
+            return claim
         if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
             return None
         if leader is not None and leader != claim.leader:
@@ -296,8 +338,10 @@ class Takeover:
             await self._finish_rebuild(entry, result)
         elif isinstance(result, Undecidable):
             await self._end_undecided(entry)
-        else:  # the proxy to which the client comes next tries again (rule R17)
+        elif self._is_stored:  # the proxy to which the client comes next tries again (rule R17)
             await stream.write(self._renewed(entry, NOBODY))
+        else:
+            stream.held.forget_absent()
 
     async def _look_for(self, count: int | None) -> bool:
         """Add the waiting batches to what is looked for by content, as a record without a marker does not tell whose it
@@ -427,6 +471,8 @@ class Takeover:
         )
         search.is_rebuild = wanted is None
         search.whose = self._whose
+        if not self._is_stored:
+            search.is_wanted = lambda: stream.is_needed
         if self._checkpoint is not None:
             search.bound, search.wider = self._checkpoint, search.bound
         return search

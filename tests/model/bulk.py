@@ -25,6 +25,8 @@ RULES = dict(
     over_intent=False,   # W leaves an entry with an open intent alone
     raises=True,         # and writes nothing that is less than what is stored
     confirmed=True,      # what it writes counts as complete | it is suspect, and its end is only where the log is read from
+    claims=True,         # a proxy claims an absent entry before it reads the log | it writes only what it found,
+    swaps=True,          # if still nothing is stored | whatever is stored by then
 )
 WORLD = dict(N=2)
 FAULTS = dict(crash=0, loss=1, reconnect=2, runs=1, cut=0)   # runs: of the writer; cut: the log lost its end, unclean
@@ -94,7 +96,9 @@ class Bulk(Small):
     def begin(self, s, p, b):
         e, inc = s.entry, s.lives[p][0]
         if (e is None and not s.fresh) or (e and e[3] and not e[2]):
-            if not any(old for _, _, old in s.lives):                                      # R10: the grace period
+            if not any(old for _, _, old in s.lives) and e is None and not self.claims:
+                yield f'P{p} begins to read the log', s._replace(flows=put(s.flows, p, ('read', None, 0)))
+            elif not any(old for _, _, old in s.lives):                                    # R10: the grace period
                 version = (e[0] if e else 0) + 1
                 t = s._replace(entry=(version, e[1] if e else 0, (inc, None), True), flows=put(s.flows, p, ('resolve', None, version)))
                 yield f'P{p} claims the entry', t
@@ -132,6 +136,13 @@ class Bulk(Small):
             t = s._replace(flows=put(s.flows, p, None))
             due = max(s.entry[1], *(x + 1 for x in s.log), 0) if mine else 0
             yield f'P{p} reads the log, {due} is due: {mine}', t._replace(entry=(version + 1, due, None, False)) if mine else t
+        elif what == 'read' and not s.pend and registered:
+            due = max((0, *(x + 1 for x in s.log)))
+            yield f'P{p} has read the log, {due} is due', s._replace(flows=put(s.flows, p, ('found', due, 0)))
+        elif what == 'found' and registered:                                               # b: what is due
+            t = s._replace(flows=put(s.flows, p, None))
+            mine = s.entry is None or not self.swaps
+            yield f'P{p} writes what it found: {mine}', t._replace(entry=(1, b, None, False)) if mine else t
 
     # ------------------------------------------------------------------ writer
     def writer(self, s):

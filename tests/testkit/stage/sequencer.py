@@ -505,7 +505,13 @@ class Stage:
             return Conflict(there)
         self.values[effect.key] = effect.value
         self.swapped.append(unpack(effect.value))
+        if effect.ttl_ms > 0:
+            self.later(effect.ttl_ms / 1000, lambda: self._expire(effect))
         return Swapped()
+
+    def _expire(self, effect: Swap) -> None:
+        if self.values.get(effect.key) is effect.value:
+            del self.values[effect.key]
 
     def _append(self, effect: Append) -> Outcome:
         reason = effect.may_send()

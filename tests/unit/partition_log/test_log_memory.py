@@ -163,7 +163,9 @@ class Reading:
         self.fetched = 0
         self.seen: list[ReferenceType[LogChunk]] = []
         self._data = data
-        self._reader = LogReader(self.network.host("proxy"), self._fetch)
+        self._reader = LogReader(
+            self.network.host("proxy"), self._fetch, lambda start, _topic, done: done(at_once(start()))
+        )
 
     def _fetch(
         self, question: ReadLog, leaves: Callable[[], None], done: Callable[[LogChunk | Unanswered], None]

@@ -13,7 +13,7 @@ from mutants.scenes import foreign
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
-from idemproxy.codecs.steps import STEP_RECORDS, at_once
+from idemproxy.codecs.steps import STEP_RECORDS, Steps, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.long_work import LongWork
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
@@ -70,8 +70,10 @@ class Broker:
         self.waits = False
         """Do fetches wait behind others, until the test says that they leave?"""
         self.leave: list[Callable[[], None]] = []
+        self.taken_apart = 0
+        """Chunks that came of what an earlier fetch had brought."""
         self._due: list[tuple[ReadLog, Fetched]] = []
-        self.reader = LogReader(self.network.host("proxy"), self._fetch)
+        self.reader = LogReader(self.network.host("proxy"), self._fetch, self._take_apart)
         self.given: list[tuple[int, LogChunk | Unanswered]] = []
 
     def _fetch(self, question: ReadLog, leaves: Callable[[], None], done: Fetched) -> None:
@@ -80,6 +82,10 @@ class Broker:
         self.leave.append(leaves)
         if not self.waits:
             leaves()
+
+    def _take_apart(self, start: Callable[[], Steps[LogChunk]], _topic: str, done: Fetched) -> None:
+        self.taken_apart += 1
+        self.network.host("proxy").later(0, lambda: done(at_once(start())))
 
     def ask(self, *offsets: int, partition: int = 0, since: float = 0.0) -> None:
         for offset in offsets:
