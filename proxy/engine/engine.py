@@ -158,7 +158,6 @@ class Engine:
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
-        self.context.drop_unknown = self._sequencers.drop
         self.known_sequencer = self._sequencers.known
         """The one with this key (producer id, topic, partition), if it is there."""
         self.describe_producers = self._new_describe_producers().answer
@@ -192,6 +191,7 @@ class Engine:
             leader_of=self.topology.leader_of,
             is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
+            drop_unknown=lambda key: self._sequencers.drop(key),
         )
 
     def _new_describe_producers(self) -> DescribeProducers:

@@ -21,7 +21,8 @@ from .unissued import UnissuedOutcomes
 class Context:
     """One per engine. ``leader_of``: the leader of a partition as last learned. ``is_reachable``: could something be
     sent to this broker now? ``is_pass_long``: has this pass of the event loop done enough, so that what takes time
-    should wait for the next one (``loop_budget.py``)?"""
+    should wait for the next one (``loop_budget.py``)? ``drop_unknown``: called when the work on this producer and
+    partition has ended, and nothing of it is known."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Context:
         leader_of: Callable[[str, int], int | None],
         is_reachable: Callable[[int], bool] = lambda _broker_id: True,
         is_pass_long: Callable[[], bool] = lambda: False,
+        drop_unknown: Callable[[tuple[int, str, int]], None] = lambda _key: None,
     ) -> None:
         self.life = life
         self.memory = memory
@@ -46,8 +48,7 @@ class Context:
         self.marker_probe = MarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
         self.unissued = UnissuedOutcomes()
-        self.drop_unknown: Callable[[tuple[int, str, int]], None] = lambda _key: None
-        """Called when the work on this producer and partition has ended, and nothing of it is known."""
+        self.drop_unknown = drop_unknown
         self.fast_path: Outside | None = None
         """What the fast path needs; None: all batches go through flows."""
         self.owns = False

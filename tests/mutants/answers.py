@@ -92,8 +92,8 @@ ANSWERS = (
         "unit/partition_log/test_log_reader.py::test_a_chunk_of_many_records_ends_early_and_what_follows_is_read_next",
         (
             "proxy.partition_log.log_chunk",
-            "                if self._foreign_count >= limits.CHUNK_RECORDS_MAX:\n",
-            "                if False:\n",
+            "                    self._foreign_count >= limits.CHUNK_RECORDS_MAX\n",
+            "                    False\n",
         ),
     ),
     mutant(
@@ -102,8 +102,8 @@ ANSWERS = (
         "unit/partition_log/test_log_memory.py::test_a_chunk_ends_when_it_has_unpacked_so_much",
         (
             "proxy.partition_log.log_chunk",
-            "                if self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX:\n",
-            "                if False:\n",
+            "                    or self._unpacked_bytes + self._noted_bytes >= limits.CHUNK_MEMORY_BYTES_MAX\n",
+            "",
         ),
     ),
     mutant(

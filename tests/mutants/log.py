@@ -67,8 +67,8 @@ LOG = (
         "unit/partition_log/test_log_reader.py::test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it",
         (
             "proxy.partition_log.log_reader",
-            "            if question.since <= left_at and chunk.start <= question.offset < chunk.end:\n",
-            "            if chunk.start <= question.offset < chunk.end:\n",
+            "            left_at, chunk = self._kept.get((place, is_long)) or (_NOT_YET, None)\n",
+            '            left_at, chunk = float("inf"), (self._kept.get((place, is_long)) or (0, None))[1]\n',
         ),
     ),
     mutant(
@@ -77,8 +77,8 @@ LOG = (
         "unit/partition_log/test_log_reader.py::test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it",
         (
             "proxy.partition_log.log_reader",
-            "                if is_in_it and question.since <= waiting.left_at:\n",
-            "                if is_in_it:\n",
+            "                for done in each.take_served(chunk, waiting.left_at, is_own",
+            '                for done in each.take_served(chunk, float("inf"), is_own',
         ),
     ),
     mutant(
@@ -87,8 +87,8 @@ LOG = (
         _SCENES + "test_what_is_read_for_a_doubt_was_fetched_after_its_broker_was_seen_awake",
         (
             "proxy.partition_log.log_search",
-            "ReadLog(self._topic, self._partition, offset, since=self._since)",
-            "ReadLog(self._topic, self._partition, offset)",
+            "            since=self._since,\n",
+            "            since=0.0,\n",
         ),
     ),
     mutant(
@@ -248,7 +248,7 @@ LOG = (
         _SCENES + "test_offsets_that_are_missing_from_the_log_prove_nothing",
         (
             "proxy.partition_log.log_search",
-            "(doubtful := self._doubtful or self._equal(pieces) or self._gap)",
+            "(doubtful := self._doubtful or self._equal(pieces) or notes.gap)",
             "(doubtful := self._doubtful or self._equal(pieces))",
         ),
         deaths=("I1",),

@@ -18,6 +18,7 @@ from mutants.parts import PARTS
 from mutants.pass_through import PASS_THROUGH
 from mutants.shell import SHELL
 from mutants.tombstones import TOMBSTONES
+from mutants.unissued import UNISSUED
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = tuple(
             *OWNED,
             *CONDITIONAL,
             *TOMBSTONES,
+            *UNISSUED,
         ),
         key=lambda mutant: mutant.number,
     )
