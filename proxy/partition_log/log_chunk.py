@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -293,6 +294,16 @@ def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
         offset += identity.record_count
 
 
+class Reach(IntEnum):
+    """How much of a log a search may have to read. Those of one reach share a pass, and the passes alternate."""
+
+    NEAR_END = 0
+    """Little (``limits.NEAR_END_OFFSETS``)."""
+    FROM_BOUND = 1
+    """What comes after a bound that was recognised (rule R8)."""
+    WHOLE_LOG = 2
+
+
 def _always() -> bool:
     return True
 
@@ -302,16 +313,16 @@ class ReadLog:
     """A request for what lies at ``offset`` and after it in a partition, below the high watermark. Requests at the same
     time are served by one pass through the log, or by what was read a moment ago.
 
-    ``is_long``: it may have much of the log to read, and shares the pass through all of it. ``joins``: any chunk of
-    that pass from the offset on will do. ``is_wanted``: does anybody still wait for it? ``since``: a fetch
-    that left earlier than this (reactor seconds) does not serve it."""
+    ``reach``: how much is asked for next, about. ``joins``: any chunk of its pass from the offset on will do.
+    ``is_wanted``: does anybody still wait for it? ``since``: a fetch that left earlier than this (reactor seconds) does
+    not serve it."""
 
     topic: str
     partition: int
     offset: int
     bytes_max: int = limits.FETCH_BYTES
     since: float = 0.0
-    is_long: bool = False
+    reach: Reach = Reach.NEAR_END
     joins: bool = False
     is_wanted: Callable[[], bool] = _always
 

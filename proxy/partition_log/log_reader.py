@@ -3,8 +3,8 @@ every search that waits within it (rule R6). Sans-IO; concludes nothing.
 
 All searches of a partition share one *pass*: it goes up, chunk by chunk, from the search that waits next above it to
 the end of the log, and then to the lowest offset that a search still waits for. So a hundred searches cost two
-readings of the log at most, whenever they begin. What lies near the end has a pass of its own, and the two alternate:
-a search that needs only the last few seconds of a log does not wait for a long one."""
+readings of the log at most, whenever they begin. There is one pass for each ``Reach``, and they alternate: a search
+that needs only the last few seconds of a log does not wait for a long one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .. import limits
 from ..admission.turns import in_turns
 from ..bridge.asks import FetchAnswer
 from ..flow.effects import Unanswered
-from .log_chunk import LogChunk, ReadLog, taking_apart
+from .log_chunk import LogChunk, Reach, ReadLog, taking_apart
 
 Done = Callable[[LogChunk | Unanswered], None]
 Place = tuple[str, int]
@@ -71,22 +71,23 @@ class _Pass:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The searches that wait for one partition: on the pass through all of its log, and on the one near its end.
-    ``left_at``: when the fetch left for the broker, in reactor seconds; ``_NOT_YET`` while it waits for others."""
+    """The searches that wait for one partition. ``last``: whose turn it was. ``left_at``: when the fetch left for the
+    broker, in reactor seconds; ``_NOT_YET`` while it waits for others."""
 
     bytes_max: int
-    passes: dict[bool, _Pass]
+    passes: dict[Reach, _Pass]
     is_reading: bool = False
-    was_long: bool = False
+    last: Reach = Reach.WHOLE_LOG
     left_at: float = _NOT_YET
 
-    def next_pass(self) -> _Pass | None:
-        """Return the pass whose turn it is; None: nobody waits."""
-        is_long = not self.was_long
-        if not self.passes[is_long].readers:
-            is_long = not is_long
-        self.was_long = is_long
-        return self.passes[is_long] if self.passes[is_long].readers else None
+    def next_turn(self) -> Reach | None:
+        """Return whose turn it is; None: nobody waits."""
+        for ahead in range(1, len(Reach) + 1):
+            reach = Reach((self.last + ahead) % len(Reach))
+            if self.passes[reach].readers:
+                self.last = reach
+                return reach
+        return None
 
     def drop_unwanted(self) -> list[Done]:
         """Take the readers for which nobody waits any more."""
@@ -119,7 +120,7 @@ class LogReader:
         """Bytes of one fetch: fewer after a slow one (a slow link, or a quota for which the broker delays answers),
         then more again."""
         self._waiting: dict[Place, _Waiting] = {}
-        self._kept: TLRUCache[tuple[Place, bool], tuple[float, LogChunk], float] = TLRUCache(
+        self._kept: TLRUCache[tuple[Place, Reach], tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
             ttu=lambda _, kept, __: kept[0] + limits.CHUNK_KEPT_SECONDS,
             timer=reactor.now,
@@ -131,18 +132,17 @@ class LogReader:
         """Call ``done`` with a chunk that serves the question (``ReadLog.is_served_by``), or Unanswered; never from
         inside this call."""
         place = (question.topic, question.partition)
-        for is_long in (question.is_long, not question.is_long):
-            left_at, chunk = self._kept.get((place, is_long)) or (_NOT_YET, None)
-            is_own = is_long == question.is_long
+        for reach in Reach:
+            left_at, chunk = self._kept.get((place, reach)) or (_NOT_YET, None)
+            is_own = reach == question.reach
             if chunk is not None and chunk.end > chunk.start and question.is_served_by(chunk, left_at, is_own=is_own):
                 self._reactor.later(0, partial(done, chunk))
                 return
         waiting = self._waiting.get(place)
         if waiting is None:
-            waiting = self._waiting[place] = _Waiting(
-                self._fetch_bytes, {is_long: self._new_pass(place, is_long) for is_long in (True, False)}
-            )
-        waiting.passes[question.is_long].readers.append((question, done))
+            passes = {reach: self._new_pass(place, reach) for reach in Reach}
+            waiting = self._waiting[place] = _Waiting(self._fetch_bytes, passes)
+        waiting.passes[question.reach].readers.append((question, done))
         if not waiting.is_reading:
             waiting.is_reading = True
             # Searches that ask from now on are served as well.
@@ -153,9 +153,9 @@ class LogReader:
         self._life += 1
         self._kept.clear()
 
-    def _new_pass(self, place: Place, is_long: bool) -> _Pass:
+    def _new_pass(self, place: Place, reach: Reach) -> _Pass:
         """Return the pass where it was left a moment ago: all of its searches may be busy with its last chunk."""
-        kept = self._kept.get((place, is_long))
+        kept = self._kept.get((place, reach))
         if kept is None:
             return _Pass()
         return _Pass(at=kept[1].end, behind=deque([kept[1].start], limits.PASS_WAITS_CHUNKS))
@@ -165,13 +165,18 @@ class LogReader:
         if gone:
             self._tell(gone, Unanswered("nobody waits for it any more"), lambda: self._read_next(place, waiting))
             return
-        one_pass = waiting.next_pass()
-        if one_pass is None:
+        reach = waiting.next_turn()
+        if reach is None:
             del self._waiting[place]
-            return
-        offset, is_long = one_pass.next_offset(), waiting.was_long
-        answered = partial(self._answered, place, waiting, one_pass, self._life)
-        left_at, last = self._kept.get((place, is_long)) or (_NOT_YET, None)
+        else:
+            self._read_of(place, waiting, reach)
+
+    def _read_of(self, place: Place, waiting: _Waiting, reach: Reach) -> None:
+        """Read the next chunk of this pass, for which somebody waits."""
+        one_pass = waiting.passes[reach]
+        offset = one_pass.next_offset()
+        answered = partial(self._answered, place, waiting, reach, self._life)
+        left_at, last = self._kept.get((place, reach)) or (_NOT_YET, None)
         if last is not None and len(last.rest) and one_pass.goes_on_at(last.end, left_at):
             # The last fetch brought more than one chunk may have.
             rest = FetchAnswer(0, last.high_watermark, last.rest)
@@ -188,43 +193,40 @@ class LogReader:
         self,
         place: Place,
         waiting: _Waiting,
-        one_pass: _Pass,
+        reach: Reach,
         life: int,
         chunk: LogChunk | Unanswered,
         *,
         is_rest: bool = False,
     ) -> None:
-        is_long = waiting.was_long
         if not is_rest:
             # Measured from when it left: the wait behind fetches of other partitions says nothing of the broker.
             self._adapt(self._reactor.now() - waiting.left_at, is_answered=not isinstance(chunk, Unanswered))
         if isinstance(chunk, Unanswered):
-            readers = [*waiting.passes[True].readers, *waiting.passes[False].readers]
-            served = [done for _, done in readers]
+            served = [done for each in waiting.passes.values() for _, done in each.readers]
             for each in waiting.passes.values():
                 each.readers.clear()
         elif life != self._life:  # the connection was lost while the chunk was taken apart
             self._read_next(place, waiting)
             return
         elif is_rest and chunk.end == chunk.start:  # no whole message is left: it is fetched
-            self._kept.pop((place, is_long), None)
-            waiting.was_long = not is_long
-            self._read_next(place, waiting)
+            self._kept.pop((place, reach), None)
+            self._read_of(place, waiting, reach)
             return
         else:
             is_cut = chunk.end == chunk.start and chunk.size_bytes > 0 and chunk.unreadable is None
             if is_cut and waiting.bytes_max < limits.FETCH_BYTES_MAX:
                 waiting.bytes_max = min(waiting.bytes_max * 8, limits.FETCH_BYTES_MAX)
-                waiting.was_long = not is_long
-                self._read_next(place, waiting)
+                self._read_of(place, waiting, reach)
                 return
-            one_pass.has_come_to(chunk)
+            own = waiting.passes[reach]
+            own.has_come_to(chunk)
             served = [
                 done
                 for each in waiting.passes.values()
-                for done in each.take_served(chunk, waiting.left_at, is_own=each is one_pass)
+                for done in each.take_served(chunk, waiting.left_at, is_own=each is own)
             ]
-            self._keep(place, is_long, waiting.left_at, chunk)
+            self._keep(place, reach, waiting.left_at, chunk)
         waiting.bytes_max = self._fetch_bytes
         self._tell(served, chunk, lambda: self._read_next(place, waiting))
 
@@ -248,9 +250,9 @@ class LogReader:
         elif is_answered and seconds <= limits.ASK_SECONDS_MAX / 10:
             self._fetch_bytes = min(self._fetch_bytes * 2, limits.FETCH_BYTES)
 
-    def _keep(self, place: Place, is_long: bool, left_at: float, chunk: LogChunk) -> None:
+    def _keep(self, place: Place, reach: Reach, left_at: float, chunk: LogChunk) -> None:
         if chunk.size_bytes <= limits.CHUNK_KEPT_BYTES_MAX and chunk.held_bytes <= limits.CHUNKS_KEPT_BYTES_MAX:
-            self._kept[place, is_long] = (left_at, chunk)
+            self._kept[place, reach] = (left_at, chunk)
             self._reactor.later(limits.CHUNK_KEPT_SECONDS, self._drop_old)
 
     def _drop_old(self) -> None:

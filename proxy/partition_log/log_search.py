@@ -27,7 +27,7 @@ from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords
 from ..flow.effects import Ask, Leader, Now, Unanswered, in_steps
-from .log_chunk import LogChunk, ReadLog, ends_below, marked_of, pieces_of
+from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_of
 from .log_offsets import Later, Position, current_end, settle
 
 _COMPARED_ONE_BY_ONE_MAX: Final = 64
@@ -279,11 +279,10 @@ class LogSearch:
         # A fetch for another search, from before this one began to read, may show a log that was truncated or recreated
         # since. The batch that is wanted was appended before this search began to read, so a later fetch shows it.
         assert self._since is not None
-        assert self._end is not None
         question = ReadLog(
             *(self._topic, self._partition, offset),
             since=self._since,
-            is_long=self.is_rebuild or self._end - offset > limits.NEAR_END_OFFSETS,
+            reach=self._reach_from(offset),
             joins=joins,
             is_wanted=self.is_wanted,
         )
@@ -291,6 +290,12 @@ class LogSearch:
         if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for other searches
             self.bytes_read += chunk.size_bytes
         return chunk
+
+    def _reach_from(self, offset: int) -> Reach:
+        assert self._end is not None
+        if self._end - offset <= limits.NEAR_END_OFFSETS:
+            return Reach.NEAR_END
+        return Reach.FROM_BOUND if self.bound.is_recognised else Reach.WHOLE_LOG
 
     @property
     def _may_join(self) -> bool:

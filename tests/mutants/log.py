@@ -67,8 +67,8 @@ LOG = (
         "unit/partition_log/test_log_reader.py::test_a_fetch_that_left_before_a_search_began_to_read_does_not_serve_it",
         (
             "proxy.partition_log.log_reader",
-            "            left_at, chunk = self._kept.get((place, is_long)) or (_NOT_YET, None)\n",
-            '            left_at, chunk = float("inf"), (self._kept.get((place, is_long)) or (0, None))[1]\n',
+            "            left_at, chunk = self._kept.get((place, reach)) or (_NOT_YET, None)\n",
+            '            left_at, chunk = float("inf"), (self._kept.get((place, reach)) or (0, None))[1]\n',
         ),
     ),
     mutant(

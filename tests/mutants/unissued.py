@@ -66,8 +66,8 @@ UNISSUED = (
         _PASS + "test_a_short_search_takes_turns_with_a_long_one",
         (
             "proxy.partition_log.log_reader",
-            "        is_long = not self.was_long\n",
-            "        is_long = True\n",
+            "            reach = Reach((self.last + ahead) % len(Reach))\n",
+            "            reach = Reach(len(Reach) - ahead)\n",
         ),
     ),
     mutant(

@@ -16,7 +16,7 @@ from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.effects import Ask, Leader, Now, Replicas, SeenAwake, Unanswered
-from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, Reach, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Undecidable
@@ -65,10 +65,10 @@ class Broker:
 class Search:
     """Reads from an offset to the end of the log; one that joins reads what comes before that place last."""
 
-    def __init__(self, broker: Broker, offset: int = 0, *, joins: bool = True, is_long: bool = True) -> None:
+    def __init__(self, broker: Broker, offset: int = 0, *, joins: bool = True, reach: Reach = Reach.WHOLE_LOG) -> None:
         self._broker = broker
         self._joins = joins
-        self._is_long = is_long
+        self._reach = reach
         self.begun_at = self._next = offset
         self._stop = MESSAGES
         self.seen: set[int] = set()
@@ -79,7 +79,7 @@ class Search:
 
     def _ask(self) -> None:
         question = ReadLog(
-            *("t", 0, self._next), is_long=self._is_long, joins=self._joins, is_wanted=lambda: self.is_wanted
+            *("t", 0, self._next), reach=self._reach, joins=self._joins, is_wanted=lambda: self.is_wanted
         )
         self._broker.reader.read(question, self._take)
 
@@ -142,7 +142,7 @@ def test_a_short_search_takes_turns_with_a_long_one(broker: Broker) -> None:
     Search(broker)
     broker.network.run(0.015)
     fetched = len(broker.fetched)
-    short = Search(broker, MESSAGES - 5, joins=False, is_long=False)
+    short = Search(broker, MESSAGES - 5, joins=False, reach=Reach.NEAR_END)
     broker.network.run(0.05)
     assert short.ended_at is not None
     assert len(broker.fetched) <= fetched + 5
