@@ -386,8 +386,11 @@ not."""
 NEAR_END_OFFSETS: Final = 100_000
 """What is searched from so near the end of a log on does not wait for a pass through all of it: what a partition takes
 in ``BOUND_AGE_SECONDS`` at 10,000 records a second, so usual doubts."""
-READERS_PER_STEP: Final = 100
+READERS_PER_STEP: Final = 30
 """Searches that get the same chunk of a log in one step of the loop: 30 to 50 us each."""
+CHUNK_STEP_RECORDS: Final = 500
+"""Records of a log that are taken apart in one step, 1 to 2 ms, one step in a pass of the loop: a client can make the
+proxy read a whole log, and a produce of anybody else waits for three passes."""
 PASS_WAITS_CHUNKS: Final = 8
 """A search that takes so many chunks longer than the others over one of them still goes on with their pass."""
 CHUNKS_KEPT: Final = 32

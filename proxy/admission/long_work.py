@@ -36,12 +36,15 @@ class Done(Generic[T]):
 
 
 class _Job:
-    __slots__ = ("done", "made", "sender", "start", "steps")
+    __slots__ = ("done", "is_modest", "made", "sender", "start", "steps")
 
-    def __init__(self, start: Callable[[], Steps[Any]], sender: str, done: Callable[[Done[Any]], None]) -> None:
+    def __init__(
+        self, start: Callable[[], Steps[Any]], sender: str, done: Callable[[Done[Any]], None], is_modest: bool
+    ) -> None:
         self.start = start
         self.sender = sender
         self.done = done
+        self.is_modest = is_modest
         self.steps: Steps[Any] | None = None
         self.made = 0
 
@@ -104,9 +107,12 @@ class LongWork:
             steps.close()
             self.add(start, sender, done)
 
-    def add(self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None]) -> None:
-        """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is called with its end."""
-        self._new.push(_Job(start, sender, done))
+    def add(
+        self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None], *, is_modest: bool = False
+    ) -> None:
+        """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is called with its end.
+        ``is_modest``: a pass of the reactor ends with a step of it, as all who send requests wait for these steps."""
+        self._new.push(_Job(start, sender, done, is_modest))
         self.count += 1
         self._plan()
 
@@ -122,31 +128,33 @@ class LongWork:
         try:
             while self.count and not enough:
                 enough = self._pass.has_worked_enough  # asked before the step: a pass is timed from the first question
-                self._step(self._new if self._is_turn_of_new else self._long)
+                enough = self._step(self._new if self._is_turn_of_new else self._long) or enough
                 self._is_turn_of_new = not self._is_turn_of_new
         finally:
             self._pass.counts_anew()
             self._plan()
 
-    def _step(self, line: _Line) -> None:
+    def _step(self, line: _Line) -> bool:
+        """Do one step; return whether the pass ends with it."""
         job = line.next()
         if job is None:
-            return
+            return False
         try:
             if job.steps is None:
                 job.steps = job.start()
             next(job.steps)
         except StopIteration as end:
             self._end(line, job, Done(end.value))
-            return
+            return job.is_modest
         except Exception as error:
             self._end(line, job, Done(error=error))
-            return
+            return job.is_modest
         job.made += 1
         if line is self._new and job.made >= limits.SHORT_WORK_STEPS_MAX:
             job.steps.close()
             job.steps, line.begun = None, None
             self._long.push(job)
+        return job.is_modest
 
     def _end(self, line: _Line, job: _Job, done: Done[Any]) -> None:
         line.begun = None

@@ -346,7 +346,7 @@ class Broker:
         self._next_fetches()
 
     def _take_apart(self, start: Callable[[], Steps[Any]], topic: str, done: Callable[[Any], None]) -> None:
-        self._long_work.add(start, topic, lambda ended: done(ended.result()))
+        self._long_work.add(start, topic, lambda ended: done(ended.result()), is_modest=True)
 
     def _next_fetches(self) -> None:
         if self._fetches and self.is_ready and self._reading is None:

@@ -139,7 +139,7 @@ class LogChunk:
                     self.size_bytes = message.start + message.size_bytes
                     self.rest = records[self.size_bytes :]
                     break
-                if self._read_count - read_before >= STEP_RECORDS:
+                if self._read_count - read_before >= limits.CHUNK_STEP_RECORDS:
                     read_before = self._read_count
                     yield
         except WireError as error:
