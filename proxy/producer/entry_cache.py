@@ -239,10 +239,10 @@ class CachedEntry:
         return begun if entry is None else replace(begun, version=entry.version)
 
     def touched(self) -> Entry:
-        """Return the entry as it is with the next version, or a blank one of the same principal where there is none."""
+        """Return the entry as it is with the next version, or a blank one where there is none."""
         entry = self.entry
         if entry is None:
-            entry = fresh(self._life.generation, self.owner, 0, 0)
+            entry = fresh(self._life.generation, NO_PRINCIPAL, 0, 0)
         return replace(entry, version=entry.version + 1)
 
     @property

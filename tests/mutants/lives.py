@@ -294,12 +294,6 @@ LIVES = (
         deaths=("45",),
     ),
     mutant(
-        "blank_entry_of_nobody",
-        "R11: the blank entry by which a refusal is confirmed belongs to whom the producer id was issued",
-        _SCENES + "test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too",
-        ("proxy.producer.entry_cache", "generation, self.owner, 0, 0)", "generation, NO_PRINCIPAL, 0, 0)"),
-    ),
-    mutant(
         "queue_in_order_of_arrival",
         "R11: no gap while a lower batch is queued",
         _SCENES + "test_a_batch_that_waits_behind_its_successor_is_taken_first",

@@ -292,7 +292,8 @@ def test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too() -> No
     stage.replica = None
     refused = stage.send(Client("owner"), 1)
     stage.run(5)
-    assert (unanswered.code, refused.code, stage.entry().window) == (TIMED_OUT, OUT_OF_ORDER, ())
+    assert (unanswered.code, refused.code, stage.swapped[-1].window) == (TIMED_OUT, OUT_OF_ORDER, ())
+    assert stage.key not in stage.values
     other = beside(stage)
     requests = [other.send(Client("thief"), 0), other.send(Client("owner"), 0)]
     other.run(5)
