@@ -18,6 +18,7 @@ _SENT_MAX: Final = 1_000_000
 """Batches whose record count is kept until their answer is read: what a proxy has under way, many times over."""
 _COUNTED: Final = ("sent", "outcome")
 _ANSWERED: Final = "answered"
+_MISSING: Final = "missing"
 _TOLD: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """Codes after which a client takes its records for stored."""
 
@@ -32,24 +33,29 @@ def read_journals(
     left out. Raises OSError, JournalProblem."""
     readers = [Reader(path, note, is_strict=True) for path in journals(paths)]
     try:
-        yield from acknowledged((line.said for line in merged(readers)), places)
+        yield from acknowledged((line.said for line in merged(readers)), places, note)
     finally:
         for reader in readers:
             reader.end()
 
 
-def acknowledged(lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:
-    """Yield the acknowledged batches in the lines of a journal. In format 1 an answer has no record count: it is taken
+def acknowledged(
+    lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int], note: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the acknowledged batches in the lines of a journal. ``note``: told of what the journal itself lacks. In format 1 an answer has no record count: it is taken
     from the line of the append. Of a batch that another proxy has sent, only the first record is then looked for.
     Raises JournalProblem."""
     counts: dict[_Batch, int] = {}
     found: list[tuple[int, int, int, int, int, int, int]] = []
+    missing = 0
     for said in lines:
         try:
             if said["event"] == _ANSWERED:
                 row = _told(said, counts, places)
                 if row is not None:
                     found.append(row)
+            elif said["event"] == _MISSING:
+                missing += said["events"]
             elif said["event"] in _COUNTED:
                 _count(said, counts)
         except (ValueError, KeyError, TypeError) as error:
@@ -59,6 +65,10 @@ def acknowledged(lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, 
             found = []
     if found:
         yield _rows(found)
+    if missing:
+        note(
+            f"the journal lacks {missing:,} events that could not be written: what they acknowledged is not looked for"
+        )
 
 
 def _count(said: Mapping[str, Any], counts: dict[_Batch, int]) -> None:

@@ -44,6 +44,7 @@ def run_job(options: argparse.Namespace) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    from ..reading.broker import BrokerProblem
     from ..spark import NoJava, cause_of, session
     from .run import Job, run
 
@@ -67,7 +68,7 @@ def run_job(options: argparse.Namespace) -> int:
         settings = {"spark.app.name": f"idemproxy {options.command}", **named_values("--conf", options.conf)}
         with session(options.master, settings) as spark:
             run(spark, job)
-    except (ValueError, WrongOption) as problem:
+    except (ValueError, WrongOption, BrokerProblem) as problem:
         return _complain(options, str(problem))
     except NoJava as problem:
         return _complain(options, str(problem))

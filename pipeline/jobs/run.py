@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..datasource import register
+from ..reading.broker import Cluster
+from ..source.offsets import as_json
+from ..source.options import parse_options
+from ..source.positions import offsets_of, partitions_of
 from . import patterns
 
 _FORMAT: Final = "idemproxy"
@@ -68,9 +73,10 @@ def _patterned(job: Job, rows: DataFrame) -> DataFrame:
 
 def _clean(spark: SparkSession, job: Job) -> None:
     by_batches = job.carrier == patterns.BATCHES
+    fixed = fixed_options(job)
 
     def read(**more: str) -> DataFrame:
-        return spark.read.format(_FORMAT).options(**{**read_options(job), **more}).load()
+        return spark.read.format(_FORMAT).options(**{**fixed, **more}).load()
 
     batches = read(rows="batches", includeHeaders="false") if by_batches else None
     (
@@ -82,6 +88,19 @@ def _clean(spark: SparkSession, job: Job) -> None:
         .option("stagingLocation", job.checkpoint)
         .save()
     )
+
+
+def fixed_options(job: Job) -> dict[str, str]:
+    """Return what a clean-up says to the source, from which offset to which: it may read the topic twice, as records
+    and as batches, and a copy that only one of the two has seen would stay. Raises WrongOption, BrokerProblem."""
+    said = read_options(job)
+    options = parse_options(said, is_stream=False)
+    with Cluster(options.bootstrap, options.access) as cluster:
+        places = partitions_of(cluster, options.topics)
+        starts = offsets_of(cluster, places, options.start, falls_back_to_end=options.may_begin_at_end)
+        ends = offsets_of(cluster, places, options.end, falls_back_to_end=True)
+    kept = {name: value for name, value in said.items() if not name.lower().startswith(("starting", "ending"))}
+    return {**kept, "startingOffsets": json.dumps(as_json(starts)), "endingOffsets": json.dumps(as_json(ends))}
 
 
 def read_options(job: Job) -> dict[str, str]:

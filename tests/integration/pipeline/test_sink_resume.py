@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from idemproxy.client import Client, Producer
+from idemproxy.client import Client, OutOfOrder, Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.pipeline.sink.commit import stage_folder
 from idemproxy.pipeline.sink.manifest import Manifest, Writer, numbered
 from idemproxy.pipeline.sink.options import SinkOptions, sink_options
+from idemproxy.pipeline.sink.problems import SinkProblem
 from idemproxy.pipeline.sink.publish import publish
 from idemproxy.pipeline.sink.stage import stage
 from idemproxy.pipeline.sink.storage import Storage, storage_at
@@ -137,4 +138,21 @@ def test_where_redis_has_lost_all_it_is_searched_for(
     assert shared_proxy.redis("FLUSHALL") == b"OK"
     publish(manifest, storage, options, was_begun=True)
     assert len(sent) > batches_of(manifest)
+    check(legacy_broker, topic)
+
+
+def test_rows_of_a_copied_checkpoint_are_not_taken_for_those_of_the_other_one(
+    legacy_broker: LegacyCluster, shared_proxy: ProxyProcess, tmp_path: Path
+) -> None:
+    """Both give the numbers that come next to rows of their own. A broker would take the second ones for duplicates of
+    the first; the proxy looks at what the log has."""
+    topic = fresh_topic(legacy_broker, PARTITIONS)
+    manifest, storage, options = decided(shared_proxy.address, topic, tmp_path / "one", None)
+    publish(manifest, storage, options, was_begun=False)
+    columns = [pa.array([b"%d" % row for row in range(ROWS)]), pa.array([b"other %d" % row for row in range(ROWS)])]
+    file = stage([pa.record_batch(columns, names=["key", "value"])], stage_folder(1), 0, storage, options)
+    copy = half_of(numbered(1, [file], manifest.writer, {}, 0))
+    for was_begun in (False, True):
+        with pytest.raises((OutOfOrder, SinkProblem), match="the server expects another sequence"):
+            publish(copy, storage, options, was_begun=was_begun)
     check(legacy_broker, topic)

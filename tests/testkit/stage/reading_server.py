@@ -55,6 +55,8 @@ class ReadingServer:
             self._known.take({hidden: Tombstone(State.ACTIVE, 1, messages=noted)})
         self.fetches = 0
         self.topics = ["t"]
+        self.without_partitions: list[str] = []
+        """Topics that are there, and of which no partition can be seen."""
         """Those that are there; all have the same log."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -105,7 +107,9 @@ class ReadingServer:
         if key == ApiKey.METADATA:
             partition = {"error_code": 0, "partition_index": 0, "leader_id": 0, "replica_nodes": [0], "isr_nodes": [0]}
             topics = [
-                {"error_code": 0, "name": name, "is_internal": False, "partitions": [partition]} for name in self.topics
+                {"error_code": code, "name": name, "is_internal": False, "partitions": partitions}
+                for names, code, partitions in ((self.topics, 0, [partition]), (self.without_partitions, 5, []))
+                for name in names
             ]
             brokers = [{"node_id": 0, "host": host, "port": port, "rack": None}]
             return messages.encode_response(key, version, brokers=brokers, controller_id=0, topics=topics)

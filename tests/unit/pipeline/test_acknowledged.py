@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,8 @@ def of_format_1(lines: list[bytes]) -> list[bytes]:
 NAMES = ("place", "producer_id", "epoch", "sequence", "offset", "last_offset", "size", "timestamp")
 
 
-def rows(lines: list[bytes]) -> list[tuple[int, ...]]:
-    found = [row for batch in acknowledged(map(json.loads, lines), PLACES) for row in batch.to_pylist()]
+def rows(lines: list[bytes], note: Callable[[str], None] = lambda _: None) -> list[tuple[int, ...]]:
+    found = [row for batch in acknowledged(map(json.loads, lines), PLACES, note) for row in batch.to_pylist()]
     return [tuple(row[name] for name in NAMES) for row in found]
 
 
@@ -53,6 +54,15 @@ def test_a_batch_is_as_long_as_its_answer_says_and_in_the_first_format_as_it_was
     lines = journal(sent(one, other), answered(one, offset=10), answered(other, offset=15))
     expected = [(4, 7, 0, 0, 10, 14, 5, 77), (4, 7, 0, 5, 15, 17, 3, 77)]
     assert rows(lines) == rows(of_format_1(lines)) == rows(lines[1:]) == expected
+
+
+def test_events_that_the_journal_lacks_are_told() -> None:
+    said: list[str] = []
+    lines = [b'{"time_ms":7,"event":"missing","events":%d}\n' % count for count in (1200, 34)]
+    assert rows([*lines, *journal(answered(Identity(7, 0, 20, 5)))], said.append)
+    assert said == [
+        "the journal lacks 1,234 events that could not be written: what they acknowledged is not looked for"
+    ]
 
 
 def test_of_a_batch_that_another_proxy_sent_the_first_record_counts_in_the_first_format() -> None:

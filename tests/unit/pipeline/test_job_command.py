@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.jobs.command import format_options
-from idemproxy.pipeline.jobs.run import Job, read_options, write_options
+from idemproxy.pipeline.jobs.run import Job, fixed_options, read_options, write_options
 from idemproxy.pipeline.sink.options import known_options as known_to_the_sink
 from idemproxy.proxy.main import main
+from testkit.stage.reading_server import ReadingServer
 
 COPY = ("copy", "--from", "nobody:1", "--out", "out", "--checkpoint", "none", "--topic", "orders")
 
@@ -60,3 +62,26 @@ def test_brokers_know_a_job_by_its_name_unless_it_is_given_another() -> None:
     assert {options(job)["kafka.client.id"] for options in (read_options, write_options)} == {"idemproxy-repartition"}
     named = replace(job, read_options={"kafka.client.id": "reads"}, write_options={"kafka.client.id": "writes"})
     assert (read_options(named)["kafka.client.id"], write_options(named)["kafka.client.id"]) == ("reads", "writes")
+
+
+def test_a_clean_up_reads_the_same_offsets_as_records_and_as_batches() -> None:
+    """It reads the topic twice, and a copy that comes between the two would be in one of them only."""
+    log = [encode_message(b"k", b"%d" % offset, magic=1, offset=offset, timestamp=7) for offset in range(3)]
+    with ReadingServer(log) as server:
+        job = Job(
+            "clean",
+            "{}:{}".format(*server.address),
+            "to:1",
+            ["t"],
+            "out",
+            "folder",
+            "batches",
+            "clean",
+            False,
+            {"endingOffsets": "latest"},
+            {},
+        )
+        fixed = fixed_options(job)
+    assert fixed["startingOffsets"] == '{"t": {"0": 0}}'
+    assert fixed["endingOffsets"] == '{"t": {"0": 3}}'
+    assert {**read_options(job), **fixed} == fixed

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.pipeline.audit.plan import of_cluster
 from idemproxy.pipeline.reading import broker
+from idemproxy.pipeline.reading.places import NothingToRead
+from idemproxy.pipeline.source.options import parse_options
+from idemproxy.pipeline.source.problems import WrongOption
+from idemproxy.pipeline.source.reader import BatchReader
 from idemproxy.proxy import versions
 from idemproxy.proxy.bridge import asks
 from idemproxy.state.tombstones import STORED_BYTES_MAX, OffsetRange, State, Tombstone, pack_tombstones
+from testkit.stage.reading_server import ReadingServer
 
 
 @pytest.mark.parametrize("name", ["HIGH_WATERMARK_REPLICA_ID", "LOG_END_REPLICA_ID"])
@@ -26,3 +32,15 @@ def test_the_list_of_tombstones_has_no_room_for_more_messages() -> None:
     messages = tuple((offset, 1_000_000_000, offset) for offset in range(count))
     named = {OffsetRange("t", 0, 0, count): Tombstone(State.ACTIVE, 1, messages=messages)}
     assert len(pack_tombstones(1, named)) > STORED_BYTES_MAX
+
+
+def test_a_topic_of_which_no_partition_can_be_seen_is_not_read_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partitions have no leader yet, or a right is missing: nothing is read, and that is no success."""
+    monkeypatch.setattr(broker, "NEW_TOPIC_SECONDS", 0.2)
+    with ReadingServer([]) as server:
+        server.without_partitions = ["orders"]
+        with pytest.raises(NothingToRead, match="there is no topic orders"):
+            of_cluster([server.address], ["orders"], [])
+        options = {"kafka.bootstrap.servers": "{}:{}".format(*server.address), "subscribe": "orders"}
+        with pytest.raises(WrongOption, match="subscribe: there is no topic orders"):
+            BatchReader(parse_options(options, is_stream=False)).partitions()
