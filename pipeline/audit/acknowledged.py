@@ -42,9 +42,9 @@ def read_journals(
 def acknowledged(
     lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int], note: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the acknowledged batches in the lines of a journal. ``note``: told of what the journal itself lacks. In format 1 an answer has no record count: it is taken
-    from the line of the append. Of a batch that another proxy has sent, only the first record is then looked for.
-    Raises JournalProblem."""
+    """Yield the acknowledged batches in the lines of a journal. ``note``: told of what the journal itself lacks. In
+    format 1 an answer has no record count: it is taken from the line of the append. Of a batch that another proxy has
+    sent, only the first record is then looked for. Raises JournalProblem."""
     counts: dict[_Batch, int] = {}
     found: list[tuple[int, int, int, int, int, int, int]] = []
     missing = 0

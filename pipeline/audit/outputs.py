@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ... import __version__
+from ..reading.places import END_OF_FILE
 from .job import FINDINGS_MAX, Audited
 from .kinds import Finding
 from .rows import Kind
@@ -79,6 +80,11 @@ def summary_of(audited: Audited, failing: Sequence[Finding]) -> Summary:
             for kind, place, offset, _, what in audited.notes
             if kind == Kind.CUT
         ],
+        "without_files": [
+            place.name
+            for number, place in enumerate(audited.plan.places)
+            if place.end == END_OF_FILE and number not in {one.place for one in audited.plan.ranges}
+        ],
         "holes_unexplained": [
             one["topic"] + f"-{one['partition']}"
             for one, place in zip(partitions, audited.plan.places, strict=True)
@@ -125,6 +131,8 @@ def told(summary: Summary) -> Iterator[str]:
 
 def not_read(summary: Summary) -> Iterator[str]:
     """Yield a sentence for each kind of thing that the audit has not read, or not a second time."""
+    for name in summary["without_files"]:
+        yield f"not audited: {name}, whose folder has no segment file, though a broker always leaves one"
     if summary["gone_while_reading"]:
         yield f"not audited: {summary['gone_while_reading']} offsets, deleted by retention while the log was read"
     if summary["not_compared"]:

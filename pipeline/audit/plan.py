@@ -10,7 +10,7 @@ from typing import Final
 
 from ..reading.broker import Access, Address, Cluster
 from ..reading.places import END_OF_FILE, NothingToRead, Place, Range, chosen, ranges_of
-from ..reading.segments import compacted_partitions, find_segments
+from ..reading.segments import compacted_partitions, find_segments, partitions_without_segments
 
 ACCESS: Final = Access("idemproxy-audit")
 RANGE_OFFSETS: Final = 200_000
@@ -45,7 +45,8 @@ def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[
     segments = find_segments(folders)
     if not segments:
         raise NothingToRead(f"no segment files (topic-0/00000000000000000000.log) below {', '.join(map(str, folders))}")
-    topics = set(chosen({one.topic for one in segments}, wanted, patterns))
+    empty = partitions_without_segments(folders)
+    topics = set(chosen({one.topic for one in segments} | {topic for topic, _ in empty}, wanted, patterns))
     starts: dict[tuple[str, int], int] = {}
     at: dict[tuple[str, int], Path] = {}
     for one in segments:
@@ -65,9 +66,9 @@ def of_files(folders: Sequence[Path], wanted: Sequence[str], patterns: Sequence[
         for one in segments
         if one.topic in topics
     ]
-    return Plan(
-        tuple(Place(*place, start, END_OF_FILE, has_holes[place]) for place, start in starts.items()), tuple(ranges)
-    )
+    places = [Place(*place, start, END_OF_FILE, has_holes[place]) for place, start in starts.items()]
+    places += [Place(*place, 0, END_OF_FILE) for place in empty if place[0] in topics]
+    return Plan(tuple(places), tuple(ranges))
 
 
 def ranges_by_place(ranges: Sequence[Range]) -> Mapping[int, list[Range]]:

@@ -77,6 +77,14 @@ def find_segments(folders: Sequence[Path]) -> list[Segment]:
     return sorted(found, key=lambda one: (one.topic, one.partition, one.base))
 
 
+def partitions_without_segments(folders: Sequence[Path]) -> list[tuple[str, int]]:
+    """Return the partitions whose folder has no segment file at all; a broker always leaves one. Raises OSError."""
+    there = {(one.topic, one.partition) for one in find_segments(folders)}
+    named = [_FOLDER.fullmatch(place.name) for folder in folders for place in folder.iterdir() if place.is_dir()]
+    found = {(one["topic"], int(one["partition"])) for one in named if one is not None}
+    return sorted(found - there)
+
+
 def pieces(path: Path) -> Iterator[memoryview]:
     """Yield the file in pieces of whole entries; the last one may end in a part of one. Raises OSError."""
     size = path.stat().st_size

@@ -166,6 +166,15 @@ def test_a_missing_segment_in_the_middle_is_a_loss_unless_the_topic_may_be_compa
     assert judged(tmp_path) == {kind: 10}
 
 
+def test_a_partition_whose_folder_has_no_segment_is_planned_and_told(tmp_path: Path) -> None:
+    folder = log_folder(tmp_path, plain(numbered(0, 3)))
+    (folder / "t-1").mkdir()
+    (folder / "gone-0.0123456789abcdef0123456789abcdef-delete").mkdir()
+    plan = of_files([folder], [], [])
+    assert [place.name for place in plan.places] == ["t-0", "t-1"]
+    assert [one.place for one in plan.ranges] == [0]
+
+
 def test_two_replicas_of_one_partition_are_not_audited_as_one_log(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
