@@ -4,7 +4,7 @@ before a crash is sent again under the same numbers, and is in the log once.
 ``Client`` blocks; ``trio_client.TrioClient`` is the same on trio. docs/CLIENT.md shows how it is used, docs/PROTOCOL.md
 what it says to a server, byte for byte."""
 
-from .blocking import Client, Producer, Reader
+from .blocking import Client, Producer, Reader, finish
 from .errors import (
     AuthenticationFailed,
     BehindFailed,
@@ -34,7 +34,6 @@ from .records import (
     Record,
     Stopped,
     StoredRecord,
-    finish,
     sequence_after,
 )
 from .security import Sasl, tls_context

@@ -17,19 +17,29 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from . import flows, limits
+from . import flows, limits, records
 from .blocking_connections import Connection, Connections, Connector
 from .errors import AuthenticationFailed, ClientError, ConnectionFailed, UnsupportedServer
 from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
 from .partition_queue import Outcome
 from .producer_core import ProducerCore
-from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord, finish
+from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord
 from .security import Sasl
 from .settings import ClientSettings
 
 Result = TypeVar("Result")
 Batch = bytes | bytearray | memoryview
+
+
+def finish(rows: Sequence[Record], *, compression: Compression = "none", now_ms: int | None = None) -> bytes:
+    """Return one batch of these records without a producer's numbers. It can be kept, and sent under numbers later.
+
+    ``now_ms``: for records without a timestamp, the time of the call by default. A batch that is made again is the same
+    one only with the same timestamps: save ``now_ms``, or the batch. Raises ValueError: no records, no such
+    compression."""
+    at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    return records.finish(rows, compression=compression, now_ms=at_ms)
 
 
 class Client:
@@ -295,7 +305,7 @@ class Producer:
 
     # ------------------------------------------------------------------ for the threads
     def _finish(self, records: Sequence[Record]) -> bytes:
-        return finish(records, compression=self._compression, now_ms=time.time_ns() // 1_000_000)
+        return finish(records, compression=self._compression)
 
     def _raise_if_ended(self) -> None:
         if self._ended is not None:

@@ -3,7 +3,8 @@
 That order is a matter of chance: who was read first. So it is decided once, by an entry in the merge log, and what is
 sent follows from that log and the inputs alone, in every life and in every copy of the output. A life takes its name
 (which fences the one before), writes an entry that orders nothing, and reads the merge log up to that: nothing of an
-older life can come behind it. The output is sent as by exclusive_producer.py: a record's place is its sequence.
+older life can come behind it. The output is sent as by exclusive_producer.py: a record's place is its sequence. If
+Redis has lost everything, the output's producer id is fenced for ever: an entry of the merge log names a new one.
 
 Promises: each input record is in the output once, those of a partition in their order, wherever this program, proxies
 or brokers are killed; whoever follows the merge log makes the same output. A second instance fences the first.
@@ -23,10 +24,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from idemproxy.client import Client, ClientError, ProducerId, Reader, Record, StoredRecord
+from idemproxy.client import Client, ClientError, Fenced, ProducerId, Reader, Record, StoredRecord
 from idemproxy.client.records import SEQUENCE_MODULUS
 
 BATCH_RECORDS, IDLE_SECONDS = 500, 0.1
+SETTLE_SECONDS = 5.0
+"""After this what was on its way under a lost producer id is in the log. Later than that, it ends with a sentence."""
 Place = tuple[str, int]
 
 
@@ -39,12 +42,13 @@ class Output:
     """The partition that all goes to."""
 
     def __init__(self, client: Client, place: Place, begun: Mapping[str, int]) -> None:
-        """``begun``: producer id and epoch, for all lives, and where the partition ended when the merge began."""
+        """``begun``: producer id and epoch, for all lives, where the partition ended when the merge began, and which
+        record is the first one under this id."""
         self._place = place
         self._begun_at = begun["offset"]
         self._done = client.end_offset(*place) - self._begun_at  # so many records are in it
         self._ordered = 0  # so many were ordered by the entries so far
-        sequences = {place: self._done % SEQUENCE_MODULUS}
+        sequences = {place: (self._done - begun.get("first", 0)) % SEQUENCE_MODULUS}
         self.producer = client.producer(ProducerId(begun["id"], begun["epoch"]), next_sequences=sequences)
 
     def is_followed(self) -> None:
@@ -73,19 +77,22 @@ class Merge:
 
     def __init__(self, client: Client, name: str, log: Place, output: Place, inputs: Sequence[Place]) -> None:
         self._client = client
-        self._log = log
+        self._name, self._log, self._place = name, log, output
         numbers = client.init_producer_id(name)  # who had the name is fenced from here on
         self._producer = client.producer(numbers)
         own = self._producer.publish(*log, [entry_of(life=numbers.epoch)])
         assert own.base_offset is not None, "a first batch always has an offset"
         begun, *entries = [json.loads(one.value or b"") for one in read(client, log, 0, own.base_offset + 1)]
+        for one in (entry for entry in entries if "id" in entry):  # Redis has lost everything before
+            begun |= one
+        self._begun_at = begun["offset"]
         self._output = Output(client, output, begun)
         self._positions = {place: client.start_offset(*place) for place in inputs}
         for one in (entry for entry in entries if "to" in entry):  # those of earlier lives
             place = one["topic"], one["partition"]
             self._positions[place] = one["to"]
             if not self._output.has(one["records"]):
-                self._output.write(list(read(client, place, one["from"], one["to"])))
+                self._write(list(read(client, place, one["from"], one["to"])))
         self._output.is_followed()
 
     def run(self, *, until_end: bool) -> None:
@@ -105,7 +112,20 @@ class Merge:
             borders = {"from": one[0].offset, "to": one[-1].offset + 1}
             entry = entry_of(topic=place[0], partition=place[1], records=len(one), **borders)
             self._producer.publish(*self._log, [entry])
-            self._output.write(one)
+            self._write(one)
+
+    def _write(self, records: Sequence[StoredRecord]) -> None:
+        """Send them. Where the output's producer id is fenced, and this life is not, name a new id for the next life:
+        from the record on that the output lacks."""
+        try:
+            self._output.write(records)
+        except Fenced:
+            self._producer.publish(*self._log, [entry_of(life="asks for a new id of the output")])
+            numbers = self._client.init_producer_id(f"{self._name}-output")
+            time.sleep(SETTLE_SECONDS)
+            first = self._client.end_offset(*self._place) - self._begun_at
+            self._producer.publish(*self._log, [entry_of(id=numbers.number, epoch=numbers.epoch, first=first)])
+            sys.exit("the output has a new producer id, as Redis has lost the one before; start it again")
 
 
 def read(client: Client, place: Place, start: int, end: int) -> Iterator[StoredRecord]:
@@ -118,7 +138,7 @@ def read(client: Client, place: Place, start: int, end: int) -> Iterator[StoredR
 def begin(client: Client, name: str, log: Place, output: Place) -> None:
     """Make the first entry of the merge log: the numbers of the output."""
     numbers = client.init_producer_id(f"{name}-output")
-    first = entry_of(id=numbers.number, epoch=numbers.epoch, offset=client.end_offset(*output))
+    first = entry_of(id=numbers.number, epoch=numbers.epoch, offset=client.end_offset(*output), first=0)
     with client.producer(client.init_producer_id(name)) as producer:
         producer.publish(*log, [first])
 

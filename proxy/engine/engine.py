@@ -232,12 +232,13 @@ class Engine:
         def failed(error: Exception) -> None:
             self.report(InternalError("tombstones", error))
 
+        others = self._on_ready, lambda: self.topology.is_known
         if topic is None:
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, first_read=self._on_ready)
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, *others)
         else:
             copy = TombstoneTopic(topic, self.tombstones, *common, by=lambda: f"proxy {life.incarnation.hex()}")
             self.runner.start(copy.run(), failed=failed)
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, copy.stored, self._on_ready)
+            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, *others, stored=copy.stored)
         self.runner.start(upkeep.run(), failed=failed)
 
     def _tick(self) -> None:

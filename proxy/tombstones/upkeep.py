@@ -1,8 +1,9 @@
 """Keeps the known tombstones and the stored ones the same, and looks into the log for those that were asked for. Flows
 only.
 
-What this process knows and Redis has lost is written back. A range becomes active when its messages were seen in the
-log of the leader, each noted with its checksum, and when that is stored; nothing is left out before. Appends nothing.
+What this process knows to be left out, or shown again, and Redis has lost is written back. A range becomes active when
+its messages were seen in the log of the leader, each noted with its checksum, and when that is stored; nothing is left
+out before. Appends nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ...state.tombstones import (
 from .. import limits
 from ..bridge.asks import EarliestOffset, LatestOffset
 from ..events import OperatorMessage, Report
-from ..flow.effects import Ask, Leader, Now, Read, Swap, Unanswered, Wait
+from ..flow.effects import Ask, Leader, Now, Read, Replicas, Swap, Unanswered, Wait
 from ..partition_log.log_chunk import ReadLog
 from .known import KnownTombstones
 
@@ -43,15 +44,19 @@ class TombstoneUpkeep:
         cluster: str,
         report: Report,
         wall_clock_ms: Callable[[], int],
-        stored: Callable[[Collection[OffsetRange]], None] = lambda _own: None,
         first_read: Callable[[], None] = lambda: None,
+        knows_cluster: Callable[[], bool] = lambda: True,
+        *,
+        stored: Callable[[Collection[OffsetRange]], None] = lambda _own: None,
     ) -> None:
         """``first_read``: called when the stored list was read for the first time, or cannot be read by this version.
-        ``stored``: called whenever what is known was compared with Redis, with the ranges that were written there
+        ``knows_cluster``: has this process learned which topics there are? ``stored``: called whenever what is known
+        was compared with Redis, with the ranges that were written there
         because this process knew more of them."""
         self._known = known
         self._stored = stored
         self._first_read = first_read
+        self._knows_cluster = knows_cluster
         self._key = tombstones_key(cluster)
         self._report = report
         self._wall_clock_ms = wall_clock_ms
@@ -59,6 +64,8 @@ class TombstoneUpkeep:
         """The last reason why the stored value is not used."""
         self._unseen: set[OffsetRange] = set()
         """Ranges whose leader did not answer the last time: they are looked for behind the others."""
+        self._absent: set[OffsetRange] = set()
+        """Ranges of a partition that the cluster did not have the last time."""
         self._settled: tuple[bytes | None, Tombstones] | None = None
         """The stored value and what was known, when nothing was left to do; as long as both are the same, nothing
         is."""
@@ -87,7 +94,7 @@ class TombstoneUpkeep:
             self._is_read()
             return
         await Wait(0)  # others have a turn
-        now: Tombstones = merged(self._known.tombstones, theirs)
+        now: Tombstones = merged(_kept(self._known.tombstones, theirs), theirs)
         await self._take(now)  # what others have found counts while logs are looked into
         self._is_read()
         has_room = stored is None or stored != self._full
@@ -108,10 +115,17 @@ class TombstoneUpkeep:
         away: set[int] = set()
         for place in asked:
             leader = await Leader(place.topic, place.partition)
-            if leader is None or leader in away:
+            if leader in away:
                 continue
-            looked = await self._look_into(place, leader)
+            if leader is not None:
+                self._absent.discard(place)
+                looked = await self._look_into(place, leader)
+            elif await self._is_nowhere(place):
+                looked = _refused("the cluster has no such topic, or no such partition of it")
+            else:
+                continue
             if looked is None:
+                assert leader is not None
                 away.add(leader)
                 self._unseen.add(place)
             else:
@@ -120,7 +134,18 @@ class TombstoneUpkeep:
             if await Now() >= until:
                 break
         self._unseen.intersection_update(asked)
+        self._absent.intersection_update(asked)
         return now
+
+    async def _is_nowhere(self, place: OffsetRange) -> bool:
+        """Does the cluster not have the partition, as last learned? Only in a second look, as a broker that has just
+        started may tell of fewer topics than there are, and this process may know nothing of the cluster yet."""
+        if not self._knows_cluster() or await Replicas(place.topic, place.partition):
+            self._absent.discard(place)
+            return False
+        was_absent = place in self._absent
+        self._absent.add(place)
+        return was_absent
 
     async def _take(self, tombstones: Tombstones) -> None:
         if tombstones != self._known.tombstones:
@@ -191,6 +216,13 @@ class TombstoneUpkeep:
         if not found:
             return _refused("no records are there (any more)")
         return {"state": State.ACTIVE, "messages": tuple(found)}
+
+
+def _kept(known: Tombstones, theirs: Tombstones) -> Tombstones:
+    """Return what is known, without what Redis lacks and loses nothing by: a range that was asked for in vain was taken
+    out of the list by who has asked for it."""
+    lost = (State.ACTIVE, State.REMOVED)
+    return {place: one for place, one in known.items() if place in theirs or one.state in lost}
 
 
 def _changes(before: Tombstones, after: Tombstones) -> list[OperatorMessage]:

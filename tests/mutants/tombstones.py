@@ -187,6 +187,22 @@ TOMBSTONES = (
         deaths=(_SHOWN,),
     ),
     _tombstones(
+        "asked_for_in_vain_for_ever",
+        "a range that was asked for in vain may be taken out of the list",
+        _UPKEEP + "test_what_was_asked_for_in_vain_and_taken_out_of_the_list_is_not_written_back",
+        (
+            "proxy.tombstones.upkeep",
+            "    return {place: one for place, one in known.items() if place in theirs or one.state in lost}\n",
+            "    return known\n",
+        ),
+    ),
+    _tombstones(
+        "refused_before_the_cluster_is_known",
+        "a topic is missing only if the cluster was asked twice",
+        _UPKEEP + "test_a_topic_that_is_not_there_is_refused_with_the_second_look",
+        ("proxy.tombstones.upkeep", "        return was_absent\n", "        return True\n"),
+    ),
+    _tombstones(
         "held_up_by_a_silent_leader",
         "a log that cannot be looked into holds up no other range",
         _UPKEEP + "test_a_leader_that_stands_still_holds_up_no_other_range_and_is_asked_once",

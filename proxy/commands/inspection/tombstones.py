@@ -86,7 +86,11 @@ def add_tombstone(
             print("that is not its name: nothing was changed", file=out)
             return 1
 
+    is_new = False
+
     def wish(known: dict[OffsetRange, Tombstone], now_ms: int) -> dict[OffsetRange, Tombstone]:
+        nonlocal is_new
+        is_new = place not in known
         if (other := overlapping(known, place)) is not None:
             raise ConfigError(f"{where_is(other)} are left out already: remove that range first")
         if _is_active(known, place):  # to ask for it anew would show it until a proxy has looked
@@ -104,6 +108,8 @@ def add_tombstone(
             return 0
         if tombstone is not None and tombstone.state is State.REFUSED:
             print(f"not left out: {tombstone.refusal}", file=out)
+            if is_new:
+                inspection.change_tombstones(lambda known, _now_ms: _without_refused(known, place))
             return 1
         time.sleep(_LOOK_SECONDS)
     print(
@@ -212,6 +218,11 @@ def remove_tombstone(inspection: RedisInspection, place: OffsetRange, *, out: Te
         return 1
     print(f"{where_is(place)}: shown again within seconds, at every proxy", file=out)
     return 0
+
+
+def _without_refused(known: dict[OffsetRange, Tombstone], place: OffsetRange) -> dict[OffsetRange, Tombstone]:
+    """Return the list without a range that was asked for in vain."""
+    return {one: what for one, what in known.items() if one != place or what.state is not State.REFUSED}
 
 
 def _is_active(known: Tombstones, place: OffsetRange) -> bool:

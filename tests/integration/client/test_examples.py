@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from idemproxy.client import Client, Record, coordinates
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import stored_values
+from testkit.real.brokers.retention import DELETES_SOON, assert_retention_takes_nothing
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.example_lives import Lives, RandomKills
@@ -29,13 +30,15 @@ ABOVE_ONE_FETCH = 1200
 
 
 @pytest.fixture(scope="module")
-def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
-    for topic, partitions in TOPICS.items():
-        config = {"cleanup.policy": "compact"} if topic == "counts" else {}
-        legacy_broker.create_topic(topic, partitions, config=config)
-    with TwoProxies(tmp_path_factory.mktemp("examples"), legacy_broker) as running:
-        yield running
-        assert running.errors_of_ours() == []
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
+    directory = tmp_path_factory.mktemp("examples")
+    with LegacyCluster(directory / "kafka", auto_create_topics=False, broker_settings=DELETES_SOON) as cluster:
+        for topic, partitions in TOPICS.items():
+            config = {"cleanup.policy": "compact"} if topic == "counts" else {}
+            cluster.create_topic(topic, partitions, config=config)
+        with TwoProxies(directory, cluster) as running:
+            yield running
+            assert running.errors_of_ours() == []
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,7 @@ def test_an_exclusive_producer_has_each_line_in_the_log_once(pair: TwoProxies, b
         with file.open("a") as lines:
             lines.write("this line has no end ye")
         lives.run_until_it_ends_well()
+        assert_retention_takes_nothing(pair.cluster, "lines")
         assert [value.decode() for _, value in stored_values(pair.cluster, ("lines", 0))] == [
             f"line {number}" for number in range(written)
         ]
@@ -132,16 +136,33 @@ def test_a_merge_is_what_its_log_says(
             assert lives.run_into(step, number), step
         killed_at_random(lives, pair, more, seed=2)
         lives.run_until_it_ends_well()
-    merged = [value for _, value in stored_values(pair.cluster, ("merged", 0))]
-    given_values = {place: [value for _, value in stored_values(pair.cluster, place)] for place in inputs}
+        assert len(assert_it_is_what_its_log_says(pair.cluster, inputs)) == 1
+        pair.redis.call("FLUSHALL")
+        more()
+        lives.run_until_it_ends_well()
+        for step, number in (("behind publish", 2), ("before publish", 3)):
+            more()
+            assert lives.run_into(step, number), step
+        lives.run_until_it_ends_well()
+        assert_retention_takes_nothing(pair.cluster, "merge-log", "merged")
+        assert len(assert_it_is_what_its_log_says(pair.cluster, inputs)) == 2
+
+
+def assert_it_is_what_its_log_says(cluster: LegacyCluster, inputs: Sequence[tuple[str, int]]) -> list[int]:
+    """Return the producer ids that the output has had."""
+    merged = [value for _, value in stored_values(cluster, ("merged", 0))]
+    given_values = {place: [value for _, value in stored_values(cluster, place)] for place in inputs}
     assert Counter(merged) == Counter(value for values in given_values.values() for value in values)
     assert max(Counter(merged).values()) == 1
     ordered: list[bytes] = []
-    for _, entry in stored_values(pair.cluster, ("merge-log", 0)):
+    ids: list[int] = []
+    for _, entry in stored_values(cluster, ("merge-log", 0)):
         one = json.loads(entry)
+        ids += [one["id"]] if "id" in one else []
         if "to" in one:
             ordered += given_values[one["topic"], one["partition"]][one["from"] : one["to"]]
     assert merged == ordered
+    return ids
 
 
 def test_a_changelog_has_counted_each_record_once(
@@ -161,6 +182,7 @@ def test_a_changelog_has_counted_each_record_once(
             assert lives.run_into(step, count), step
         killed_at_random(lives, pair, more, seed=3)
         lives.run_until_it_ends_well()
+    assert_retention_takes_nothing(pair.cluster, "clicks")
     with Client(bootstrap) as client, client.reader("clicks", 1) as source, client.reader("counts", 1) as changelog:
         wanted = Counter(one.key or b"" for one in source.read_to_end())
         latest = {one.key: one.value for one in changelog.read_to_end()}
@@ -198,6 +220,7 @@ def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
                              ("behind receipt", 1), ("before commit_offsets", 3)):  # fmt: skip
             assert lives.run_into(step, number), step
         lives.run_until_it_ends_well()
+    assert_retention_takes_nothing(pair.cluster, "by-key", "pristine")
     found = [[value for _, value in stored_values(pair.cluster, ("pristine", part))] for part in range(3)]
     assert Counter(value for values in found for value in values) == Counter(given_values)
     for values in found:

@@ -3,10 +3,14 @@ still, by two proxies in front of a real broker. What its users are told is line
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from testkit.real.brokers.retention import DELETES_SOON, assert_retention_takes_nothing
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
@@ -17,12 +21,18 @@ SECONDS = 10.0
 CHECK_SECONDS_MAX = 120
 
 
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
+    with LegacyCluster(tmp_path / "kafka", auto_create_topics=False, broker_settings=DELETES_SOON) as running:
+        yield running
+
+
 def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_killed(
-    legacy_broker: LegacyCluster, tmp_path: Path
+    cluster: LegacyCluster, tmp_path: Path
 ) -> None:
     checker_program()
-    legacy_broker.create_topic(TOPIC, SHARDS)
-    with TwoProxies(tmp_path, legacy_broker, settings="topics: {conditional: [kv-*]}") as pair:
+    cluster.create_topic(TOPIC, SHARDS)
+    with TwoProxies(tmp_path, cluster, settings="topics: {conditional: [kv-*]}") as pair:
         bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
         with Nodes(tmp_path, bootstrap, TOPIC, SHARDS, NODES) as nodes:
             users = Users(nodes, SHARDS, USERS, KEYS, seed=23)
@@ -40,3 +50,4 @@ def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_kille
         users.write(tmp_path / "history.jsonl")
         print(check(tmp_path / "history.jsonl", CHECK_SECONDS_MAX))
         assert pair.errors_of_ours() == []
+    assert_retention_takes_nothing(cluster, TOPIC)

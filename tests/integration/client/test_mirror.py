@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from testkit.real.brokers.retention import assert_retention_takes_nothing
 from testkit.real.scenes.example_lives import RandomKills
 from testkit.real.scenes.mirror import Compared, MirrorScene
 
@@ -55,6 +56,7 @@ def test_killed_at_random_with_proxies_and_brokers_it_copies_each_record_once(sc
         kills.at_once(2.0, scene.lives.kill, kill_proxy, kill_broker)
         scene.wait_for_proxies()
     scene.finish(180)
+    assert_retention_takes_nothing(scene.destination, *scene.topics)
     assert scene.compare() == Compared(before + 6000, 0, 0, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_what_the_log_does_not_have_is_refused_with_a_sentence(producer: RawClie
     assert (met.returncode, "offsets 0 to 1" in met.stderr) == (2, True)
     backwards = idemproxy("tombstone", "add", *log, 3, 2, "--yes", "--redis", url)
     assert (backwards.returncode, "the last one is below the first one" in backwards.stderr) == (2, True)
+
+
+def test_a_topic_that_is_not_there_is_refused_soon_and_leaves_nothing_behind(
+    proxy: ProxyProcess, redis: ExternalRedis, url: str, log: Place
+) -> None:
+    for topic, partition in ((f"no-{log[0]}", 0), (log[0], 7), ("no topic has this name", 0)):
+        begun = time.monotonic()
+        done = idemproxy("tombstone", "add", topic, partition, 0, 0, "--yes", "--redis", url)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "not left out: the cluster has no such topic, or no such partition of it" in done.stdout
+        assert time.monotonic() - begun < 20, "it has not waited for a proxy in vain"
+        time.sleep(5)
+        assert rows(url, (topic, partition)) == [], "no proxy has written it back"
 
 
 def test_what_is_left_out_already_is_not_shown_meanwhile(producer: RawClient, url: str, log: Place) -> None:

@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs/PATTERNS.md").read_text()
 PATTERNS = (
     "changelog", "exclusive_producer", "merge_log", "mirror", "partition_copy", "pristine", "repartition"
 )  # fmt: skip
-LINES_MAX = 150
+LINES_MAX = 175
 
 
 def stored(count: int, *, size: int = 3, key: bytes | None = b"key") -> list[StoredRecord]:

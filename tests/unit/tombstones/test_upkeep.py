@@ -13,7 +13,7 @@ from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
-from idemproxy.proxy.flow.effects import Ask, Leader, Now, Read, Swap, Unanswered, Wait
+from idemproxy.proxy.flow.effects import Ask, Leader, Now, Read, Replicas, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.tombstones import upkeep
@@ -40,6 +40,9 @@ class Shared:
         self.now = 0.0
         self.asked_of: list[int] = []
 
+    def leader_of(self, topic: str) -> int | None:
+        return None if topic in ("nowhere", "no-leader") else 9 if topic == "dark" else 1
+
     def write(self, tombstones: Tombstones) -> None:
         version = 0 if self.stored is None else unpack_tombstones(self.stored)[0]
         self.stored = pack_tombstones(version + 1, tombstones)
@@ -63,11 +66,13 @@ class Proxy:
         self.said: list[str] = []
         self.waits: list[float] = []
         self._turns: list[Resume] = []
-        flow = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, first_read=self._first)
+        self.knows_cluster = True
+        flow = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, self._first, lambda: self.knows_cluster)
         handlers = {
             Read: lambda _, resume: resume(StoreAway("away") if shared.is_away else shared.stored),
             Swap: lambda effect, resume: resume(self._swap(effect)),
-            Leader: lambda effect, resume: resume(9 if effect.topic == "dark" else 1),
+            Leader: lambda effect, resume: resume(shared.leader_of(effect.topic)),
+            Replicas: lambda effect, resume: resume(() if effect.topic == "nowhere" else (1,)),
             Ask: lambda effect, resume: resume(self._answer(effect)),
             Wait: self._wait,
             Now: lambda _, resume: resume(shared.now),
@@ -313,3 +318,47 @@ def test_a_long_list_is_taken_in_steps() -> None:
     assert (known.is_any, known.records_left_out) == (True, 20_000)
     later = known.taking({})
     assert (known.is_any, list(later), known.is_any) == (True, [], False)
+
+
+NOWHERE, LEADERLESS = OffsetRange("nowhere", 0, 0, 1), OffsetRange("no-leader", 0, 0, 1)
+
+
+def test_a_topic_that_is_not_there_is_refused_with_the_second_look() -> None:
+    shared = Shared()
+    shared.write({NOWHERE: ASKED, LEADERLESS: ASKED, ONE: ASKED})
+    proxy = Proxy(shared)
+    assert shared.read()[NOWHERE].state is State.ASKED, "a broker may know too little yet"
+    proxy.look()
+    found = shared.read()
+    assert (found[NOWHERE].state, found[NOWHERE].refusal) == (
+        State.REFUSED,
+        "the cluster has no such topic, or no such partition of it",
+    )
+    assert (found[LEADERLESS].state, found[ONE].state) == (State.ASKED, State.ACTIVE)
+
+
+def test_before_the_cluster_is_known_no_topic_is_missing() -> None:
+    shared = Shared()
+    proxy = Proxy(shared)
+    proxy.knows_cluster = False
+    shared.write({NOWHERE: ASKED})
+    for _ in range(3):
+        proxy.look()
+    assert shared.read()[NOWHERE].state is State.ASKED
+    proxy.knows_cluster = True
+    proxy.look()
+    proxy.look()
+    assert shared.read()[NOWHERE].state is State.REFUSED
+
+
+def test_what_was_asked_for_in_vain_and_taken_out_of_the_list_is_not_written_back() -> None:
+    shared = Shared()
+    shared.write({NOWHERE: ASKED, ONE: ASKED})
+    one, other = Proxy(shared), Proxy(shared)
+    one.look()
+    assert other.known.tombstones[NOWHERE].state is State.ASKED, "it has not read that it is refused"
+    shared.write({ONE: shared.read()[ONE]})
+    for proxy in (other, one, other, one):
+        proxy.look()
+    assert list(shared.read()) == [ONE]
+    assert [set(proxy.known.tombstones) for proxy in (one, other)] == [{ONE}] * 2

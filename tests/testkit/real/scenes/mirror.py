@@ -5,6 +5,7 @@ Owns the processes, and compares what the segment files of both clusters hold.""
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from idemproxy.client import Client, Progress
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.segments import read_partition
 from testkit.real.brokers.kafka_cluster import patient_settings
+from testkit.real.brokers.retention import DELETES_SOON
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 
@@ -43,6 +45,7 @@ class MirrorScene:
         self._stack = ExitStack()
         self.topics = topics
         self._fed = 0
+        self._begun_ms = time.time_ns() // 1_000_000
 
     def __enter__(self) -> MirrorScene:
         with ExitStack() as started:
@@ -50,7 +53,12 @@ class MirrorScene:
             for name in ("source", "destination"):
                 # Neither is to give records away behind the mirror: min.insync.replicas is 1, and each log one disk.
                 cluster = started.enter_context(
-                    LegacyCluster(self._directory / name, auto_create_topics=False, session_timeout_ms=3000)
+                    LegacyCluster(
+                        self._directory / name,
+                        auto_create_topics=False,
+                        session_timeout_ms=3000,
+                        broker_settings=DELETES_SOON,
+                    )
                 )
                 for topic, partitions in self.topics.items():
                     cluster.create_topic(topic, partitions)
@@ -103,7 +111,7 @@ class MirrorScene:
             key = b"key %d" % (number % 1000) if number % 3 else None
             while True:
                 try:
-                    producer.produce(topic, value, key, partition, timestamp=1_700_000_000_000 + number)
+                    producer.produce(topic, value, key, partition, timestamp=self._begun_ms + number)
                     break
                 except BufferError:
                     producer.poll(0.05)
