@@ -51,9 +51,12 @@ class Mode:
         """May the brokers give it, for all that is configured and that they tell?"""
         return Idempotence.NATIVE in (self.wanted, self.by_brokers)
 
-    def agreed(self, cluster: str, stored: Stored, allows_duplicates: bool) -> Idempotence | str:
+    def agreed(
+        self, cluster: str, stored: Stored, by_brokers: Idempotence | None, allows_duplicates: bool
+    ) -> Idempotence | str:
         """Return who gives idempotence, so that all proxies with this Redis and cluster name do the same. A text: this
-        proxy must not start, and that is why. ``allows_duplicates``: ``upstream.allow_duplicates_in_flight``.
+        proxy must not start, and that is why. ``by_brokers``: what it was when the look at ``stored`` began.
+        ``allows_duplicates``: ``upstream.allow_duplicates_in_flight``.
 
         Once the proxies have given it, the brokers do only when no producer has an entry any more: what is in flight
         could be stored twice, once by either. ``auto`` does what Redis says, as long as it may."""
@@ -67,15 +70,25 @@ class Mode:
             if kept == MODE_NATIVE:
                 says = _REDIS_SAYS.format("the brokers give", cluster, "native", "proxy")
                 return f"{says}: {_NATIVE_IS_STORED.format(cluster)}"
-            is_futile = kept is None and self.by_brokers is Idempotence.NATIVE
+            is_futile = kept is None and by_brokers is Idempotence.NATIVE
             return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
         if kept == MODE_NATIVE:
             return Idempotence.NATIVE
-        if self.may_be_native and (kept is None or not stored.has_entries or allows_duplicates):
+        if Idempotence.NATIVE in (self.wanted, by_brokers) and (
+            kept is None or not stored.has_entries or allows_duplicates
+        ):
             return Idempotence.NATIVE
         if self.wanted is Idempotence.NATIVE:
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXY_IS_STORED}"
         return Idempotence.PROXY
+
+
+def native_though_brokers_cannot(cluster: str) -> str:
+    """Return what is said where Redis says native, and a broker cannot give idempotence: it was rolled back."""
+    return (
+        f"Redis says that the brokers give idempotence under cluster name {cluster!r}: those that cannot are not "
+        f"served. To go back, stop producers and proxies, delete the key idem:{cluster}:mode in Redis, and start them"
+    )
 
 
 WAITS = (

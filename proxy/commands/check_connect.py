@@ -122,7 +122,7 @@ def _look_for_private_redis(directory: Path) -> Finding:
 
 def _agreed(settings: Settings, mode: Mode, stored: Stored | StoreAway | None) -> Idempotence | str:
     found = stored if isinstance(stored, Stored) else Stored()
-    return mode.agreed(settings.cluster, found, settings.allows_duplicates_in_flight)
+    return mode.agreed(settings.cluster, found, mode.by_brokers, settings.allows_duplicates_in_flight)
 
 
 async def _look(reactor: Reactor, redis: RedisAddress, cluster: str, *, needs_entries: bool) -> Stored | StoreAway:

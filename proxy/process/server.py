@@ -26,7 +26,7 @@ from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_NOW, WAITS, Mode
+from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
@@ -246,6 +246,8 @@ class Server:
             self._say_which_redis()
             await self._give_idempotence(over_login, login)
         if not self.engine.why_ending:
+            if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
+                self._report(OperatorMessage("warning", native_though_brokers_cannot(self._settings.cluster)))
             await trio.to_thread.run_sync(self._stop_redis)
             self._serve_natively()
 
@@ -301,12 +303,14 @@ class Server:
         return None
 
     async def _look(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | str | StoreAway:
-        settings, told = self._settings, self.engine.topology.cluster.cluster_id
+        settings, mode = self._settings, self._mode
+        await self._until(lambda: mode.by_brokers is not None or mode.wanted is not None)
+        by_brokers, told = mode.by_brokers, self.engine.topology.cluster.cluster_id
         decided: list[Idempotence | str | StoreAway] = []
         looked = trio.Event()
 
         def becomes_native(stored: Stored) -> bool:
-            agreed = self._mode.agreed(settings.cluster, stored, settings.allows_duplicates_in_flight)
+            agreed = mode.agreed(settings.cluster, stored, by_brokers, settings.allows_duplicates_in_flight)
             if told is not None and stored.cluster_id not in (None, told.encode()):
                 agreed = mismatch(settings.cluster, stored.cluster_id, told)
             elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
@@ -324,7 +328,7 @@ class Server:
             login.address,
             settings.cluster,
             login=Login(None, None, login.database),
-            needs_entries=self._mode.may_be_native,
+            needs_entries=mode.may_be_native,
             becomes_native=becomes_native,
             done=done,
         )

@@ -184,6 +184,21 @@ def test_a_start_that_wants_another_mode_than_redis_has_is_refused_with_a_senten
         transaction(proxy, fresh_topic(modern))
 
 
+def test_where_brokers_were_rolled_back_auto_stays_native_and_says_how_to_go_back(
+    legacy_broker: LegacyCluster, redis: RedisProcess, tmp_path: Path
+) -> None:
+    redis.call("SET", MODE, "native")
+    before = content(redis)
+    proxy = proxy_of(tmp_path / "proxy", legacy_broker, redis)
+    assert "it has no producer ids of its own" in refused(proxy)
+    assert f"delete the key {MODE} in Redis, and start them" in proxy.log
+    assert content(redis) == before
+    redis.call("DEL", MODE)
+    with proxy_of(tmp_path / "proxy", legacy_broker, redis) as proxy:
+        produce(proxy, fresh_topic(legacy_broker), 0)
+        assert redis.call("GET", MODE) == b"proxy"
+
+
 def cluster_id_of(cluster: LegacyCluster) -> str:
     with RawClient(cluster.address(0)) as client:
         return str(client.ask(3, 2, topics=[]).cluster_id)

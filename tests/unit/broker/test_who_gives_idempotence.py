@@ -134,6 +134,5 @@ def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
     wanted: str, by_brokers: Idempotence | None, stored: Stored, allows: bool, expected: Idempotence | str
 ) -> None:
     mode = Mode.of_setting(wanted)
-    mode.by_brokers = by_brokers
-    agreed = mode.agreed("shop", stored, allows)
+    agreed = mode.agreed("shop", stored, by_brokers, allows)
     assert agreed is expected or (isinstance(agreed, str) and isinstance(expected, str) and expected in agreed)
