@@ -317,6 +317,35 @@ FAILED_PAUSE_SECONDS: Final = 1.0
 NAMES_AT_WORK_MAX: Final = 1000
 """InitProducerId requests of named producers that wait for Redis at a time; more get 14
 (COORDINATOR_LOAD_IN_PROGRESS), which is retriable."""
+NAME_EXPIRY_SECONDS: Final = 30 * 24 * 3600
+"""A producer name expires so long after its last use, and with it the record, the producer id and the entries of its
+producer (rule R22); so do the ids of producers without a name. Far above every restart and repair, and each costs less
+than a KiB of Redis for that time."""
+NAME_STATE_SHARE: Final = 1.1
+"""A name's entries and its producer id are kept for so many times as long as its record: they never expire first."""
+NAME_RENEW_SECONDS: Final = 3600.0
+"""How often a name, or a block of producer ids, that is in use is renewed by each process: two commands, and four for
+each partition on which the name has an entry."""
+NAME_RENEW_SHARE: Final = 1 / 20
+"""The same, as a share of the expiry, where that is short."""
+IDS_IN_USE_LOOK_SECONDS: Final = 60.0
+"""How often producer ids that came into use are renewed: what a process that is killed had not noted yet counts as not
+used."""
+IDS_IN_USE_MAX: Final = 20_000
+"""Producer ids that wait for that, 2 MB. What is above is renewed an hour later if it has written something."""
+NAMES_PER_PRINCIPAL_MAX: Final = 10_000
+"""Names that one principal has in Redis, some 5 MB; all clients without a login are one principal. More are told 14
+(COORDINATOR_LOAD_IN_PROGRESS) until names have expired or an operator forgets some."""
+INIT_PRODUCER_IDS_PER_IP_RATE_MAX: Final = 10.0
+INIT_PRODUCER_IDS_PER_IP_BURST_MAX: Final = 1_000
+"""InitProducerId requests of one address, a second and after a quiet time, in each process: each may write to Redis. A
+producer asks once in its life, and ``CONNECTIONS_PER_IP_MAX`` producers may start twice at once. More are told 14, for
+which every client family asks again: Java, librdkafka and franz-go for as long as they wait for anything, sarama 50
+times, kafkajs five times, with longer and longer pauses."""
+INIT_ADDRESSES_MAX: Final = 10_000
+"""Addresses whose pace is remembered, some 3 MB. Above it the one that asked longest ago is forgotten."""
+INIT_PRODUCER_ID_REFUSAL_SECONDS: Final = 1.0
+"""Delay of that refusal: clients that count their tries wait for a minute (sarama) instead of five seconds."""
 NAMES_SHOWN_MAX: Final = 500
 """Named producers that a process remembers for its status page: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
@@ -658,6 +687,7 @@ assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_ANSWER
 assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, (
     "a lease outlives a long pass"
 )
+assert NAME_EXPIRY_SECONDS * (NAME_STATE_SHARE - 1) > 24 * NAME_RENEW_SECONDS > 24 * IDS_IN_USE_LOOK_SECONDS
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
 assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS - LEASE_MARGIN_SECONDS
 assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4

@@ -19,6 +19,7 @@ _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
 _PRODUCER_NAME = re.compile(rb"name:(.+)", re.DOTALL)
 _INDEX = re.compile(rb"index:([0-9a-f]{16})")
 _PARTITION_INDEX = re.compile(rb"\{.*/(0|[1-9][0-9]{0,9})\}:named", re.DOTALL)
+_NAMES = re.compile(rb"names:[0-9a-f]{16}")
 _MEMBER = re.compile(rb"member:([0-9a-f]{2,64})")
 _NAME = re.compile(rb"idem:([A-Za-z0-9._-]{1,64}):")
 
@@ -53,7 +54,7 @@ class NamePlace:
 @value(frozen=True, slots=True)
 class IndexPlace:
     """The key of the set of a named producer's entries or, ``producer_id`` -1, of the sorted set of the entries that
-    named producers have on a partition."""
+    named producers have on a partition, or of the names of a principal."""
 
     producer_id: int
 
@@ -118,7 +119,7 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
             return None
     if match := _INDEX.fullmatch(rest):
         return IndexPlace(int(match[1], 16))
-    if _PARTITION_INDEX.fullmatch(rest):
+    if _PARTITION_INDEX.fullmatch(rest) or _NAMES.fullmatch(rest):
         return IndexPlace(NO_ID)
     if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
         return MemberPlace(bytes.fromhex(match[1].decode()))

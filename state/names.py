@@ -7,11 +7,12 @@ newest; the swap that reserves compares them, at a fixed place of the value (rul
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import replace
 
 from ..values import value
-from .entry import NO_GENERATION, NO_PRINCIPAL, StoredFormatError
+from .entry import NO_GENERATION, StoredFormatError
 from .producer_ids import BLOCK_SIZE, CONDITIONAL_ID, PRODUCER_ID_BITS, RANDOM_BYTES
 
 FIRST_NAMED_ID: int = 2**PRODUCER_ID_BITS
@@ -51,11 +52,6 @@ class NameRecord:
         """The newest producer id and epoch."""
         return self.producer_id, self.producer_epoch
 
-    @property
-    def is_forgotten(self) -> bool:
-        """Is it nobody's, because an operator has dropped it?"""
-        return self.producer_id == NO_ID
-
 
 def is_named(producer_id: int) -> bool:
     """Does the producer id belong to a name?"""
@@ -72,6 +68,12 @@ def propose_named_id(random_bytes: bytes) -> int:
 def is_name(name: str) -> bool:
     """Tell whether this can be the name of a producer: 1 to 249 bytes, without control characters."""
     return 0 < len(name.encode()) <= NAME_BYTES_MAX and name.isprintable()
+
+
+def listed_name(name: str) -> bytes:
+    """Return by what a name is listed among those of its principal: 16 hexadecimal digits, where a name may have 249
+    bytes."""
+    return hashlib.sha256(name.encode()).hexdigest()[:16].encode()
 
 
 def newest_bytes(producer_id: int, producer_epoch: int) -> bytes:
@@ -99,14 +101,6 @@ def unpack_name(stored: bytes) -> NameRecord:
     if len(stored) != _RECORD.size or stored[0] != FORMAT:
         raise StoredFormatError(f"the record of a name has {len(stored)} bytes that cannot be read")
     return NameRecord(*_RECORD.unpack(stored)[1:])
-
-
-def forgotten_name(record: NameRecord | None, now_us: int) -> NameRecord:
-    """Return what to write in the place of a record, so that all its instances are fenced and the name is free again.
-    It is not deleted: a write that is on its way has to fail. ``now_us``: since 1970; takes the place of a version that
-    cannot be read."""
-    version = now_us if record is None else record.version + 1
-    return NameRecord(version, NO_ID, 0, NO_GENERATION, NO_PRINCIPAL)
 
 
 # ---------------------------------------------------------------------- which epoch an instance gets
@@ -154,9 +148,10 @@ def next_instance(
     asks for a higher epoch only (KIP-360). ``keeps_id``: a new instance gets the id of the one before; to be False for
     clients that raise their epoch by themselves when they are fenced (model row S10).
 
-    No epoch is issued twice: if Redis may have lost that an epoch was issued, and after the last epoch (32767), the
-    name gets a new id (model rows S5, S6, S7, S12)."""
-    if record is not None and not record.is_forgotten and record.principal != principal:
+    No epoch is issued twice: if Redis may have lost that an epoch was issued, after the last epoch (32767), and where
+    there is no record, as the name is new, has expired or was forgotten, the name gets a new id (model rows S5, S6, S7,
+    S12, S20)."""
+    if record is not None and record.principal != principal:
         return ForeignName()
     raised_from = NO_EPOCH
     if given is not None:
@@ -200,7 +195,8 @@ def with_new_id(
 
 # ---------------------------------------------------------------------- who may append
 def is_fenced(record: NameRecord | None, producer_id: int, producer_epoch: int) -> bool:
-    """Is a batch with this id and epoch one of an older instance? ``record`` None, the name is gone: every batch is."""
+    """Is a batch with this id and epoch one of an older instance? ``record`` None, the name has expired, was forgotten
+    or lost: every batch is."""
     return record is None or record.producer_id != producer_id or producer_epoch < record.producer_epoch
 
 

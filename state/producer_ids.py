@@ -70,6 +70,12 @@ def unpack_block(value: bytes) -> Block | None:
     return None
 
 
+def version_of_block(stored: bytes) -> int:
+    """Return what a swap compares that writes a block's value again, to renew it: its first bytes, as no other value is
+    ever stored under that key."""
+    return int.from_bytes(stored[1:9], "big")
+
+
 class IdBlocks:
     """The block in use and the one after it. Claims nothing itself: the caller claims what ``propose`` returns in the
     store, and then calls ``claimed``."""

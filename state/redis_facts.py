@@ -24,7 +24,7 @@ _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
 -- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index, the
 -- partition's
 -- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is); the name's
--- newest instance
+-- newest instance, and when the value expires, in ms since 1970
 -- 1: stored; else what is there, nil when absent; the record in a list when the name has another newest instance;
 -- an error when the registration is gone
 if redis.call('EXISTS', KEYS[2]) == 0 then
@@ -41,8 +41,11 @@ if KEYS[3] then
   if redis.call('GETRANGE', KEYS[3], {newest_from}, {newest_to}) ~= ARGV[4] then
     return {{redis.call('GET', KEYS[3])}}
   end
-  redis.call('SADD', KEYS[4], KEYS[1])
-  redis.call('ZADD', KEYS[5], 'inf', KEYS[1])
+  if redis.call('SADD', KEYS[4], KEYS[1]) == 1 then redis.call('PEXPIRE', KEYS[4], ARGV[3]) end
+  if redis.call('ZADD', KEYS[5], ARGV[5], KEYS[1]) == 1 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', ARGV[5] - ARGV[3]))
+    redis.call('PEXPIRE', KEYS[5], ARGV[3])
+  end
 end
 if ARGV[3] == '0' then
   redis.call('SET', KEYS[1], ARGV[2])

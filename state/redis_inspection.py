@@ -34,7 +34,7 @@ from .inspection import (
     read_name,
     state_of,
 )
-from .names import NameRecord, forgotten_name, is_named, pack_name
+from .names import NameRecord, is_named, listed_name
 from .producer_ids import Block, block_of
 from .redis_blocking import InspectionError as InspectionError
 from .redis_blocking import connected, info_of, pool_of, redis_errors_as_sentences
@@ -46,6 +46,7 @@ from .store import (
     index_key,
     member_key,
     name_key,
+    names_key,
     partition_index_of,
     tombstones_key,
 )
@@ -215,7 +216,7 @@ class RedisInspection:
                 yield replace(row, partitions=self._partitions(row.record))
 
     def _partitions(self, record: NameRecord | Damaged) -> int:
-        if isinstance(record, Damaged) or record.is_forgotten:
+        if isinstance(record, Damaged):
             return 0
         with redis_errors_as_sentences():
             return int(self._redis.scard(index_key(self.cluster, record.producer_id)))
@@ -279,8 +280,8 @@ class RedisInspection:
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
         """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
-        since. It expires when it would have. One that would not, as with an open intent, expires after ``expiry_ms``,
-        but that of a named producer (R22) or a shard (R23) still does not."""
+        since. It expires when it would have. One with an open intent expires after ``expiry_ms``, and that of a shard
+        (R23) never does."""
         key = row.place.key(self.cluster)
         with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
@@ -298,13 +299,12 @@ class RedisInspection:
             entry = forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to, is_shard=is_shard)
             has_name = is_named(row.place.producer_id)
             pipe.multi()
-            if has_name and left_ms < 0:  # R22: it expires when its name has another id
-                pipe.set(key, pack_named(entry))
-            elif is_shard:  # R23: no proxy expects it to expire
+            if is_shard:  # R23: no proxy expects it to expire
                 pipe.set(key, pack(entry))
             else:
                 value = pack_named(entry) if has_name else pack(entry)
-                pipe.set(key, value, px=max(left_ms, _EXPIRY_MS_MIN) if left_ms >= 0 else expiry_ms)
+                was_open = isinstance(row.entry, Entry) and row.entry.has_open_intent and not has_name
+                pipe.set(key, value, px=expiry_ms if was_open or left_ms < 0 else max(left_ms, _EXPIRY_MS_MIN))
             try:
                 pipe.execute()
             except WatchError:
@@ -312,21 +312,26 @@ class RedisInspection:
         return Forgotten()
 
     def forget_name(self, row: NameRow, *, expiry_ms: int) -> Forgotten | NotForgotten:
-        """Forget a name that is still as ``row`` has it: its instances are fenced (rule R22), the principal that asks
-        for the name next gets it, and the entries of its producer id expire after ``expiry_ms``."""
+        """Forget a name that is still as ``row`` has it: its record is deleted, so its instances are fenced (rule R22),
+        and the principal that asks for the name next gets it, with a producer id that nobody had (model row S20). The
+        id and the entries of the one before expire after ``expiry_ms``."""
         key = name_key(self.cluster, row.name)
         with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
-            seconds, microseconds = pipe.time()
+            seconds, _ = pipe.time()
             record = None if isinstance(row.record, Damaged) else row.record
             index = None if record is None else index_key(self.cluster, record.producer_id)
             entries = [] if index is None else list(pipe.smembers(index))
             pipe.multi()
-            pipe.set(key, pack_name(forgotten_name(record, seconds * 1_000_000 + microseconds)), px=expiry_ms)
-            for expiring in entries if index is None else [*entries, index]:
-                pipe.pexpire(expiring, expiry_ms, nx=True)
+            pipe.delete(key)
+            if record is not None and index is not None:
+                block = block_key(self.cluster, block_of(record.producer_id))
+                for expiring in [*entries, index, block]:
+                    pipe.pexpire(expiring, expiry_ms, lt=True)
+                listed = {listed_name(row.name): 0.0}  # it leaves the list with those that have expired
+                pipe.zadd(names_key(self.cluster, record.principal), listed, xx=True, lt=True)
             for entry in entries:
                 pipe.zadd(partition_index_of(entry), {entry: seconds * 1000 + expiry_ms}, xx=True, lt=True)
             try:

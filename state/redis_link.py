@@ -83,11 +83,11 @@ class SwapCommand:
         )
 
     def pack_named(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, name: NameCheck) -> bytes:
-        """Return the bytes of one swap that compares the newest instance of a name as well (rule R22). ``ttl_ms`` may
-        also be ``store.KEEP_TTL``."""
+        """Return the bytes of one swap that compares the newest instance of a name as well (rule R22)."""
+        assert ttl_ms > 0, "what belongs to a name expires with it"
         version, ttl = expected_version.to_bytes(8, "big"), b"%d" % ttl_ms
         keys = key, self._member_key, name.key, name.index, partition_index_of(key)
-        return pack(b"EVALSHA", self._sha, b"5", *keys, version, value, ttl, name.newest)
+        return pack(b"EVALSHA", self._sha, b"5", *keys, version, value, ttl, name.newest, b"%d" % name.until_ms)
 
 
 def _nobody_to_open_for() -> None:

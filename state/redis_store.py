@@ -147,27 +147,56 @@ class RedisStore:
 
         self._ask(self._command.pack_named(key, expected_version, value, ttl_ms, name), take, done)
 
-    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+    def expire_all(
+        self, index: bytes, ttl_ms: int, now_ms: int, renews: bool, done: Callable[[bool | StoreAway], None]
+    ) -> None:
         """Let all keys in an index expire, and the index itself. The score of each key in its partition's index becomes
         the time when it expires (ms since 1970); keys that have expired by ``now_ms`` leave that index."""
 
         ttl, now, until = b"%d" % ttl_ms, b"%d" % now_ms, b"%d" % (now_ms + ttl_ms)
+        only_if: tuple[bytes, ...] = () if renews else (b"LT",)
 
         def take(keys: Sequence[bytes]) -> bool:
             for key in keys:
                 partition_index = partition_index_of(key)
-                self._ask(pack(b"PEXPIRE", key, ttl, b"NX"), _ignore, _ignore)
+                self._ask(pack(b"PEXPIRE", key, ttl, *only_if), _ignore, _ignore)
                 self._ask(pack(b"ZREMRANGEBYSCORE", partition_index, b"-inf", now), _ignore, _ignore)
-                self._ask(pack(b"ZADD", partition_index, b"XX", b"LT", until, key), _ignore, _ignore)
+                self._ask(pack(b"ZADD", partition_index, b"XX", *only_if, until, key), _ignore, _ignore)
+                if renews:
+                    self._ask(pack(b"PEXPIRE", partition_index, ttl), _ignore, _ignore)
             return True
 
         def ended(away: StoreAway | None) -> None:
             if away is None:
-                self._ask(pack(b"PEXPIRE", index, ttl, b"NX"), partial(self._finish_count, done), done)
+                self._ask(pack(b"PEXPIRE", index, ttl, *only_if), partial(self._finish_count, done), done)
             else:
                 done(away)
 
         self._scan(b"SSCAN", index, 1, take, ended)
+
+    def list_name(
+        self,
+        names: bytes,
+        member: bytes,
+        ttl_ms: int,
+        now_ms: int,
+        count_max: int | None,
+        done: Callable[[bool | StoreAway], None],
+    ) -> None:
+        """Add a name to the list of its principal's; those that have expired leave it first. The list itself expires
+        with its last name."""
+
+        def counted(reply: Reply | StoreAway) -> None:
+            if type(reply) is not int:
+                done(self._away_of(reply))
+            elif count_max is not None and reply >= count_max:
+                done(False)
+            else:
+                self._ask(pack(b"ZADD", names, b"%d" % (now_ms + ttl_ms), member), _ignore, _ignore)
+                self._ask(pack(b"PEXPIRE", names, b"%d" % ttl_ms), partial(self._finish_count, done), done)
+
+        self._ask(pack(b"ZREMRANGEBYSCORE", names, b"-inf", b"%d" % now_ms), _ignore, _ignore)
+        self._ask(pack(b"ZCARD", names), counted, done)
 
     def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
         """The keys in the index of a partition, at most so many."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..values import value
 
@@ -54,11 +54,12 @@ class NameMoved:
 class NameCheck:
     """Compared in the same step as the version (rule R22). ``key``: of the name's record. ``newest``: the producer id
     and epoch that have to be its newest (``names.newest_bytes``). ``index``: the set of the producer id's entries, to
-    which the swapped key is added."""
+    which the swapped key is added. ``until_ms``: when the entry expires unless it is renewed, ms since 1970."""
 
     key: bytes
     newest: bytes
     index: bytes
+    until_ms: int
 
 
 SwapResult = Swapped | Conflict | NameMoved | StoreAway
@@ -134,12 +135,28 @@ class Store(Protocol):
         name: NameCheck,
         done: Callable[[SwapResult], None],
     ) -> None:
-        """The same, but only if ``name`` holds as well."""
+        """The same, but only if ``name`` holds as well. ``ttl_ms`` is not 0."""
         ...
 
-    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
-        """Let all keys in an index expire, and the index itself; they leave the index of their partition then.
-        ``now_ms``: since 1970."""
+    def expire_all(
+        self, index: bytes, ttl_ms: int, now_ms: int, renews: bool, done: Callable[[bool | StoreAway], None]
+    ) -> None:
+        """Let all keys in an index expire in ``ttl_ms``, and the index itself, if they would not expire sooner;
+        ``renews``: also if they would. They leave the index of their partition then. ``now_ms``: since 1970. False:
+        there is no such index."""
+        ...
+
+    def list_name(
+        self,
+        names: bytes,
+        member: bytes,
+        ttl_ms: int,
+        now_ms: int,
+        count_max: int | None,
+        done: Callable[[bool | StoreAway], None],
+    ) -> None:
+        """Add a name to the list of its principal's, for ``ttl_ms`` from now on (``now_ms``: since 1970). False: it has
+        ``count_max`` members already, and nothing is added."""
         ...
 
     def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
@@ -160,11 +177,60 @@ class Store(Protocol):
 
 
 # ---------------------------------------------------------------------- keys
+@value(frozen=True, slots=True)
+class Bound:
+    """Why the keys of a kind need no expiry: there are at most ``count`` of them, each one for a ``unit``, and
+    ``reason`` says why they have to stay."""
+
+    count: str
+    unit: str
+    reason: str
+
+
+@value(frozen=True, slots=True)
+class KeyKind:
+    """One kind of key. ``pattern``: what follows the prefix of the cluster name. ``bound`` None: every key of this kind
+    has an expiry, from the step on that writes it."""
+
+    pattern: re.Pattern[bytes]
+    bound: Bound | None
+
+
+KEY_KINDS: dict[str, KeyKind] = {}
+"""All that is ever stored, by the name of the kind. A test holds every key that it finds in a Redis to this."""
+_Key = TypeVar("_Key", bound=Callable[..., bytes])
+
+
+def _kind(name: str, pattern: bytes, bound: Bound | None = None) -> Callable[[_Key], _Key]:
+    """Declare the kind of the keys that the function makes."""
+
+    def declared(make: _Key) -> _Key:
+        KEY_KINDS[name] = KeyKind(re.compile(pattern, re.DOTALL), bound)
+        return make
+
+    return declared
+
+
+def kind_of(cluster: str, key: bytes) -> str | None:
+    """Return the name of a key's kind; None: it is none of this cluster name's."""
+    start = f"idem:{cluster}:".encode()
+    if not key.startswith(start):
+        return None
+    rest = key[len(start) :]
+    return next((name for name, kind in KEY_KINDS.items() if kind.pattern.fullmatch(rest)), None)
+
+
 def is_cluster_name(name: str) -> bool:
     """Tell whether ``name`` can be part of a key: letters, digits, dot, underscore, hyphen; at most 64."""
     return _CLUSTER_NAME.fullmatch(name) is not None
 
 
+@_kind("entry", rb"\{.*/[0-9]+\}:[0-9a-f]{16}")
+@_kind(
+    "conditional partition",
+    rb"\{.*/[0-9]+\}:7fffffffffffffff",
+    Bound("the partitions of topics.conditional", "partition", "R23: a fence stays until a person lifts it"),
+)
 def entry_key(cluster: str, producer_id: int, topic: str, partition: int) -> bytes:
     """Return the key of one producer on one partition. All of a partition share a hash slot.
 
@@ -173,24 +239,28 @@ def entry_key(cluster: str, producer_id: int, topic: str, partition: int) -> byt
     return f"idem:{cluster}:{{{topic}/{partition}}}:{producer_id:016x}".encode()
 
 
+@_kind("block", rb"block:[0-9a-f]{16}")
 def block_key(cluster: str, block_start: int) -> bytes:
     """Return the key that claims a block of producer ids."""
     return f"idem:{cluster}:block:{block_start:016x}".encode()
 
 
+@_kind("name", rb"name:.+")
 def name_key(cluster: str, name: str) -> bytes:
     """Return the key of the record of a name (rule R22)."""
     return f"idem:{cluster}:name:{name}".encode()
 
 
+@_kind("entries of a name", rb"index:[0-9a-f]{16}")
 def index_key(cluster: str, producer_id: int) -> bytes:
     """Return the key of the set of the entries that a named producer has."""
     return f"idem:{cluster}:index:{producer_id:016x}".encode()
 
 
+@_kind("named producers of a partition", rb"\{.*/[0-9]+\}:named")
 def partition_index_key(cluster: str, topic: str, partition: int) -> bytes:
     """Return the key of the sorted set of the entries that named producers have on a partition. The score is when the
-    entry expires, in ms since 1970; infinite as long as it does not."""
+    entry expires, in ms since 1970."""
     return f"idem:{cluster}:{{{topic}/{partition}}}:named".encode()
 
 
@@ -199,16 +269,32 @@ def partition_index_of(entry: bytes) -> bytes:
     return entry[: entry.rindex(b":")] + b":named"
 
 
+@_kind("names of a principal", rb"names:[0-9a-f]{16}")
+def names_key(cluster: str, principal: bytes) -> bytes:
+    """Return the key of the sorted set of the names that a principal has (``names.listed_name``). The score is when the
+    name expires, in ms since 1970."""
+    return f"idem:{cluster}:names:{principal.hex()}".encode()
+
+
+@_kind("registration", rb"member:(?:[0-9a-f]{2})+")
 def member_key(cluster: str, incarnation: bytes) -> bytes:
     """Return the key of an incarnation's lease; it exists as long as the lease runs (rule R1)."""
     return f"idem:{cluster}:member:{incarnation.hex()}".encode()
 
 
+@_kind(
+    "tombstones",
+    rb"tombstones",
+    Bound("1, of 1 MiB (tombstones.STORED_BYTES_MAX)", "cluster name", "a range is left out until it is removed"),
+)
 def tombstones_key(cluster: str) -> bytes:
     """Return the key of the ranges that fetches leave out."""
     return f"idem:{cluster}:tombstones".encode()
 
 
+@_kind(
+    "cluster id", rb"cluster", Bound("1", "cluster name", "the name stands for one cluster, also after a long pause")
+)
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()

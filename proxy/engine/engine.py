@@ -19,6 +19,7 @@ from ...state.entry import principal_of
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.idle_eviction import IdleEviction
+from ..admission.init_pace import InitPace
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.memory_budget import MemoryBudget
@@ -32,10 +33,11 @@ from ..broker.lane_pool import NO_LANES, LaneStatistics
 from ..broker.mode import Mode
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
-from ..events import ConnectionRefused, InternalError, Report
+from ..events import ClientRefused, ConnectionRefused, InternalError, Report
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
+from ..producer.ids_in_use import IdsInUse
 from ..producer.life import Life
 from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
@@ -143,11 +145,10 @@ class Engine:
         self.context = self._new_context(life)
         self.has_fast_path = has_fast_path
         if has_fast_path:
-            outside = FastOutside(reactor, self.topology, incarnations.stored, self.runner, self.loop_budget)
+            outside = FastOutside(reactor, life, self.topology, incarnations.stored, self.runner, self.loop_budget)
             self.context.fast_path = outside
         self.names = Names(life, self.runner, random_bytes, report)
-        self.recent_time = self.context.time
-        self.tombstones = KnownTombstones(reactor.now)
+        self.recent_time, self.tombstones = self.context.time, KnownTombstones(reactor.now)
         self.sessions: set[Hosted] = set()
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
@@ -158,6 +159,7 @@ class Engine:
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
+        self._ids_in_use, self._init_pace = IdsInUse(life, self._sequencers.written_since), InitPace()
         self.known_sequencer = self._sequencers.known
         """The one with this key (producer id, topic, partition), if it is there."""
         self.describe_producers = self._new_describe_producers().answer
@@ -222,6 +224,11 @@ class Engine:
         ``life.incarnation``, and calls ``new_generation`` and ``lease_lost``."""
         self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
         self._incarnations.start(store)
+
+        def failed(error: Exception) -> None:
+            self.report(InternalError("ids in use", error))
+
+        self.reactor.later(0, lambda: self.runner.start(self._ids_in_use.run(), failed=failed))
 
     def keep_tombstones(self, topic: str | None = None) -> None:
         """From now on fetches leave out the active tombstones. ``topic``: the compacted topic that gets a copy of
@@ -366,7 +373,12 @@ class Engine:
         if self.loop_budget.is_too_long:
             return None
         key = (producer_id, topic, partition)
-        return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
+
+        def make() -> Sequencer:
+            self._ids_in_use.note(producer_id)
+            return Sequencer(self.context, self.runner, *key)
+
+        return self._sequencers.get(key, make)
 
     @property
     def policy(self) -> HeaderPolicy:
@@ -396,12 +408,20 @@ class Engine:
         done: Callable[[int, int, int], None],
     ) -> None:
         """Answer InitProducerId. ``done`` gets (error code, producer id, epoch), -1 for both with an error."""
-        if self._producer_ids is None:  # a client that came back at once, while Redis is being started
+
+        def refuse() -> None:
             done(int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), -1, -1)
+
+        if self._producer_ids is None:  # a client that came back at once, while Redis is being started
+            refuse()
+            return
+        if self.caps.connections_per_ip_max and not self._init_pace.admits(client.address, self.now()):
+            self.report(ClientRefused(client.address, "asks for producer ids too often: it is told to ask again"))
+            self.reactor.later(limits.INIT_PRODUCER_ID_REFUSAL_SECONDS, refuse)
             return
         name = self.names.of(request, client_id)
         if name is not None:
-            self.names.answer(name, request, version, client, self._incarnations.stored(), done)
+            self.names.answer(name, request, version, client, done)
             return
         self._producer_ids.answer(client.principal, lambda error, issued: done(error, issued, -1 if error else 0))
 

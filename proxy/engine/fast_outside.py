@@ -15,6 +15,7 @@ from ..broker.topology import Topology
 from ..flow.effects import Append, Swap
 from ..flow.outcome import Outcome
 from ..flow.runner import FlowRunner
+from ..producer.life import Life
 from ..producer.outside import Flushed
 from .perform import look_at_outcome
 
@@ -25,12 +26,14 @@ class FastOutside:
     def __init__(
         self,
         reactor: Reactor,
+        life: Life,
         topology: Topology,
         stored: Callable[[], Store],
         runner: FlowRunner,
         loop_budget: LoopBudget,
     ) -> None:
         self._reactor = reactor
+        self._life = life
         self.leaders = topology
         self._stored = stored
         self._runner = runner
@@ -47,14 +50,13 @@ class FastOutside:
         value: bytes,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Swap an entry, to reserve (``Store.swap``). It has no expiry (``ttl_ms`` 0) as long as it has an open
-        intent."""
+        """Swap an entry, to reserve (``Store.swap``): with the long time to live of one that has an open intent."""
         if self._runner.on_effect is not None:
-            self._runner.on_effect(Swap(key, expected_version, value, 0))
+            self._runner.on_effect(Swap(key, expected_version, value, self._life.ids_ttl_ms))
         store = self._store
         if store is None:
             store = self._store = self._stored()
-        store.swap(key, expected_version, value, 0, done)
+        store.swap(key, expected_version, value, self._life.ids_ttl_ms, done)
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
         """Let an append wait for a lane."""

@@ -35,6 +35,10 @@ def effect_handlers(
             else stored().swap_named(e.key, e.expected_version, e.value, e.ttl_ms, e.name, turn(resume))
         ),
         effects.NamedEntries: lambda e, resume: stored().named_entries(e.index, e.count_max, turn(resume)),
+        effects.ExpireAll: lambda e, resume: stored().expire_all(e.index, e.ttl_ms, e.now_ms, e.renews, turn(resume)),
+        effects.ListName: lambda e, resume: stored().list_name(
+            e.names, e.member, e.ttl_ms, e.now_ms, e.count_max, turn(resume)
+        ),
         effects.MemberAlive: lambda e, resume: stored().member_alive(e.incarnation, turn(resume)),
         effects.Append: lambda e, resume: _append(reactor, topology, e, turn(resume)),
         effects.Ask: lambda e, resume: topology.ask(e.broker_id, e.question, turn(resume)),

@@ -46,7 +46,21 @@ class StoreToCome:
         """Not executed."""
         self._answer(done)
 
-    def expire_all(self, index: bytes, ttl_ms: int, now_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
+    def expire_all(
+        self, index: bytes, ttl_ms: int, now_ms: int, renews: bool, done: Callable[[bool | StoreAway], None]
+    ) -> None:
+        """Not executed."""
+        self._answer(done)
+
+    def list_name(
+        self,
+        names: bytes,
+        member: bytes,
+        ttl_ms: int,
+        now_ms: int,
+        count_max: int | None,
+        done: Callable[[bool | StoreAway], None],
+    ) -> None:
         """Not executed."""
         self._answer(done)
 

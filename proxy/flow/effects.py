@@ -83,6 +83,27 @@ class NamedEntries(Effect[list[bytes] | StoreAway]):
 
 
 @value(frozen=True, slots=True)
+class ExpireAll(Effect[bool | StoreAway]):
+    """Let all entries in an index expire: ``Store.expire_all``."""
+
+    index: bytes
+    ttl_ms: int
+    now_ms: int
+    renews: bool
+
+
+@value(frozen=True, slots=True)
+class ListName(Effect[bool | StoreAway]):
+    """Add a name to those of a principal: ``Store.list_name``."""
+
+    names: bytes
+    member: bytes
+    ttl_ms: int
+    now_ms: int
+    count_max: int | None
+
+
+@value(frozen=True, slots=True)
 class MemberAlive(Effect[bool | StoreAway]):
     """Does the incarnation still hold its lease (rule R1)?"""
 

@@ -76,7 +76,8 @@ class CachedEntry:
         self._is_conditional = is_conditional(producer_id)
         self.name = NameGuard(life, producer_id) if is_named(producer_id) else None
         self._known_era = -1
-        self._written_at = float("-inf")
+        self.written_at = float("-inf")
+        """When a swap of this process was confirmed last, in reactor seconds."""
         self._unreadable: bytes | None = None
         self._issued_to = NO_PRINCIPAL
         self.is_unissued = False
@@ -149,7 +150,7 @@ class CachedEntry:
         packed.reserved = value
         packed.version += 1
         self.stored_version = packed.version
-        self._written_at = self._observers.time.now
+        self.written_at = self._observers.time.now
         self.is_unwritten = False
         self.commits = ()
 
@@ -164,7 +165,7 @@ class CachedEntry:
         """The swap that takes the ownership was confirmed in this era."""
         ownership.answered(ownership.version, _SWAPPED)
         self.stored_version = ownership.version
-        self._written_at = self._observers.time.now
+        self.written_at = self._observers.time.now
         self.commits = ()
 
     def write_owned(self, swap: Swapping, now: float) -> None:
@@ -187,7 +188,7 @@ class CachedEntry:
             self.forget()
             return
         self.stored_version = owned.stored_version
-        self._written_at = self._observers.time.now
+        self.written_at = self._observers.time.now
         packed.version = max(packed.version, owned.stored_version)  # R17: the version is taken along, never the value
 
     # ------------------------------------------------------------------ what is held
@@ -278,12 +279,13 @@ class CachedEntry:
                 entry = released(entry)
         if name is None:
             value, check = pack(replace(entry, version=PASSING_VERSION) if leaves_none else entry), None
-            ttl_ms = 0 if entry.has_open_intent or self._is_conditional else self._life.expiry_ms  # R23: a fence stays
+            ttl_ms = self._life.ids_ttl_ms if entry.has_open_intent else self._life.expiry_ms  # R2
+            ttl_ms = 0 if self._is_conditional else ttl_ms  # R23: a fence stays
             if leaves_none:
                 ttl_ms = limits.BLANK_ENTRY_MS
-        else:  # R22: it does not expire, unless its name has another producer id
+        else:  # R22: it does not expire before its name, which is renewed together with it
             value, check = pack_named(entry), name.check(entry) if is_reserve else None
-            ttl_ms = 0 if is_reserve else store.KEEP_TTL
+            ttl_ms = self._life.ids_ttl_ms if is_reserve or not self.stored_version else store.KEEP_TTL
         expected = self.stored_version
         while True:
             result = await Swap(self.key, expected, value, ttl_ms, check)
@@ -324,7 +326,7 @@ class CachedEntry:
         """The swap of ``entry`` was confirmed in this era."""
         self.entry = entry
         self.stored_version = entry.version
-        self._written_at = self._observers.time.now
+        self.written_at = self._observers.time.now
         if entry.generation == self._life.generation:
             self._lost = None
         self.is_unwritten = False
@@ -395,7 +397,7 @@ class CachedEntry:
         """May the entry have expired in Redis? Not while this process' last write of it is younger than the expiry."""
         if self._is_conditional or (self.name is not None and not self.name.is_over):
             return False
-        age_ms = (self._observers.time.now - self._written_at) * 1000
+        age_ms = (self._observers.time.now - self.written_at) * 1000
         expiry_ms = self._life.expiry_ms
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
+
 from ...state.entry import NO_GENERATION, NO_INCARNATION
 from .. import limits
 
@@ -33,6 +35,38 @@ class Life:
     shortest_expiry_ms: float = float("inf")
     """The shortest expiry that was set since the process began: an entry keeps the time to live that it was written
     with."""
+    _name_expiry_ms: int = limits.NAME_EXPIRY_SECONDS * 1000
+    ids_ttl_ms: int = 0
+    """The time to live of what belongs to a producer id, when it is renewed, and of an entry with an open intent:
+    longer than that of the name, and of an entry at rest."""
+    missing_names: LRUCache[int, tuple[float, float]] = field(
+        default_factory=lambda: LRUCache(limits.NAMES_REMEMBERED_MAX)
+    )
+    """Producer id whose name was not found in Redis -> since when, and when it was looked for last, reactor seconds. Of
+    all partitions, as a sequencer of which nothing is known is dropped."""
+    renewed_at_ms: LRUCache[int, int] = field(default_factory=lambda: LRUCache(limits.IDS_IN_USE_MAX))
+    """First id of a block -> when this process has renewed it last in this era, since 1970."""
+
+    def __post_init__(self) -> None:
+        self._set_ttl()
+
+    def _set_ttl(self) -> None:
+        self.ids_ttl_ms = int(max(self.name_ttl_ms, self._expiry_ms) * limits.NAME_STATE_SHARE)
+
+    @property
+    def renew_ms(self) -> int:
+        """What is in use is renewed so often."""
+        return int(min(limits.NAME_RENEW_SECONDS * 1000, self.name_expiry_ms * limits.NAME_RENEW_SHARE))
+
+    @property
+    def name_ttl_ms(self) -> int:
+        """The time to live of the record of a name when it is renewed."""
+        return self.name_expiry_ms + self.renew_ms
+
+    def is_renewal_due(self, first_id: int) -> bool:
+        """Does what Redis has of this block of producer ids, or of its name, have to be renewed before it is used?"""
+        renewed_at_ms = self.renewed_at_ms.get(first_id)
+        return renewed_at_ms is None or not 0 <= self.wall_clock_ms() - renewed_at_ms < self.renew_ms
 
     @property
     def expiry_ms(self) -> int:
@@ -43,9 +77,21 @@ class Life:
     def expiry_ms(self, expiry_ms: int) -> None:
         self._expiry_ms = expiry_ms
         self.shortest_expiry_ms = min(self.shortest_expiry_ms, expiry_ms)
+        self._set_ttl()
+
+    @property
+    def name_expiry_ms(self) -> int:
+        """A name expires so long after its last use, by the clock of Redis (rule R22)."""
+        return self._name_expiry_ms
+
+    @name_expiry_ms.setter
+    def name_expiry_ms(self, name_expiry_ms: int) -> None:
+        self._name_expiry_ms = name_expiry_ms
+        self._set_ttl()
 
     def begin_era(self, incarnation: bytes) -> None:
         """A new era begins, under another incarnation."""
         self.era += 1
         self.earlier_incarnations.append(self.incarnation)
         self.incarnation = incarnation
+        self.renewed_at_ms.clear()  # Redis may have lost it

@@ -13,6 +13,7 @@ from ...state.producer_ids import block_of, unpack_block
 from ...state.store import NameCheck, StoreAway, Swapped
 from .. import limits
 from ..flow.effects import Now, Read, Swap
+from .ids_in_use import renew_id
 from .life import Life
 
 _NOT_FOUND = StoreAway("the name of this producer id is not in Redis, or not yet")
@@ -31,19 +32,21 @@ class NameGuard:
         self._key = b""
         self._record: NameRecord | None = None
         self._era = -1
-        self._missing_since: float | None = None
-        self._missed_at = 0.0
+        self._is_gone = False
 
     def check(self, entry: Entry) -> NameCheck:
         """Return what a swap that reserves with this entry has to compare."""
         assert self._key, "nothing is reserved before the name is known"
         assert entry.intent is not None
-        return NameCheck(self._key, newest_bytes(self._producer_id, entry.intent.producer_epoch), self._index)
+        newest = newest_bytes(self._producer_id, entry.intent.producer_epoch)
+        return NameCheck(self._key, newest, self._index, self._life.wall_clock_ms() + self._life.ids_ttl_ms)
 
     @property
     def is_over(self) -> bool:
-        """Has the name got another producer id since, as far as is known? Then the state of this one expires."""
-        return self._record is not None and self._record.producer_id != self._producer_id
+        """Has the name got another producer id since, or expired, as far as is known? Then the state of this one
+        expires."""
+        record = self._record
+        return self._is_gone if record is None else record.producer_id != self._producer_id
 
     def moved(self, stored: bytes | None) -> None:
         """Take the record of the name that a swap has found instead of the expected one."""
@@ -54,7 +57,12 @@ class NameGuard:
         be out of date, as the reserve compares again; False is told only by a record that was read after the batch
         came. StoreAway: it cannot be told now. A higher epoch than the stored one is written to the record."""
         era = self._life.era
-        is_new = self._era != era
+        is_renewed: bool | StoreAway = True
+        if self._life.is_renewal_due(self._producer_id):  # before anything is reserved, so that it lives as long
+            is_renewed = await renew_id(self._life, self._producer_id)
+            if isinstance(is_renewed, StoreAway):
+                return is_renewed
+        is_new = self._era != era or not is_renewed
         while True:
             if is_new and (away := await self._read()) is not None:
                 return away
@@ -72,7 +80,7 @@ class NameGuard:
             if producer_epoch <= record.producer_epoch:
                 return True
             higher = with_higher_epoch(record, producer_epoch)
-            result = await Swap(self._key, record.version, pack_name(higher), 0)
+            result = await Swap(self._key, record.version, pack_name(higher), store.KEEP_TTL)
             if isinstance(result, Swapped):
                 self._record = higher
                 return True
@@ -98,7 +106,7 @@ class NameGuard:
             return stored
         if stored is None:
             return await self._missing()
-        self._missing_since = None
+        self._life.missing_names.pop(self._producer_id, None)
         if not self._take(stored):
             return StoreAway("the record of the name cannot be read by this version")
         self._era = era
@@ -106,10 +114,12 @@ class NameGuard:
 
     async def _missing(self) -> StoreAway | None:
         now, self._record = await Now(), None
-        if self._missing_since is None or now - self._missed_at > limits.NAME_MISSED_SECONDS:
-            self._missing_since = now  # what was seen long ago says nothing of now
-        self._missed_at = now
-        return _NOT_FOUND if now - self._missing_since < limits.LEASE_SECONDS else None
+        since, looked_at = self._life.missing_names.get(self._producer_id, (now, now))
+        if now - looked_at > limits.NAME_MISSED_SECONDS:
+            since = now  # what was seen long ago says nothing of now
+        self._life.missing_names[self._producer_id] = since, now
+        self._is_gone = now - since >= limits.LEASE_SECONDS
+        return None if self._is_gone else _NOT_FOUND
 
     def _take(self, stored: bytes | None) -> bool:
         try:

@@ -53,7 +53,7 @@ class Outside(Protocol):
         value: bytes,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Swap a value in, without expiry: as the effect ``Swap``."""
+        """Swap in an entry that has an open intent: as the effect ``Swap``."""
         ...
 
     def push(self, broker: Any, append: QueuedAppend) -> None:

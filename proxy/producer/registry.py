@@ -86,6 +86,16 @@ class Sequencers:
                 found.setdefault(key[0], []).append(one.statistics())
         return found
 
+    def written_since(self, at: float) -> Steps[set[int]]:
+        """Find the producer ids of which something was written at this time (reactor seconds) or later."""
+        found = set()
+        for number, (key, sequencer) in enumerate(list(self._known.items()), 1):
+            if sequencer.written_at >= at:
+                found.add(key[0])
+            if number % _LOOKED_AT_PER_STEP == 0:
+                yield
+        return found
+
     def looking_for_busy(self) -> Steps[bool]:
         """Is one of them working, or has it something to write? Between the steps none may begin to work."""
         for number, sequencer in enumerate(list(self._known.values()), 1):

@@ -111,6 +111,11 @@ class Sequencer:
         return ProducerStatistics(*stream.key, *counts, self.is_idle, entry, state, stream.client)
 
     @property
+    def written_at(self) -> float:
+        """When something was written here last, in reactor seconds; minus infinity: never."""
+        return self.stream.held.written_at
+
+    @property
     def is_idle(self) -> bool:
         """Is nothing queued, out, or unwritten? Then it may be dropped."""
         return not (self._running or self._is_out_fast or self.stream.held.is_unwritten)

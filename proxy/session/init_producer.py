@@ -111,7 +111,7 @@ class _Issuer:
                 self._tries += 1  # taken, perhaps by ourselves in a call whose reply was lost: another one
                 self._claim()
 
-        self._store.claim(store.block_key(self._life.cluster, start), value, 0, claimed)
+        self._store.claim(store.block_key(self._life.cluster, start), value, self._life.ids_ttl_ms, claimed)
 
     def _refuse_all(self) -> None:
         waiting, self._waiting = self._waiting, deque()

@@ -23,20 +23,22 @@ from ...state.names import (
     Repeated,
     is_name,
     is_named,
+    listed_name,
     next_instance,
     pack_name,
     propose_named_id,
     unpack_name,
     with_new_id,
 )
-from ...state.producer_ids import RANDOM_BYTES, pack_block
-from ...state.store import NO_VERSION, Store, StoreAway, Swapped
+from ...state.producer_ids import RANDOM_BYTES, block_of, pack_block, version_of_block
+from ...state.store import NO_VERSION, StoreAway, Swapped
 from ...values import value
 from .. import limits
 from ..bridge.init_producer_id import FENCED_SINCE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InitProducerIdRequest
-from ..events import InstanceBegan, InternalError, OperatorMessage, Report
-from ..flow.effects import Read, Swap
+from ..events import ClientRefused, InstanceBegan, InternalError, OperatorMessage, Report
+from ..flow.effects import ExpireAll, ListName, Read, Swap
 from ..flow.runner import FlowRunner
+from ..producer.ids_in_use import renew_id
 from ..producer.life import Life
 from .name_patterns import matching
 
@@ -51,6 +53,9 @@ class Client(Protocol):
 
     @property
     def principal(self) -> bytes: ...
+
+    @property
+    def address(self) -> str: ...
 
     @property
     def is_closed(self) -> bool: ...
@@ -95,14 +100,12 @@ class Names:
         request: InitProducerIdRequest,
         version: int,
         client: Client,
-        ids: Store,
         done: Done,
     ) -> None:
-        """Begin the next instance of a name. ``ids``: the store, to let the state of a replaced producer id expire.
-        Errors that ``done`` may get: INVALID_REQUEST (no possible name, or only one of id and epoch),
-        COORDINATOR_LOAD_IN_PROGRESS (the store is away, or too many begin at once: the client asks again),
-        PRODUCER_FENCED or before v4 INVALID_PRODUCER_EPOCH (a newer instance has begun), and an authorization error if
-        the name is another principal's."""
+        """Begin the next instance of a name. Errors that ``done`` may get: INVALID_REQUEST (no possible name, or only
+        one of id and epoch), COORDINATOR_LOAD_IN_PROGRESS (the store is away, too many begin at once, or the principal
+        has too many names: the client asks again), PRODUCER_FENCED or before v4 INVALID_PRODUCER_EPOCH (a newer
+        instance has begun), and an authorization error if the name is another principal's."""
         is_half = (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_PRODUCER_EPOCH)
         if not is_name(name.name) or is_half:
             _refuse(done, ErrorCode.INVALID_REQUEST)
@@ -123,10 +126,10 @@ class Names:
             self._report(InternalError(f"producer name {name.name!r}", error))
             ended(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
-        self._runner.start(self._begin(name, request, version, client, ids), ended, broke)
+        self._runner.start(self._begin(name, request, version, client), ended, broke)
 
     async def _begin(
-        self, name: NameOf, request: InitProducerIdRequest, version: int, client: Client, ids: Store
+        self, name: NameOf, request: InitProducerIdRequest, version: int, client: Client
     ) -> NameRecord | ErrorCode:
         principal = client.principal
         key, era = store.name_key(self._life.cluster, name.name), self._life.era
@@ -139,6 +142,11 @@ class Names:
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             generation, now_ms = self._life.generation, self._life.wall_clock_ms()
             verdict = next_instance(record, principal, generation, now_ms, keeps_id=name.keeps_id, given=given)
+            if isinstance(verdict, Raised):  # what the id has is to expire later than the name: it is renewed first
+                renewed = await renew_id(self._life, verdict.record.producer_id)
+                if isinstance(renewed, StoreAway):
+                    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                verdict = verdict if renewed else NewId()  # its block is lost: the id is of no use any more
             match verdict:
                 case ForeignName():
                     self._report(OperatorMessage("warning", f"the producer name {name.name!r} is another principal's"))
@@ -151,6 +159,8 @@ class Names:
                 case Raised():
                     following = verdict.record
                 case NewId():
+                    if not await self._lists(name.name, client, is_new=record is None):
+                        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                     if claimed is None:
                         claimed = await self._claim(name.name, principal, generation, now_ms)
                     if claimed is None:
@@ -164,14 +174,14 @@ class Names:
             # value: a random step of the version keeps them apart.
             apart = int.from_bytes(self._random_bytes(4), "big")
             following = replace(following, version=following.version + apart)
-            result = await Swap(key, expected, pack_name(following), 0)
+            result = await Swap(key, expected, pack_name(following), self._life.name_ttl_ms)
             if era != self._life.era or isinstance(result, StoreAway):
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             if isinstance(result, Swapped):
                 self._written[name.name] = following
                 self._report(InstanceBegan(name.name, *following.newest, None if record is None else record.newest))
                 if following.last_id != NO_ID:
-                    self._let_expire(following.last_id, ids)
+                    await self._let_expire(following.last_id)
                 return following
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -193,18 +203,38 @@ class Names:
         block = pack_block(generation, now_ms, principal, name)
         for _ in range(_TRIES_MAX):
             producer_id = propose_named_id(self._random_bytes(RANDOM_BYTES))
-            result = await Swap(store.block_key(self._life.cluster, producer_id), NO_VERSION, block, 0)
+            key = store.block_key(self._life.cluster, producer_id)
+            result = await Swap(key, NO_VERSION, block, self._life.ids_ttl_ms)
             if isinstance(result, Swapped):
                 return producer_id
             if isinstance(result, StoreAway):
                 return None
         return None
 
-    def _let_expire(self, producer_id: int, ids: Store) -> None:
-        """Let the state of a producer id that its name no longer has expire like that of a producer without a name. If
-        this process ends before that is done, the next instance of the name does it again."""
-        index = store.index_key(self._life.cluster, producer_id)
-        ids.expire_all(index, self._life.expiry_ms, self._life.wall_clock_ms(), lambda _result: None)
+    async def _lists(self, name: str, client: Client, *, is_new: bool) -> bool:
+        """Count the name among those of its principal. False: that has too many, or the store is away."""
+        life = self._life
+        count_max = limits.NAMES_PER_PRINCIPAL_MAX if is_new else None
+        names = store.names_key(life.cluster, client.principal)
+        listed = await ListName(names, listed_name(name), life.name_ttl_ms, life.wall_clock_ms(), count_max)
+        if listed is False:
+            what = f"the producer name {name!r} is one more than the {limits.NAMES_PER_PRINCIPAL_MAX} of its principal"
+            how = "it is told to ask again, until some have expired or `idemproxy forget name` has dropped them"
+            self._report(ClientRefused(client.address, f"{what}: {how}"))
+        return listed is True
+
+    async def _let_expire(self, producer_id: int) -> None:
+        """Let the state of a producer id that its name no longer has expire like that of a producer without a name, and
+        its block with the last retry: without it, too, an older instance is fenced. If this process ends before that is
+        done, all of it expires later (``Life.ids_ttl_ms``)."""
+        life = self._life
+        index = store.index_key(life.cluster, producer_id)
+        await ExpireAll(index, life.expiry_ms, life.wall_clock_ms(), renews=False)
+        key = store.block_key(life.cluster, block_of(producer_id))
+        block = await Read(key)
+        if isinstance(block, bytes):
+            ttl_ms = min(limits.CLIENT_RETRY_SECONDS_MAX * 1000, life.ids_ttl_ms)
+            await Swap(key, version_of_block(block), block, ttl_ms)
 
 
 def _lacks(record: NameRecord, written: NameRecord) -> bool:

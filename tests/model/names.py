@@ -2,13 +2,14 @@
 
 A model of its own: one name, several instances of its producer that begin one after the other and all live on, two partitions. What is
 appended is committed in the same step, and the entry of a producer id on a partition is what the log has of it (R2 to R10 are what the
-other models are about), unless it has expired. Redis may lose its last writes or all of them; then its data has another generation.
+other models are about), unless it has expired. Redis may lose its last writes or all of them; then its data has another generation. The
+record of a name may go by itself, in the same generation: it expires, or an operator deletes it.
 
 Safety    U  no two instances ever have the same producer id and epoch
           F  once a newer instance has its id, nothing of an older one is reserved (claimed as long as Redis has lost nothing)
           L  what an instance was told to be stored is in the log, as its own     D  and once
 Progress  T  from every reachable state, without any further fault, the newest instance comes to an end: all stored, or, if Redis has lost
-             something, told that it is fenced
+             something or the name has expired, told that it is fenced
 """
 from collections import namedtuple
 
@@ -27,8 +28,8 @@ RULES = dict(
     ids='name',
     # R22  after the last epoch: a new 'id' | epoch 0 again: 'wrap'
     overflow='id',
-    # R22  the state of a named producer on a partition expires
-    expires=False,
+    # R22  the state of a named producer on a partition expires when the name has another id, or is 'gone' (expired, or forgotten) | 'alone'
+    expires='gone',
     # R22  an instance that asks for a higher epoch and names its own (KIP-360) is told the same again when it repeats that | it is refused
     repeats=True,
 )
@@ -42,21 +43,22 @@ FAULTS = dict(
     loss=0,         # Redis loses the last write of the name's record, and is known to have another generation
     flush=0,        # Redis loses all
     expire=0,       # the state of one producer on one partition expires
+    gone=0,         # the name's record expires, or an operator deletes it
     resend=0,       # an answer is lost, and the client sends the batch again
 )
 
 # record: None or (id, epoch, generation, id and epoch that asked for a higher one or None). hist: what it was before, newest last. ids: so many were handed out.
 # who: per instance None, or (id, epoch, stored per partition, first of them under this epoch per partition, status): L lives, R asks, F fenced.
 # sent: requests on their way: (instance, id, epoch, sequence, partition, batch, checked). logs: per partition ((id, epoch, sequence, instance, batch), ..)
-# cut: per (id, partition) what of the log has expired. lost: was anything? bad: F was broken
-State = namedtuple('State', 'record hist generation ids who sent logs cut lost bad bud')
+# cut: per (id, partition) what of the log has expired. lost: was anything? ended: has the record been gone? bad: F was broken
+State = namedtuple('State', 'record hist generation ids who sent logs cut lost ended bad bud')
 
 
 class Names(Small):
     tables = RULES, WORLD, FAULTS
 
     def first(self):
-        return State(None, (), 0, 0, (None,) * self.instances, (), ((),) * self.partitions, (), False, False, self.budget())
+        return State(None, (), 0, 0, (None,) * self.instances, (), ((),) * self.partitions, (), False, False, False, self.budget())
 
     def steps(self, s):
         n = sum(w is not None for w in s.who)
@@ -86,9 +88,13 @@ class Names(Small):
         if self.left(s, 'flush') and s.hist:
             t = s._replace(record=None, hist=(), generation=s.generation + 1, lost=True)
             yield 'Redis loses all', self.spend(t, 'flush')
-        if self.left(s, 'expire') and self.expires:
+        if self.left(s, 'gone') and s.record is not None:
+            yield 'the name expires', self.spend(s._replace(record=None, ended=True), 'gone')
+        if self.left(s, 'expire'):
             for p in range(self.partitions):
                 for x in sorted({r[0] for r in s.logs[p]}):
+                    if self.expires == 'gone' and s.record is not None and s.record[0] == x:
+                        continue
                     cut = dict(s.cut)
                     cut[x, p] = len(s.logs[p])
                     yield f'the state of id {x} on p{p} expires', self.spend(s._replace(cut=tuple(sorted(cut.items()))), 'expire')
@@ -153,7 +159,7 @@ class Names(Small):
             yield f'b{b} of I{i} is fenced on p{p}', self.told(rest, i, p, None)
         elif entry is not None and epoch == entry[0] and seq < entry[1]:
             yield f'b{b} of I{i} is a duplicate on p{p}', self.told(rest, i, p, b)
-        elif (0 if entry is None or epoch > entry[0] else entry[1]) != seq and not (entry is None and self.expires):
+        elif (0 if entry is None or epoch > entry[0] else entry[1]) != seq and not (entry is None and self.expires == 'alone'):
             yield f'b{b} of I{i} leaves a gap on p{p}', self.told(rest, i, p, None)
         else:
             newer = any(w is not None for w in s.who[i + 1:])
@@ -193,7 +199,7 @@ class Names(Small):
 
     def is_done(self, s):
         w = s.who[-1]
-        return w is not None and ((s.lost and w[4] == 'F') or all(n >= self.batches for n in w[2]))
+        return w is not None and (((s.lost or s.ended) and w[4] == 'F') or all(n >= self.batches for n in w[2]))
 
     def show(self, s):
         return f'==> record={s.record} instances={s.who} logs={s.logs}'

@@ -84,9 +84,9 @@ INTENTS = (
     ),
     mutant(
         "intent_expires",
-        "R2: an entry with an open intent has no time to live",
-        _SCENES + "test_an_entry_with_an_open_intent_does_not_expire",
-        ("proxy.producer.entry_cache", "        ttl_ms = 0 if entry.has_open_intent or ", "        ttl_ms = 0 if "),
+        "R2: an entry with an open intent does not expire with those at rest",
+        _SCENES + "test_an_entry_with_an_open_intent_does_not_expire_with_those_at_rest",
+        ("proxy.producer.entry_cache", "self._life.ids_ttl_ms if entry.has_open_intent else self._life", "self._life"),
     ),
     mutant(
         "swap_without_comparing",

@@ -36,8 +36,8 @@ LANES = (
         _SCENES + "test_a_producer_has_one_unanswered_append_on_a_partition",
         (
             "proxy.engine.engine",
-            "        return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))\n",
-            "        return Sequencer(self.context, self.runner, *key)\n",
+            "        return self._sequencers.get(key, make)\n",
+            "        return make()\n",
         ),
         deaths=("R3", "I1", "I2", "45"),
     ),

@@ -66,13 +66,77 @@ NAMES = (
     ),
     mutant(
         "named_state_expires",
-        "R22: the state of a named producer does not expire",
-        _SCENES + "test_the_state_of_a_name_that_is_in_use_does_not_expire",
+        "R22: the state of a named producer does not expire before its name",
+        _SCENES + "test_the_state_of_an_id_that_its_name_has_no_longer_expires",
         (
             "proxy.producer.entry_cache",
-            "            ttl_ms = 0 if is_reserve else store.KEEP_TTL\n",
-            "            ttl_ms = self._life.expiry_ms\n",
+            "            ttl_ms = self._life.ids_ttl_ms if is_reserve",
+            "            ttl_ms = self._life.expiry_ms if is_reserve",
         ),
+    ),
+    mutant(
+        "state_expires_under_its_name",
+        "R22: with a name all is renewed that it has on partitions",
+        _SCENES + "test_what_a_name_has_on_every_partition_lives_as_long_as_it_is_in_use_on_one",
+        (
+            "proxy.producer.ids_in_use",
+            "            ExpireAll(index, life.ids_ttl_ms, now_ms, renews=True),\n",
+            "",
+        ),
+    ),
+    mutant(
+        "name_expires_in_use",
+        "R22: a name that is in use is renewed",
+        _SCENES + "test_what_a_name_has_on_every_partition_lives_as_long_as_it_is_in_use_on_one",
+        (
+            "proxy.producer.name_guard",
+            "        if self._life.is_renewal_due(self._producer_id):",
+            "        if False:",
+        ),
+    ),
+    mutant(
+        "block_expires_in_use",
+        "R22: the block of a producer without a name is kept while one of its ids is in use",
+        _SCENES + "test_a_block_of_ids_is_kept_while_one_of_them_is_in_use_and_no_longer",
+        ("proxy.producer.ids_in_use", "            if now >= looked_at + every:\n", "            if False:\n"),
+    ),
+    mutant(
+        "name_outlives_its_state",
+        "R22: what an id has is renewed before its next epoch is issued",
+        _SCENES + "test_an_epoch_is_issued_only_once_what_the_id_has_on_partitions_is_renewed",
+        (
+            "proxy.session.names",
+            "            if isinstance(verdict, Raised):  # what the id has",
+            "            if False:  # what the id has",
+        ),
+    ),
+    mutant(
+        "name_for_ever",
+        "R22: a name that is used no more expires",
+        _SCENES + "test_a_principal_has_so_many_names_and_others_go_on",
+        (
+            "proxy.session.names",
+            "await Swap(key, expected, pack_name(following), self._life.name_ttl_ms)",
+            "await Swap(key, expected, pack_name(following), 0)",
+        ),
+    ),
+    mutant(
+        "names_without_end",
+        "R22: a principal has so many names",
+        _SCENES + "test_a_principal_has_so_many_names_and_others_go_on",
+        ("proxy.session.names", "limits.NAMES_PER_PRINCIPAL_MAX if is_new else None\n", "None\n"),
+    ),
+    mutant(
+        "block_for_ever",
+        "R22: the block of a producer without a name expires",
+        _SCENES + "test_a_block_of_ids_is_kept_while_one_of_them_is_in_use_and_no_longer",
+        ("proxy.session.init_producer", "value, self._life.ids_ttl_ms, claimed)", "value, 0, claimed)"),
+    ),
+    mutant(
+        "ids_without_end",
+        "R22: an address asks so often for producer ids",
+        _SCENES + "test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_later",
+        ("proxy.engine.engine", "        if self.caps.connections_per_ip_max and not", "        if False and not"),
     ),
     mutant(
         "named_state_for_ever",

@@ -46,13 +46,13 @@ OWNED = (
     ),
     mutant(
         "owned_expires",
-        "R2: an entry that somebody owns has no time to live, whoever writes it",
+        "R2: an entry that somebody owns does not expire with those at rest, whoever writes it",
         _TESTS + "test_it_is_asked_once_for_each_version",
         (
             _CACHE,
-            "            ttl_ms = 0 if entry.has_open_intent or self._is_conditional else",
+            "            ttl_ms = self._life.ids_ttl_ms if entry.has_open_intent else",
             "            is_owned = entry.intent is not None and entry.intent.is_ownership\n"
-            "            ttl_ms = 0 if entry.has_open_intent and not is_owned or self._is_conditional else",
+            "            ttl_ms = self._life.ids_ttl_ms if entry.has_open_intent and not is_owned else",
         ),
     ),
     mutant(

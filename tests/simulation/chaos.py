@@ -25,6 +25,7 @@ from simulation.troubles import Troubles
 from idemproxy.proxy.events import BatchAnswered
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.producer import Answer, TopicPartition
+from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.world import TOPIC, World
 
 CALM_SECONDS_MAX = 150.0
@@ -144,6 +145,7 @@ class Chaos:
         problems += [] if problems else self._where_they_stopped(may_be_open=False)
         problems += judge_double(world.double, stored)
         problems += world.errors()
+        problems += [f"for ever in Redis: {key}" for key in world.redis.endless_keys(CLUSTER_NAME)]
         return Outcome(
             self.seed,
             self.batches_asked,

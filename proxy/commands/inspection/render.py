@@ -79,8 +79,6 @@ def name_cells(row: NameRow, generation: bytes | None) -> tuple[object, ...]:
     record = row.record
     if isinstance(record, Damaged):
         return (row.name, "-", "-", "-", "-", record.reason, "-")
-    if record.is_forgotten:
-        return (row.name, "forgotten", "-", "-", "-", "-", "-")
     return (
         *(row.name, record.producer_id, record.producer_epoch, time_text(record.issued_at_ms), row.partitions),
         *(_life(record.generation, generation), _principal(record.principal) or "-"),
@@ -93,8 +91,6 @@ def name_fields(row: NameRow, generation: bytes | None) -> dict[str, Any]:
     record = row.record
     if isinstance(record, Damaged):
         return {"name": row.name, "state": "damaged", "reason": record.reason}
-    if record.is_forgotten:
-        return {"name": row.name, "state": "forgotten"}
     return {
         "name": row.name,
         "state": "in use",

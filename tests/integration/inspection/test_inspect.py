@@ -14,7 +14,7 @@ import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.commands.inspection.views import INTENTS_SHOWN_MAX
-from idemproxy.proxy.limits import LEASE_SECONDS
+from idemproxy.proxy.limits import LEASE_SECONDS, NAME_EXPIRY_SECONDS
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
 from idemproxy.state.producer_ids import pack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
@@ -129,7 +129,7 @@ def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouch
     assert row["intent"]["batches"] == [
         {"base_sequence": 6, "record_count": 2, "crc": row["intent"]["batches"][0]["crc"]}
     ]
-    assert row["expires_in_seconds"] is None
+    assert row["expires_in_seconds"] > NAME_EXPIRY_SECONDS
     assert 0 <= row["untouched_seconds"] <= 20
     assert [line.split()[:4] for line in text[1:-1]] == [[*map(str, place), str(producer_id), "open"]]
     assert refused.returncode == 1

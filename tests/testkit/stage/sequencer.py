@@ -197,7 +197,8 @@ class StagedOutside:
     # ------------------------------------------------------------------ calls
     def swap(self, key: bytes, expected_version: int, value: bytes, done: Callable[[Any], None]) -> None:
         self.groups += 1
-        result = self._stage.perform(Swap(key, expected_version, value, 0))
+        ttl_ms = self._stage.context.life.ids_ttl_ms
+        result = self._stage.perform(Swap(key, expected_version, value, ttl_ms))
         self._stage.later(0, lambda: done(result))
 
     def push(self, broker: Broker, append: QueuedAppend) -> None:

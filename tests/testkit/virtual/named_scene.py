@@ -23,6 +23,7 @@ class NamedScene:
         *,
         by_client_id: bool = False,
         expiry_seconds: float | None = None,
+        name_expiry_seconds: float | None = None,
         has_principals: bool = False,
     ) -> None:
         """``by_client_id``: the name is the client id; else it is the transactional id."""
@@ -34,6 +35,7 @@ class NamedScene:
                 partitions=2,
                 has_names=True,
                 expiry_seconds=expiry_seconds,
+                name_expiry_seconds=name_expiry_seconds,
                 has_principals=has_principals,
             ),
         )
@@ -66,8 +68,8 @@ class NamedScene:
         messages = self.world.cluster.log(TOPIC, partition).messages
         return [record.value for stored in messages for record in stored.message.records]
 
-    def record(self) -> NameRecord:
-        value = self.world.redis.get(name_key(CLUSTER_NAME, NAME))
+    def record(self, name: str = NAME) -> NameRecord:
+        value = self.world.redis.get(name_key(CLUSTER_NAME, name))
         assert value is not None
         return unpack_name(value)
 

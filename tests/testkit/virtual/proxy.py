@@ -65,6 +65,7 @@ class VirtualProxy:
         has_principals: bool = False,
         authenticating_brokers: Sequence[int] = (),
         expiry_seconds: float | None = None,
+        name_expiry_seconds: float | None = None,
         wall_clock_rate: float = 1.0,
         has_names: bool = False,
         late_share: float = 0.0,
@@ -76,11 +77,11 @@ class VirtualProxy:
         ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
         knows its clients by name, as with certificates. ``authenticating_brokers``: the brokers, if they ask who is
         there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
-        the state of an idle producer; None: as shipped. ``wall_clock_rate``: of the clock by which ids get old.
-        ``has_names``: client ids are names. ``late_share``: of batches that are converted in a later pass.
-        ``fast_share``: of its lives in which usual batches go the fast path. ``traced_share``: of batches whose span is
-        wanted, which go through a flow there; 0: no spans are wanted. ``owned_share``: of its lives in which the fast
-        path takes ownerships."""
+        the state of an idle producer; None: as shipped. ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the
+        clock by which ids get old. ``has_names``: client ids are names. ``late_share``: of batches that are converted
+        in a later pass. ``fast_share``: of its lives in which usual batches go the fast path. ``traced_share``: of
+        batches whose span is wanted, which go through a flow there; 0: no spans are wanted. ``owned_share``: of its
+        lives in which the fast path takes ownerships."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -102,7 +103,7 @@ class VirtualProxy:
         self._horizon_seconds = horizon_seconds
         self._has_principals = has_principals
         self._authenticating_brokers = tuple(authenticating_brokers)
-        self._expiry_seconds = expiry_seconds
+        self._expiry_seconds, self._name_expiry_seconds = expiry_seconds, name_expiry_seconds
         self._wall_clock_rate = wall_clock_rate
         self._has_names = has_names
         self._late_share, self._fast_share, self._traced_share = late_share, fast_share, traced_share
@@ -200,6 +201,8 @@ class VirtualProxy:
             engine.conditional_topics = type(engine.conditional_topics)(("*",))
         if self._expiry_seconds is not None:
             engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
+        if self._name_expiry_seconds is not None:
+            engine.context.life.name_expiry_ms = int(self._name_expiry_seconds * 1000)
         if self._horizon_seconds is not None:
             engine.context.bounds.checkpoints.horizon_seconds = self._horizon_seconds
         if self.checkpoints is not None:

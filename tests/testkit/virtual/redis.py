@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from idemproxy.reactor import Address
+from idemproxy.state.store import KEY_KINDS, kind_of
 from testkit.virtual.network import Network, VirtualReactor
 from testkit.virtual.redis_connection import RedisConnection, RedisFault
 from testkit.virtual.redis_server import RedisServer, Stored
@@ -80,6 +81,16 @@ class VirtualRedis:
     def put(self, key: bytes, value: bytes | None, ttl_ms: int = 0) -> None:
         """Write to the present server: only that one takes writes."""
         self.server.put(key, value, ttl_ms)
+
+    def endless_keys(self, cluster: str) -> list[str]:
+        """What the present server has for ever, though ``state/store.py`` does not declare that it is bounded."""
+        data = self.server.data
+        kinds = {key: kind_of(cluster, key) for key in list(data) if self.get(key) is not None}
+        return [
+            f"{key!r} ({kind})"
+            for key, kind in kinds.items()
+            if kind is None or (KEY_KINDS[kind].bound is None and data[key].expires_at is None)
+        ]
 
     def _write(self, key: bytes, value: bytes | None, ttl_ms: int) -> None:
         self.put(key, value, ttl_ms)

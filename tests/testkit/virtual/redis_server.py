@@ -9,7 +9,6 @@ compares its replies with those of a real server. Lives, failovers and faults of
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -243,7 +242,7 @@ class RedisServer:
         assert keys in (2, 5), f"the swap script takes two keys or five, not {keys}"
         (key, member_key, *named), values = rest[2 : 2 + keys], rest[2 + keys :]
         expected_version, value, ttl_ms, *newest = values
-        assert len(newest) == (1 if named else 0)
+        assert len(newest) == (2 if named else 0)
         return self.swap(key, member_key, expected_version, value, int(ttl_ms), (*named, *newest))
 
     def swap(
@@ -256,8 +255,8 @@ class RedisServer:
         name: Sequence[bytes] = (),
     ) -> Reply:
         """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
-        refuse who is not registered, and a producer whose name (its record's key, both indexes, what is to be there)
-        has another newest instance."""
+        refuse who is not registered, and a producer whose name (its record's key, both indexes, what is to be there,
+        when the value expires) has another newest instance."""
         assert len(expected_version) == 8
         if self.get(member_key) is None:
             return ReplyError("NOMEMBER the registration of the sender is gone")
@@ -266,7 +265,7 @@ class RedisServer:
         if not fits:
             return present  # it only reads then, which a server that takes no writes does as well
         if name:
-            record_key, index, partition_index, newest = name
+            record_key, index, partition_index, newest, until_ms = name
             record = self.get(record_key)
             if (record or b"")[9:19] != newest:
                 return [record]
@@ -276,16 +275,26 @@ class RedisServer:
             expires_at = None if present is None else self.data[key].expires_at
             ttl_ms = 0 if expires_at is None else max(1, round((expires_at - self.network.now) * 1000))
         if name:
-            self.add_member(index, key)
-            self._change_scores(partition_index, {key: math.inf})
+            self.add_member(index, key, ttl_ms)
+            known = self._scores(partition_index)
+            if key in known:
+                self._write_scores(partition_index, {**known, key: float(until_ms)})
+            else:
+                now_ms = int(until_ms) - ttl_ms
+                kept = {member: score for member, score in known.items() if score > now_ms}
+                self._write_scores(partition_index, {**kept, key: float(until_ms)}, ttl_ms)
         self.write(key, value, ttl_ms)
         return 1
 
-    def add_member(self, key: bytes, member: bytes) -> None:
-        """What SADD does. A set is stored as its sorted members, one a line."""
+    def _left_ms(self, key: bytes) -> int:
+        """What is left of its time to live; 0: it has none, or is absent."""
+        return max(0, int(str(self.time_to_live([key]))))
+
+    def add_member(self, key: bytes, member: bytes, ttl_ms: int) -> None:
+        """What SADD does, and PEXPIRE where the member is new. A set is stored as its sorted members, one a line."""
         members = set((self.get(key) or b"").split(b"\n")) - {b""}
         if member not in members:
-            self.write(key, b"\n".join(sorted(members | {member})), 0)
+            self.write(key, b"\n".join(sorted(members | {member})), ttl_ms)
 
     def scan_members(self, rest: Sequence[bytes]) -> Reply:
         """SSCAN key 0 COUNT n: all at once, as Redis tells small sets."""
@@ -307,24 +316,28 @@ class RedisServer:
         lines = (line.split(b" ", 1) for line in (self.get(key) or b"").split(b"\n") if line)
         return {member: float(score) for score, member in lines}
 
-    def _change_scores(self, key: bytes, scores: Mapping[bytes, float]) -> None:
-        known = self._scores(key)
-        if (changed := {**known, **scores}) != known:
-            self._write_scores(key, changed)
-
-    def _write_scores(self, key: bytes, scores: Mapping[bytes, float]) -> None:
+    def _write_scores(self, key: bytes, scores: Mapping[bytes, float], ttl_ms: int | None = None) -> None:
         rows = sorted((score, member) for member, score in scores.items())
-        self.write(key, b"\n".join(b"%r %b" % (score, member) for score, member in rows) or None, 0)
+        self.write(
+            key, b"\n".join(b"%r %b" % (score, member) for score, member in rows) or None, ttl_ms or self._left_ms(key)
+        )
 
     def add_with_score(self, rest: Sequence[bytes]) -> Reply:
-        """ZADD key XX LT score member: lowers the score of one that is there."""
+        """ZADD key [XX [LT]] score member: XX only one that is there, LT only to a lower score. How many are new."""
         key, *options, score, member = rest
-        assert options == [b"XX", b"LT"]
+        assert options in ([], [b"XX"], [b"XX", b"LT"])
         if (refusal := self.refusal_of(b"SET")) is not None:
             return ReplyError(refusal)
-        if member in (known := self._scores(key)):
-            self._change_scores(key, {member: min(known[member], float(score))})
-        return 0
+        known, new = self._scores(key), float(score)
+        if member in known or not options:
+            lowest = min(known[member], new) if b"LT" in options else new
+            self._write_scores(key, {**known, member: lowest})
+        return int(member not in known and not options)
+
+    def count_members(self, rest: Sequence[bytes]) -> Reply:
+        """ZCARD key."""
+        (key,) = rest
+        return len(self._scores(key))
 
     def scan_scores(self, rest: Sequence[bytes]) -> Reply:
         """ZSCAN key 0 COUNT n: all at once, as Redis tells small sets."""
@@ -345,12 +358,12 @@ class RedisServer:
         return len(known) - len(kept)
 
     def expire(self, rest: Sequence[bytes]) -> Reply:
-        """PEXPIRE key ms NX: only where there is no expiry yet."""
-        key, ttl_ms, option = rest
-        assert option == b"NX"
+        """PEXPIRE key ms [LT]: LT only if it would expire later, or never."""
+        key, ttl_ms, *options = rest
+        assert options in ([], [b"LT"])
         if (refusal := self.refusal_of(b"SET")) is not None:
             return ReplyError(refusal)
-        if self.get(key) is None or self.data[key].expires_at is not None:
+        if self.get(key) is None or (options and 0 < self._left_ms(key) <= int(ttl_ms)):
             return 0
         self.write(key, self.data[key].value, int(ttl_ms))
         return 1
@@ -372,6 +385,7 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"SSCAN": RedisServer.scan_members,
     b"PEXPIRE": RedisServer.expire,
     b"ZADD": RedisServer.add_with_score,
+    b"ZCARD": RedisServer.count_members,
     b"ZSCAN": RedisServer.scan_scores,
     b"ZREMRANGEBYSCORE": RedisServer.remove_by_score,
     b"SELECT": lambda server, rest: "OK",

@@ -53,6 +53,8 @@ class WorldSettings:
     """Where clients authenticate at the brokers: the thief may write as well, under his own name."""
     expiry_seconds: float | None = None
     """After which the state of an idle producer expires; None: as shipped."""
+    name_expiry_seconds: float | None = None
+    """After which a name that is not used expires; None: as shipped."""
     wall_clock_rate: float = 1.0
     """How fast the wall clocks go by which producer ids get old."""
     has_names: bool = False
@@ -106,6 +108,7 @@ class World:
                 has_principals=settings.has_principals,
                 authenticating_brokers=tuple(self.cluster.brokers) if settings.has_pass_through else (),
                 expiry_seconds=settings.expiry_seconds,
+                name_expiry_seconds=settings.name_expiry_seconds,
                 wall_clock_rate=settings.wall_clock_rate,
             )
             for number, (offset, rate) in enumerate(clocks, 1)

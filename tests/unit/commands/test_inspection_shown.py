@@ -13,7 +13,7 @@ from idemproxy.proxy.commands.inspection import render, views
 from idemproxy.proxy.commands.shared_arguments import partition_number, producer_id
 from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
-from idemproxy.state.names import FIRST_NAMED_ID, NameRecord, forgotten_name
+from idemproxy.state.names import FIRST_NAMED_ID, NameRecord
 from idemproxy.state.producer_ids import Block
 from idemproxy.state.redis_inspection import BlockRow, EntryRow, NameRow, ServerFacts
 
@@ -224,11 +224,8 @@ def test_a_name_shows_its_newest_instance() -> None:
     }
 
 
-def test_a_name_that_was_forgotten_or_cannot_be_read_says_so() -> None:
-    forgotten = NameRow("orders", forgotten_name(None, 5), b"")
+def test_a_name_that_cannot_be_read_says_so() -> None:
     damaged = NameRow("orders", Damaged("it has 3 bytes"), b"abc")
-    assert render.name_fields(forgotten, LIFE) == {"name": "orders", "state": "forgotten"}
-    assert render.name_cells(forgotten, LIFE)[1] == "forgotten"
     assert render.name_fields(damaged, LIFE)["reason"] == render.name_cells(damaged, LIFE)[5] == "it has 3 bytes"
 
 

@@ -4,21 +4,25 @@ broker on a virtual network."""
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import pytest
 
+from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
 from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
 from idemproxy.state.names import is_named, pack_name, with_higher_epoch
-from idemproxy.state.store import entry_key, index_key, name_key
+from idemproxy.state.producer_ids import block_of
+from idemproxy.state.store import block_key, entry_key, index_key, kind_of, name_key
+from testkit.virtual.client import VirtualClient
 from testkit.virtual.named_scene import NAME, NamedScene
 from testkit.virtual.producer import Identity
 from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.thief import VirtualThief
 from testkit.virtual.world import TOPIC
 
-FENCED, NOT_ALLOWED, PRODUCER_FENCED = 47, 53, 90
+TIMED_OUT, LOADING, FENCED, NOT_ALLOWED, PRODUCER_FENCED = 7, 14, 47, 53, 90
 
 
 @pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
@@ -136,34 +140,133 @@ def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(s
     assert len(scene.stored()) == 2
 
 
-def test_the_state_of_a_name_that_is_in_use_does_not_expire(scene_expiring: NamedScene) -> None:
-    scene = scene_expiring
-    first = scene.send(scene.instance())
-    identity = first.sent_as[0]
-    scene.network.run(1000.0)
-    again = VirtualThief(scene.network)
-    again.produce(scene.world.proxies[1].address, (TOPIC, 0), identity, first.values)
-    scene.network.run(30.0)
-    assert [(code, offset) for _, _, code, offset in again.answers] == [(0, 0)]
-    assert len(scene.stored()) == 1, "sent again after that time it is still known"
+EXPIRY_SECONDS = 100.0
 
 
 @pytest.fixture(params=[False, True], ids=["transactional id", "client id"])
-def scene_expiring(request: pytest.FixtureRequest) -> NamedScene:
-    return NamedScene(by_client_id=request.param, expiry_seconds=100.0)
+def expiring(request: pytest.FixtureRequest) -> NamedScene:
+    return NamedScene(by_client_id=request.param, expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
+
+
+def test_what_a_name_has_on_every_partition_lives_as_long_as_it_is_in_use_on_one(expiring: NamedScene) -> None:
+    instance = expiring.instance()
+    first = expiring.send(instance, 0)
+    identity = first.sent_as[0]
+    for _ in range(30):
+        expiring.network.run(EXPIRY_SECONDS / 3)
+        assert expiring.codes(expiring.send(instance, 1)) == [0]
+    again = VirtualThief(expiring.network)
+    again.produce(expiring.world.proxies[1].address, (TOPIC, 0), identity, first.values)
+    expiring.network.run(5.0)
+    assert [(code, offset) for _, _, code, offset in again.answers] == [(0, 0)]
+    assert len(expiring.stored(0)) == 1, "sent again after ten times that time it is still known"
+
+
+def test_an_epoch_is_issued_only_once_what_the_id_has_on_partitions_is_renewed() -> None:
+    """The name is about to expire, and the proxy dies right after it has begun the next instance."""
+    scene = NamedScene(expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
+    scene.send(scene.instance())
+    scene.network.run(0.9 * EXPIRY_SECONDS)
+    (code, producer_id, epoch), *_ = ask(scene, 1)
+    for proxy in scene.world.proxies:
+        proxy.crash(down_seconds=None)
+    assert (code, epoch) == (0, 1)
+    data = scene.world.redis.data
+    name, entry = name_key(CLUSTER_NAME, NAME), entry_key(CLUSTER_NAME, producer_id, TOPIC, 0)
+    times = [data[key].expires_at for key in (name, entry, index_key(CLUSTER_NAME, producer_id))]
+    assert None not in times
+    assert times[0] < min(times[1:])  # type: ignore[type-var,operator]
+
+
+def test_an_instance_that_comes_back_after_its_name_has_expired_is_fenced_and_leaves_nothing(
+    expiring: NamedScene,
+) -> None:
+    paused = expiring.instance()
+    expiring.send(paused, 0)
+    assert expiring.world.redis.endless_keys(CLUSTER_NAME) == [], "from its first moment on"
+    expiring.network.run(3 * EXPIRY_SECONDS)
+    left = [key for key in list(expiring.world.redis.data) if expiring.world.redis.get(key) is not None]
+    assert {kind_of(CLUSTER_NAME, key) for key in left} <= {"registration", "cluster id", "tombstones"}
+    *before, last = expiring.codes(expiring.send(paused, 0))
+    assert (set(before) <= {TIMED_OUT}, last) == (True, FENCED)
+    assert len(expiring.stored(0)) == 1
+    newer = expiring.instance(1)
+    assert expiring.codes(expiring.send(newer, 0)) == [0]
+    began = expiring.began()
+    assert len({producer_id for producer_id, _ in began}) == len(began), "no epoch is issued twice"
+    assert expiring.codes(expiring.send(paused, 1))[-1] == FENCED
+    assert expiring.world.redis.endless_keys(CLUSTER_NAME) == []
+
+
+def test_an_instance_whose_name_expires_while_it_is_in_memory_is_fenced_by_the_swap() -> None:
+    """Its proxy knows the name as it was. What is stored of it is gone before, as by a wrong clock of Redis."""
+    scene = NamedScene(expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
+    instance = scene.instance()
+    scene.send(instance, 0)
+    scene.world.redis.put(name_key(CLUSTER_NAME, NAME), None)
+    assert scene.codes(scene.send(instance, 0))[-1] == FENCED
+    assert len(scene.stored(0)) == 1
 
 
 def test_the_state_of_an_id_that_its_name_has_no_longer_expires() -> None:
-    scene = NamedScene(by_client_id=True, expiry_seconds=100.0)
+    scene = NamedScene(by_client_id=True, expiry_seconds=EXPIRY_SECONDS)
     scene.send(scene.instance())
     scene.send(scene.instance(1))
     (first, _), (second, _) = scene.began()
     data = scene.world.redis.data
-    scene.network.run(90.0)
     gone, kept = entry_key(CLUSTER_NAME, first, TOPIC, 0), entry_key(CLUSTER_NAME, second, TOPIC, 0)
-    assert data[gone].expires_at is not None
-    assert data[index_key(CLUSTER_NAME, first)].expires_at is not None
-    assert data[kept].expires_at is None
+    assert (data[kept].expires_at or 0) > scene.network.now + limits.NAME_EXPIRY_SECONDS
+    scene.network.run(0.9 * EXPIRY_SECONDS)
+    for key in (gone, index_key(CLUSTER_NAME, first), block_key(CLUSTER_NAME, first)):
+        assert (data[key].expires_at or inf) < scene.network.now + limits.CLIENT_RETRY_SECONDS_MAX
+
+
+def test_a_block_of_ids_is_kept_while_one_of_them_is_in_use_and_no_longer() -> None:
+    scene = NamedScene(expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
+    client = VirtualClient(scene.network, "without-a-name", [scene.world.proxies[0].addresses[0]])
+    scene.send(client)
+    key = block_key(CLUSTER_NAME, block_of(client.producer.producer_id))
+    assert scene.world.redis.data[key].expires_at is not None, "from its first moment on"
+    for _ in range(15):
+        scene.network.run(EXPIRY_SECONDS / 3)
+        assert scene.codes(scene.send(client)) == [0]
+        assert scene.world.redis.get(key) is not None
+    assert scene.world.redis.endless_keys(CLUSTER_NAME) == []
+    scene.network.run(2 * EXPIRY_SECONDS)
+    assert scene.world.redis.get(key) is None
+    assert scene.codes(scene.send(client))[-1] == 0, "it goes on, once the log has been read"
+
+
+def test_a_principal_has_so_many_names_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NAMES_PER_PRINCIPAL_MAX", 3)
+    scene = NamedScene(name_expiry_seconds=EXPIRY_SECONDS)
+    names = [f"name-{number}" for number in range(5)]
+    assert [ask(scene, 0, name=name)[0][0] for name in names] == [0, 0, 0, LOADING, LOADING]
+    assert ask(scene, 1, name="name-1")[0][0] == 0, "a name that it has is renewed"
+    assert scene.record("name-1").producer_epoch == 1
+    assert name_key(CLUSTER_NAME, "name-3") not in scene.world.redis.data
+    scene.network.run(2 * EXPIRY_SECONDS)
+    assert ask(scene, 0, name="name-4")[0][0] == 0, "the others have expired"
+    assert scene.world.redis.endless_keys(CLUSTER_NAME) == []
+
+
+def test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_BURST_MAX", 20)
+    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_RATE_MAX", 0.25)
+    scene = NamedScene()
+    scene.network.run(5.0)
+    for name in (None, *(f"name-{number}" for number in range(19))):
+        assert ask(scene, 0, name=name)[0][0] == 0
+    before = len(scene.world.redis.data)
+    now = scene.network.now
+    assert [ask(scene, 0, name=name) for name in ("one-more", None)] == [[(LOADING, -1, -1)]] * 2
+    assert scene.network.now - now >= 2 * limits.INIT_PRODUCER_ID_REFUSAL_SECONDS
+    assert len(scene.world.redis.data) == before, "nothing is written for it"
+    assert ask(scene, 0, name="one-more", address="another")[0][0] == 0
+    scene.network.run(2 / limits.INIT_PRODUCER_IDS_PER_IP_RATE_MAX)
+    assert ask(scene, 0, name=None)[0][0] == 0
 
 
 def test_a_name_belongs_to_the_principal_that_made_it() -> None:
@@ -195,15 +298,21 @@ Answer = tuple[int, int, int]
 """Error code, producer id, epoch."""
 
 
-def ask(scene: NamedScene, *proxies: int, given: tuple[int, int] = (-1, -1)) -> list[Answer]:
+def ask(
+    scene: NamedScene,
+    *proxies: int,
+    given: tuple[int, int] = (-1, -1),
+    name: str | None = NAME,
+    address: str = "client",
+) -> list[Answer]:
     """The transactional id's InitProducerId at each of these proxies, all in one moment. ``given``: what the client has
-    already."""
+    already. ``name`` None: that of a producer without a name."""
     answers: list[Answer] = []
     for number in proxies:
         proxy = scene.world.proxies[number]
-        client = SimpleNamespace(principal=NO_PRINCIPAL, is_closed=False)
+        client = SimpleNamespace(principal=NO_PRINCIPAL, is_closed=False, address=address)
         question = partial(
-            proxy.engine.init_producer_id, InitProducerIdRequest(NAME, 60_000, *given), 4, "instance", client
+            proxy.engine.init_producer_id, InitProducerIdRequest(name, 60_000, *given), 4, "instance", client
         )
         proxy.host.post(lambda question=question: question(lambda *answer: answers.append(answer)))  # type: ignore[misc]
     assert scene.network.run(10.0, lambda: len(answers) == len(proxies))

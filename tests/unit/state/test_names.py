@@ -12,7 +12,6 @@ from idemproxy.state.names import (
     EPOCH_MAX,
     FIRST_NAMED_ID,
     NEWEST_AT,
-    NO_ID,
     ForeignName,
     NameRecord,
     NameVerdict,
@@ -20,10 +19,10 @@ from idemproxy.state.names import (
     Outdated,
     Raised,
     Repeated,
-    forgotten_name,
     is_fenced,
     is_name,
     is_named,
+    listed_name,
     newest_bytes,
     next_instance,
     pack_name,
@@ -157,13 +156,17 @@ def test_after_a_higher_epoch_was_seen_the_next_one_gets_a_new_id() -> None:
     assert begin(higher) == NewId()
 
 
-def test_a_forgotten_name_is_nobodys_and_all_its_instances_are_fenced() -> None:
-    forgotten = forgotten_name(RECORD, 99)
-    assert (forgotten.version, forgotten.producer_id, forgotten.is_forgotten) == (8, NO_ID, True)
-    assert forgotten_name(None, 99).version == 99
-    assert is_fenced(forgotten, ID, 9)
-    assert begin(forgotten, principal=SOMEBODY) == NewId()
-    assert with_new_id(forgotten, ID + BLOCK_SIZE, SOMEBODY, GENERATION, 2).version == 9
+def test_a_name_without_a_record_is_nobodys_and_all_its_instances_are_fenced() -> None:
+    assert is_fenced(None, ID, EPOCH_MAX)
+    for principal in (OWNER, SOMEBODY):
+        assert begin(None, principal=principal) == NewId()
+        assert begin(None, principal=principal, given=RECORD.newest) == Outdated()
+
+
+def test_long_names_are_listed_by_a_few_bytes() -> None:
+    listed = [listed_name(name) for name in ("orders-1", "orders-2", "o" * 249)]
+    assert [len(one) for one in listed] == [16, 16, 16]
+    assert len(set(listed)) == 3
 
 
 @pytest.mark.parametrize(

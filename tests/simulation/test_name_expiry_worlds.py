@@ -1,0 +1,42 @@
+"""Names of producers that expire, under clients that go on and under paused ones (rule R22): random worlds."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.name_expiry import FENCED, NAME_EXPIRY_SECONDS, NameExpiry
+
+from idemproxy.proxy.events import InstanceBegan
+from testkit.virtual.producer import RETRIABLE
+
+SEEDS = range(1, 21)
+
+
+@pytest.fixture(scope="module")
+def played() -> list[NameExpiry]:
+    worlds = [NameExpiry(seed) for seed in SEEDS]
+    for world in worlds:
+        outcome = world.run()
+        assert not outcome.problems, outcome.explain()
+    return worlds
+
+
+def test_in_these_worlds_paused_clients_begin_again_and_nothing_of_their_old_ids_is_taken(
+    played: list[NameExpiry],
+) -> None:
+    answers = [code for world in played for _at, _identity, code, _offset in world.world.zombie.answers]
+    assert len(answers) > len(SEEDS)
+    assert set(answers) <= {FENCED, *RETRIABLE}
+    assert sum(len(world.paused) for world in played) > len(SEEDS)
+    for world in played:
+        began = [
+            (at, event.name)
+            for proxy in world.world.proxies
+            for at, _life, event in proxy.events
+            if isinstance(event, InstanceBegan)
+        ]
+        for client in world.paused:
+            assert any(name == client.name and at > NAME_EXPIRY_SECONDS for at, name in began) or not client.batches
+
+
+def test_in_these_worlds_what_living_names_have_stored_is_known_when_it_is_sent_again(played: list[NameExpiry]) -> None:
+    assert sum(len(world.resent) for world in played) > len(SEEDS) // 2
