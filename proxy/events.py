@@ -292,6 +292,15 @@ class ConnectionRefused:
 
 
 @value(frozen=True, slots=True)
+class SmallFetch:
+    """A consumer asks in an old version for fewer bytes than one stored batch may have. Told once a connection."""
+
+    client: str
+    version: int
+    bytes_max: int
+
+
+@value(frozen=True, slots=True)
 class SlowClient:
     """A client was disconnected because it did not finish sending a request, or did not read its answers. ``what``: one
     sentence."""

@@ -22,6 +22,9 @@ PARTITION_BYTES_MIN = 1_000_012 + 12
 """Before v3 a message larger than the partition's limit comes cut off for ever, and a client that was promised v3 or
 later does not know that. A broker's default message.max.bytes (1,000,012) and offset and size in front of it fit."""
 
+_CUTS_OFF_MAX = 2
+"""The last version in which brokers cut a message off that is larger than the limit of its partition."""
+
 ANSWERED_PARTITIONS_MAX: Final = 43_000
 """Topics and partitions of a request: each is rewritten in the answer, in one step, too."""
 
@@ -118,6 +121,23 @@ def _without_log_starts(topics: memoryview) -> bytes:
     parts.append(topics[start:])
     reader.finish()
     return b"".join(parts)
+
+
+def small_limit(version: int, body: memoryview) -> int | None:
+    """Return how many bytes of its first partition a fetch of version 0 to 2 asks for, if that is less than a broker's
+    largest message has by default. Such a message comes cut off then, and so again each time: the consumer stands
+    still. None: it asks for enough, for nothing, or in a later version, in which brokers send the message whole
+    (KIP-74)."""
+    if version > _CUTS_OFF_MAX:
+        return None
+    reader = Reader(body, _TOPICS_AT[version])
+    if reader.count("topics", _TOPIC_BYTES_MIN) < 1:
+        return None
+    reader.string("topic")
+    if reader.count("partitions", _REQUEST_PARTITION.size) < 1:
+        return None
+    limit: int = reader.unpack(_REQUEST_PARTITION, "partition")[2]
+    return limit if limit < PARTITION_BYTES_MIN else None
 
 
 def _with_enough_bytes(topics: memoryview) -> Buffer:

@@ -13,7 +13,7 @@ import trio
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
-from ...codecs.record_batch import magic_of
+from ...codecs.record_batch import CODEC_MASK, magic_of
 from ...reactor import Address, Reactor
 from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress, shown_server, warnings_of
@@ -50,6 +50,13 @@ _FORMAT_V1 = 1
 _NOT_CONNECTED = ("cannot connect", "TLS")
 """How a finding begins where nothing took the connection, or something took it with TLS."""
 _NO_RIGHT = "NOPERM"
+_ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
+"""The byte with the codec in the first message or batch of what was fetched, by format."""
+_NEVER_COMPRESSED = (
+    "idemproxy stores every idempotent batch as one compressed message (gzip), also of producers that do not compress. "
+    "Consumers that may never have met one: kafka-node 4.0 reads wrong offsets of it, and whoever asks with Fetch 0 to "
+    "2 for less than such a message has reads nothing (CUTOVER, Consumers of compressed messages)"
+)
 
 
 def try_everything(settings: Settings) -> list[Finding]:
@@ -272,6 +279,8 @@ class _Brokers:
         self._reactor = reactor
         self._send = send
         self._unreadable: list[str] = []
+        self._uncompressed: list[str] = []
+        """Topics whose newest message is not compressed."""
         self.cluster_id: str | None = None
         """The cluster's id as the brokers tell it; None if none does."""
         self.ids: Collection[int] = ()
@@ -348,6 +357,9 @@ class _Brokers:
             if magic != _FORMAT_V1:
                 text += f" ({_some(found)}): only v1 is written by idemproxy"
             findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
+        if self._uncompressed:
+            text = f"not compressed at its end: {_some(self._uncompressed)}. {_NEVER_COMPRESSED}"
+            findings.append(Finding("warning", f"topics, {len(names)}", text))
         return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
 
     async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
@@ -366,9 +378,13 @@ class _Brokers:
                 return None
             if isinstance(answer, FetchAnswer) and answer.records:
                 try:
-                    return magic_of(answer.records)
+                    magic = magic_of(answer.records)
                 except WireError:
                     continue
+                attributes = answer.records[_ATTRIBUTES_AT[magic] : _ATTRIBUTES_AT[magic] + 1]
+                if attributes and not attributes[0] & CODEC_MASK:
+                    self._uncompressed.append(topic.name)
+                return magic
         return None
 
     async def _answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:

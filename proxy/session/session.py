@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from ...codecs import produce as produce_codec
@@ -27,13 +28,14 @@ from ..bridge import describe_configs
 from ..bridge.base import Addresses, Refused
 from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
 from ..bridge.describe_producers import DescribedPartition, encode_describe_producers, parse_describe_producers
+from ..bridge.fetch import small_limit
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
 from ..bridge.metadata import ClientQuestion, parse_client_request
 from ..bridge.refusals import refusal
 from ..bridge.table import plan
 from ..bridge.topics import created_topics, creates_topics, deleted_topics
 from ..broker.broker import Broker
-from ..events import ClientRefused, SlowClient
+from ..events import ClientRefused, SlowClient, SmallFetch
 from ..producer.retry_notes import RetryNotes
 from ..settings.addresses import PlaceOf
 from ..tombstones.fetch import FetchWithoutTombstones
@@ -94,6 +96,7 @@ class Session:
         self._is_forsaken = False
         """It counts as closed, and its connection is about to be."""
         self.is_idempotent = False
+        self._has_fetched = False
         """Has it asked for a producer id, or used one? Such connections are closed when the data in Redis begins a new
         life (rule R10)."""
         self.name = _NAMELESS
@@ -469,6 +472,8 @@ class Session:
         if isinstance(bridge, Refused):
             self._refuse(slot, frame, bridge.reason)
             return
+        if key == ApiKey.FETCH and not self._has_fetched:
+            self._look_at_fetch(version, memoryview(frame)[slot.header.body_offset :])
         if key == ApiKey.FETCH and self._host.tombstones.is_any:
             if self._skips is None:
                 self._skips = Skips(self._host.tombstones.now)
@@ -489,6 +494,13 @@ class Session:
             self._answer(slot, *bridge.response(response))
 
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)
+
+    def _look_at_fetch(self, version: int, asked: memoryview) -> None:
+        """Report a consumer that a large batch would stop for ever, with its first fetch."""
+        self._has_fetched = True
+        with suppress(WireError):
+            if (bytes_max := small_limit(version, asked)) is not None:
+                self._host.report(SmallFetch(self.name, version, bytes_max))
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
         """Rule R20: batches without a producer id go on."""

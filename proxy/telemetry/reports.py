@@ -406,6 +406,19 @@ def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -
         telemetry.log(logging.WARNING, "no connection for %s: %s", event.address, event.what, about=event)
 
 
+def _small_fetch(telemetry: Telemetry, event: events.SmallFetch) -> None:
+    if telemetry.may_write("small fetches"):
+        telemetry.log(
+            logging.WARNING,
+            "%r fetches at most %d bytes of a partition with Fetch %d: a stored batch that is larger is never read, "
+            "and the consumer stands still; raise its fetch size to max.message.bytes of its topics",
+            event.client,
+            event.bytes_max,
+            event.version,
+            about=event,
+        )
+
+
 def _slow(telemetry: Telemetry, event: events.SlowClient) -> None:
     if telemetry.may_write("disconnected clients"):
         telemetry.log(logging.WARNING, "disconnected %r: %s", event.client, event.what, about=event)
@@ -464,6 +477,7 @@ _HANDLERS: dict[type, Any] = {
     events.ClientRefused: _refused,
     events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,
+    events.SmallFetch: _small_fetch,
     events.TlsRefused: _tls_refused,
     events.CertificateLoaded: _certificate,
     events.InternalError: _failed,

@@ -339,8 +339,9 @@ def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each
         assert lines[1] == f"ok      upstream {bootstrap_of(legacy_broker)}: Kafka 0.10.2"
         assert lines[2].startswith("ok      broker 0 at ")
         assert re.search(r"topics, \d+: message format v1 in [1-9]\d* of the \d+ looked at", lines[3])
-        assert [line.rpartition(": ")[2] for line in lines[4:-1]] == ["free", "free"], "bootstrap and broker 0"
-        assert lines[-1] == "configuration is valid, and what it names can be used"
+        assert re.match(r"warning +topics, \d+: not compressed at its end", lines[4])
+        assert [line.rpartition(": ")[2] for line in lines[5:-1]] == ["free", "free"], "bootstrap and broker 0"
+        assert lines[-1] == "configuration is valid, and what it names can be used; 1 warning"
 
         redis.call("SET", cluster_key("default"), "another one")
         status, out, _ = check(write(tmp_path / "c.yaml", settings), "--connect")

@@ -129,6 +129,12 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "duplicate_below_window: producer 7 epoch 1 sequence 30 on orders-2: "
             "DUPLICATE_SEQUENCE_NUMBER (46): long ago",
         ),
+        (
+            events.SmallFetch("c", 2, 100),
+            logging.WARNING,
+            "'c' fetches at most 100 bytes of a partition with Fetch 2: a stored batch that is larger is never read, "
+            "and the consumer stands still; raise its fetch size to max.message.bytes of its topics",
+        ),
         (events.SlowClient("c", "it sent nothing"), logging.WARNING, "disconnected 'c': it sent nothing"),
         (events.TlsRefused("192.0.2.1", "no certificate"), logging.WARNING, "TLS with 192.0.2.1: no certificate"),
         (
