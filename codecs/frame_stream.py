@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .errors import LimitExceeded
+from .errors import LimitExceeded, WireError
 from .framing import FRAME_BYTES_CEILING, SIZE_BYTES, wrong_size
 from .primitives import Buffer
 
@@ -43,7 +43,7 @@ class FrameStream:
     Memory: the start of one frame, as long as ``look`` wants more of it; never more than ``start_bytes_max``.
     """
 
-    __slots__ = ("_drops", "_frame_bytes_max", "_left", "_look", "_start", "_start_bytes_max")
+    __slots__ = ("_drops", "_frame_bytes_max", "_left", "_look", "_start", "_start_bytes_max", "error")
 
     def __init__(self, look: Look, frame_bytes_max: int, start_bytes_max: int) -> None:
         self._look = look
@@ -54,11 +54,18 @@ class FrameStream:
         """Bytes that have not arrived yet of the frame that was decided on last."""
         self._drops = False
         """Is the rest of that frame dropped?"""
+        self.error: WireError | None = None
+        """What is wrong with the bytes behind those that ``feed`` has returned last; None: nothing is."""
 
     @property
     def is_between(self) -> bool:
         """Is the stream between two frames, so that no frame has begun?"""
         return not self._left and not self._start
+
+    @property
+    def is_within(self) -> bool:
+        """Is the rest of a frame due that is forwarded?"""
+        return self._left > 0 and not self._drops
 
     @property
     def start_bytes(self) -> int:
@@ -71,7 +78,8 @@ class FrameStream:
 
     def feed(self, data: bytes) -> list[Buffer]:
         """Return the bytes to forward, in order. Raises WireError for an impossible frame size, and what ``look``
-        raises; after that the stream is of no use."""
+        raises. If a frame ends before these bytes, it returns what is to be forwarded until there, and ``error`` has
+        what it would have raised. After an error the stream is of no use."""
         left, end = self._left, len(data)
         if left >= end:
             self._left = left - end
@@ -98,9 +106,15 @@ class FrameStream:
         end = len(data)
         kept, position = left if self._drops else 0, left
         while position < end:
-            (cut, after), first = first or self._next(data, position), None
-            if cut is None:
-                self._keep(data[position:])
+            try:
+                (cut, after), first = first or self._next(data, position), None
+                if cut is None:
+                    self._keep(data[position:])
+                    break
+            except WireError as error:
+                if not position:
+                    raise
+                self.error = error
                 break
             if cut is not PASSES:
                 if kept < position:

@@ -59,7 +59,7 @@ class FrameSplitter:
     Memory: what has arrived of the unfinished frame, never more. The size in front is believed only as a limit.
     """
 
-    __slots__ = ("_frame_bytes_max", "_have", "_head", "_large", "_need", "_pieces")
+    __slots__ = ("_frame_bytes_max", "_have", "_head", "_large", "_need", "_pieces", "error")
 
     def __init__(self, frame_bytes_max: int) -> None:
         assert frame_bytes_max > 0
@@ -69,6 +69,8 @@ class FrameSplitter:
         self._large: bytearray | None = None  # instead of `pieces`, once these are too much
         self._have = 0  # bytes in `pieces`, or in `large`
         self._need = 0  # size of the frame that `pieces` will be; 0 = its size is not known yet
+        self.error: LimitExceeded | Malformed | None = None
+        """What is wrong with the bytes behind the frames that ``feed`` has returned last; None: nothing is."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -84,8 +86,11 @@ class FrameSplitter:
         """Return the frames that ``data`` completes, in order, without their sizes.
 
         Raises LimitExceeded for a size above the limit, Malformed for one below 1 or for bytes of another protocol.
+        If there are frames before these bytes, it returns the frames, and ``error`` has what it would have raised.
         After an error the connection is of no use: nothing tells where the next frame starts.
         """
+        if self.error is not None:
+            raise self.error
         if not self._need and not self._head:
             # What arrives is nearly always exactly one frame: no loop and one copy for it.
             size = int.from_bytes(data[:SIZE_BYTES], "big", signed=True)
@@ -126,7 +131,11 @@ class FrameSplitter:
         while len(data) - position >= SIZE_BYTES:
             size = int.from_bytes(data[position : position + SIZE_BYTES], "big", signed=True)
             if not 0 < size <= self._frame_bytes_max:
-                raise wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
+                error = wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
+                if not frames:
+                    raise error
+                self.error = error
+                return frames
             position += SIZE_BYTES
             if len(data) - position < size:
                 self._need = size

@@ -118,6 +118,8 @@ class ControlConnection:
         try:
             for frame in self._splitter.feed(data):
                 self._answer(frame)
+            if self._splitter.error is not None:
+                raise self._splitter.error
             if self._splitter.missing_bytes > limits.RECEIVE_BYTES and self._wire is not None:
                 self._wire.expect(self._splitter.missing_bytes)
         except WireError as error:

@@ -152,6 +152,8 @@ class Lane:
         try:
             for frame in self._splitter.feed(data):
                 self._answer(frame)
+            if self._splitter.error is not None:
+                raise self._splitter.error
         except WireError as error:
             self.give_up(f"the broker's answer cannot be read: {error}")
 

@@ -115,6 +115,10 @@ class NativeSession:
         self._own: list[bytes] = []
         """Those of our own answers that are due before the next answer of the broker."""
         self._unfinished = 0
+        self._takes_no_more = False
+        """Nothing that comes now is a request: what came before is answered, and then the connection is closed."""
+        self._has_last_answer = False
+        """Is there an answer to the request that was looked at last?"""
         self._backpressure = Backpressure(host, self)
 
     # ------------------------------------------------------------------ endpoint of the client
@@ -124,12 +128,15 @@ class NativeSession:
         self._local_host = wire.local_host
         self._backpressure.begin(wire)
         wire.after_writing(self._client_took_all)
+        wire.before_end(self._hung_up)
         if self._login is not None:
             self._timer = self._host.reactor.later(limits.SASL_SECONDS, self._look_whether_known)
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
         backpressure = self._backpressure
+        if self._takes_no_more:
+            return
         try:
             if self._walk is not None:
                 self._walk_on(self._walk, data)
@@ -141,6 +148,9 @@ class NativeSession:
             return
         if passed and self._upstream is not None:
             self._upstream.send(*passed)
+        if self._requests.error is not None:
+            self._refuse_connection(str(self._requests.error))
+            return
         if self._login is not None and not self._login.is_done and self._login.has_asked and self._requests.is_between:
             # The whole request is on its way, and a broker that has not accepted the client disconnects it; so the time
             # limit for the login ends here, as the answer may take long. A request that has only begun does not end it:
@@ -178,7 +188,7 @@ class NativeSession:
     @property
     def has_upstream_backlog(self) -> bool:
         """Is nothing more to be read of it now, for another reason than its own slowness?"""
-        if self._waits_for_turn or (self._host.is_draining and self._requests.is_between):
+        if self._takes_no_more or self._waits_for_turn or (self._host.is_draining and self._requests.is_between):
             return True
         return self._upstream is not None and self._upstream.unsent > limits.STREAM_BYTES_MAX
 
@@ -242,6 +252,7 @@ class NativeSession:
         if login is not None and login.takes_tokens:
             login.admit_token(bool(self._asked), size)
             self._asked.append(_TOKEN)
+            self._has_last_answer = True
             return PASSES
         if len(data) - position < _HEAD.size:
             if size < _HEAD.size:
@@ -272,6 +283,7 @@ class NativeSession:
         if self._broker is None:
             self._begin(data, position, size)
         self._host.count_request(key)
+        self._has_last_answer = has_answer
         if has_answer:
             arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
             self._asked.append((correlation_id, key, version, arrived_at))
@@ -297,6 +309,7 @@ class NativeSession:
             raise WireError(reason)
         self._host.report(ClientRefused(self.name, reason))
         self._refusals += 1
+        self._has_last_answer = False
         self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
         return Cut(0, b"", drops_rest=True)
 
@@ -338,8 +351,14 @@ class NativeSession:
             self.abort(f"the broker's answer cannot be read: {error}")
             return
         wire.send(*passed)
+        if self._answers.error is not None:
+            self._broker_gone(f"the broker's answer cannot be read: {self._answers.error}")
+            return
         if self._refusals:
             self._answer_itself()
+        if self._takes_no_more and self._is_owed_nothing:
+            self._part()
+            return
         if wire.unsent > limits.BACKLOG_BYTES:
             backpressure.answers_wait()
             self._read_answers_or_not()
@@ -460,7 +479,9 @@ class NativeSession:
 
     def _look_whether_known(self) -> None:
         if not self.is_closed:
-            self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
+            reason = f"no authentication within {limits.SASL_SECONDS:.0f} s"
+            self._host.report(ClientRefused(self.name, reason))
+            self.abort(reason)
 
     def _login_failed(self) -> None:
         self._host.report(ClientRefused(self.name, f"authentication from {self.address} failed"))
@@ -502,8 +523,37 @@ class NativeSession:
         self._part()
 
     def _refuse_connection(self, reason: str) -> None:
+        """What comes now cannot be read: what came before it is answered."""
         self._host.report(ClientRefused(self.name, reason))
-        self.abort(reason)
+        if not self._takes_all_answers():
+            self.abort(reason)
+
+    def _hung_up(self) -> bool:
+        """The client sends nothing more: what it sent has gone on, and is answered. Return whether the connection stays
+        open for that."""
+        return (self._login is None or self._login.is_done) and self._takes_all_answers()
+
+    def _takes_all_answers(self) -> bool:
+        """Take nothing more, and close when all that was asked is answered. False: all is."""
+        if self._requests.is_within and self._has_last_answer:
+            _, key, _, _ = self._asked.pop()  # the rest of that request does not come
+            self._unfinished -= key in _FINISHED
+        if self.is_closed:
+            return False
+        if self._refusals:
+            self._answer_itself()
+        if self._is_owed_nothing and not (self._wire is not None and self._wire.unsent):
+            return False
+        self._takes_no_more = True
+        if self._is_owed_nothing:
+            self._part()
+        else:
+            self._backpressure.control()
+        return True
+
+    @property
+    def _is_owed_nothing(self) -> bool:
+        return not self._asked and self._answers.is_between
 
     def _end(self) -> None:
         if self.is_closed:

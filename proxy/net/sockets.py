@@ -95,8 +95,10 @@ class SocketWire:
         "_closing",
         "_connecting",
         "_descriptor",
+        "_end_look",
         "_endpoint",
         "_fence",
+        "_has_heard_all",
         "_interest",
         "_is_dirty",
         "_look",
@@ -127,6 +129,9 @@ class SocketWire:
         self._queued: list[Buffer] = []
         self._fence: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
+        self._end_look: Callable[[], bool] | None = None
+        self._has_heard_all = False
+        """The peer sends nothing more, and may still read."""
         self._written: Callable[[], None] | None = None
         self._receive_bytes = RECEIVE_BYTES
         self._interest = select.EPOLLOUT if connecting else _READ
@@ -171,6 +176,9 @@ class SocketWire:
     def after_writing(self, look: Callable[[], None]) -> None:
         self._written = look
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        self._end_look = look
+
     def expect(self, missing_bytes: int) -> None:
         self._receive_bytes = max(RECEIVE_BYTES, min(missing_bytes, RECEIVE_OF_ONE_BYTES_MAX))
 
@@ -204,9 +212,10 @@ class SocketWire:
             if self._open and not self._paused:
                 self._read()
         elif events & (select.EPOLLRDHUP | _GONE):
-            if self._paused:
+            if self._paused and not self._has_heard_all:
                 self._hear_out()
-            self.fail("the peer hung up")
+            if events & _GONE or not self._has_heard_all:
+                self.fail("the peer hung up")
         if events & select.EPOLLOUT and self._open:
             self.write()
 
@@ -260,7 +269,7 @@ class SocketWire:
             self._queued = []
             self.unsent = 0
             self._endpoint = _NOBODY
-            self._fence = self._look = self._written = None
+            self._fence = self._look = self._written = self._end_look = None
             self._reactor.unwatch(self._descriptor)
             self._socket.close()
             if self.admitted is not None:
@@ -271,7 +280,7 @@ class SocketWire:
     def _hear_out(self) -> None:
         """Read what the peer sent before it disconnected and was not read yet; the end comes after that."""
         for _ in range(_LAST_READS_MAX):
-            if not self._open:
+            if not self._open or self._has_heard_all:
                 return
             self._receive_bytes = RECEIVE_BYTES
             self._read()
@@ -288,6 +297,10 @@ class SocketWire:
         if self.traffic is not None:
             self.traffic.received_bytes += len(data)
         if not data:
+            if self._end_look is not None and not self._closing and self._end_look():
+                self._has_heard_all = True
+                self._update_interest()
+                return
             self.fail("the peer closed the connection")
         elif not self._closing:
             try:
@@ -336,7 +349,7 @@ class SocketWire:
     def _update_interest(self) -> None:
         if not self._open or self._connecting:
             return
-        interest = select.EPOLLRDHUP if self._paused else _READ
+        interest = 0 if self._has_heard_all else select.EPOLLRDHUP if self._paused else _READ
         if self._queued and not self._is_dirty:
             interest |= select.EPOLLOUT
         if interest != self._interest:

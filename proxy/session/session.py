@@ -119,6 +119,10 @@ class Session:
         """At the other end of the pipe."""
         self._skips: Skips | None = None
         self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
+        self._takes_no_more = False
+        """Nothing that comes now is a request: what came before is answered, and then the connection is closed."""
+        self._has_hung_up = False
+        """The client sends nothing more, and perhaps reads its answers."""
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
@@ -147,10 +151,11 @@ class Session:
         self._wire = wire
         self._local_host = wire.local_host
         self._backpressure.begin(wire)
+        wire.before_end(self._hung_up)
 
     def received(self, data: bytes) -> None:
         """Bytes of requests."""
-        if self.is_closed:
+        if self.is_closed or self._takes_no_more:
             return
         fast, host, slots, backpressure = self._fast, self._host, self._slots, self._backpressure
         budget = host.loop_budget
@@ -188,11 +193,14 @@ class Session:
                     self._waiting.extendleft(reversed(frames[index:]))
                     self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                     break
-                self._handle(frame, may_be_usual=not looks_usual)
-                if self.is_closed:
+                self._take(frame, may_be_usual=not looks_usual)
+                if self.is_closed or self._takes_no_more:
                     return
         except WireError as error:
             self._refuse_connection(str(error))
+            return
+        if self._splitter.error is not None:
+            self._refuse_connection(str(self._splitter.error))
             return
         unfinished_bytes = self._splitter.buffered_bytes
         backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
@@ -214,7 +222,7 @@ class Session:
     @property
     def has_upstream_backlog(self) -> bool:
         """Is nothing more to be read of it now, for another reason than its own slowness?"""
-        return self._is_leaving or self._has_pipe_backlog
+        return self._is_leaving or self._takes_no_more or self._has_pipe_backlog
 
     @property
     def _has_pipe_backlog(self) -> bool:
@@ -270,20 +278,16 @@ class Session:
             return  # until it has been taken
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
-        try:
-            for _ in range(min(self._free, len(self._waiting))):
-                if self._host.loop_budget.is_long or self.is_at_work:
-                    break
-                if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
-                    break
-                frame = self._waiting.popleft()
-                self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
-                self._handle(frame)
-                if self.is_closed:
-                    return
-        except WireError as error:
-            self._refuse_connection(str(error))
-            return
+        for _ in range(min(self._free, len(self._waiting))):
+            if self._host.loop_budget.is_long or self.is_at_work:
+                break
+            if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
+                break
+            frame = self._waiting.popleft()
+            self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
+            self._take(frame)
+            if self.is_closed:
+                return
         if self._waiting:
             self._plan_turn()
 
@@ -371,6 +375,24 @@ class Session:
         self._end()
 
     # ------------------------------------------------------------------ requests
+    def _take(self, frame: Frame, *, may_be_usual: bool = True) -> None:
+        """Take a request. One that cannot be read ends the connection, once those before it are answered."""
+        count = len(self._slots)
+        try:
+            self._handle(frame, may_be_usual=may_be_usual)
+        except WireError as error:
+            self._leave_out(count)
+            self._refuse_connection(str(error))
+        if self._has_hung_up and self.is_idempotent:
+            self.lost("the client closed the connection")
+
+    def _leave_out(self, count: int) -> None:
+        """Answer no more than so many of the requests that were taken, and take none that waits."""
+        while len(self._slots) > count:
+            self._slots.pop().held = None
+        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+        self._waiting.clear()
+
     def _handle(self, frame: Frame, *, may_be_usual: bool = True) -> None:
         fast = self._fast
         if (
@@ -531,7 +553,8 @@ class Session:
             try:
                 batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
             except WireError as error:
-                self._refuse_connection(str(error))
+                self._report_refusal(self._with_address(str(error)))
+                self.abort(str(error))
 
     # ------------------------------------------------------------------ requests that take several steps
     @property
@@ -560,6 +583,8 @@ class Session:
         if self.is_closed:
             self._take_left()
             return
+        if self._takes_no_more:
+            self.answer_is_ready()
         if self._waiting:
             self._plan_turn()
         self._backend.go_on()
@@ -602,12 +627,11 @@ class Session:
 
     def _refuse(self, slot: _Slot, frame: Frame, reason: str) -> None:
         header = slot.header
-        self._host.report(ClientRefused(self.name, self._with_address(reason)))
         body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
         if body is None:
-            self.abort(reason)
-        else:
-            self._answer(slot, body)
+            raise WireError(reason)
+        self._host.report(ClientRefused(self.name, self._with_address(reason)))
+        self._answer(slot, body)
 
     def _flush(self) -> None:
         self._flush_planned = False
@@ -639,6 +663,8 @@ class Session:
             self._backpressure.part()
             self._end()
             return
+        if self._takes_no_more:
+            self._look_whether_answered()
         if self._waiting:
             self._plan_turn()
         if self._backpressure.is_watched:
@@ -650,8 +676,36 @@ class Session:
 
     # ------------------------------------------------------------------ the end
     def _refuse_connection(self, reason: str) -> None:
+        """What comes now cannot be read: answer what came before it, and close."""
         self._host.report(ClientRefused(self.name, self._with_address(reason)))
-        self.abort(reason)
+        self._takes_no_more = True
+        if self._is_owed_nothing:
+            self.abort(reason)
+        else:
+            self._backpressure.control()
+            self.answer_is_ready()
+
+    @property
+    def _is_owed_nothing(self) -> bool:
+        """Has every request been answered, and every answer been taken?"""
+        return not (self._slots or self._waiting or self.is_at_work or (self._wire is not None and self._wire.unsent))
+
+    def _hung_up(self) -> bool:
+        """The client sends nothing more; nobody can tell whether it still reads. What it had sent is served and
+        answered, as at a broker; but nothing of a producer with an id, which may have sent its records elsewhere under
+        a new epoch (rule R17). Return whether the connection stays open for that."""
+        if self.is_closed or self.is_idempotent or self._is_owed_nothing:
+            return False
+        self._takes_no_more = self._has_hung_up = True
+        self._backpressure.request_has(0, 0, True)
+        self._backpressure.control()
+        self.answer_is_ready()
+        return True
+
+    def _look_whether_answered(self) -> None:
+        if not (self.is_closed or self._slots or self._waiting or self.is_at_work):
+            self._backpressure.part()
+            self._end()
 
     def _with_address(self, reason: str) -> str:
         """Return a reason that says where a client is that has told no client id."""

@@ -58,6 +58,11 @@ class Wire(Protocol):
         """From now on call this whenever the last queued byte has left."""
         ...
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        """From now on call this when the peer says that it sends nothing more (FIN). True: the connection stays open
+        for what is still to be sent, and ``lost`` follows only if the peer resets it. False: it has ended."""
+        ...
+
     def expect(self, missing_bytes: int) -> None:
         """So many bytes are missing of the one message that has begun to arrive: the next read may take more at once
         than usual, but no byte beyond the message. Holds for that read only."""

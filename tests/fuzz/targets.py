@@ -143,10 +143,10 @@ def frames(data: bytes) -> None:
                 found += splitter.feed(piece)
         except WireError:
             return found, False
-        return found, True
+        return found, splitter.error is None
 
     whole, by_bytes = fed([data]), fed([data[at : at + 1] for at in range(len(data))])
-    if whole != by_bytes and whole[1]:
+    if whole != by_bytes:
         raise Broken(f"{whole} in one piece, {by_bytes} byte by byte")
 
 
@@ -395,6 +395,8 @@ class _Still:
     def before_reading(self, look: Callable[[], None]) -> None: ...
 
     def after_writing(self, look: Callable[[], None]) -> None: ...
+
+    def before_end(self, look: Callable[[], bool]) -> None: ...
 
     def expect(self, missing_bytes: int) -> None: ...
 

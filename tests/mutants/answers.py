@@ -54,6 +54,16 @@ ANSWERS = (
         ),
     ),
     mutant(
+        "named_after_a_fin",
+        "R17: after a FIN nothing is begun for a producer with an id",
+        "unit/session/test_requests_at_the_end.py::test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id",
+        (
+            "proxy.session.session",
+            "        if self._has_hung_up and self.is_idempotent:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutant(
         "acks_of_the_leader_only",
         "R16: idempotent batches go upstream with acks=-1",
         _SCENES + "test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",

@@ -57,8 +57,8 @@ SHELL = (
         _SCENES + "test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it",
         (
             "proxy.net.sockets",
-            "        interest = select.EPOLLRDHUP if self._paused else _READ\n",
-            "        interest = 0 if self._paused else _READ\n",
+            "        interest = 0 if self._has_heard_all else select.EPOLLRDHUP if self._paused else _READ\n",
+            "        interest = 0 if self._has_heard_all or self._paused else _READ\n",
         ),
     ),
 )

@@ -45,6 +45,9 @@ class Ear:
     def after_writing(self, look: Callable[[], None]) -> None:
         """Not used."""
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        """Not used."""
+
     def expect(self, missing_bytes: int) -> None:
         """Not used."""
 

@@ -20,6 +20,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from idemproxy.codecs import messages
+from idemproxy.codecs.framing import frame
+from idemproxy.codecs.headers import encode_request_header
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
@@ -332,3 +334,28 @@ def test_a_drain_finishes_what_is_under_way_and_ends(world: World) -> None:
         assert client.is_closed()
     world.proxy.start()
     assert consume(world.bootstrap, topic, "drained", 1) == [b"before"]
+
+
+@pytest.mark.parametrize("end", ["FIN", "FIN within a request", "garbage"])
+def test_complete_requests_before_a_fin_or_garbage_are_served_and_answered(world: World, end: str) -> None:
+    topic = fresh_topic(world.cluster, 1)
+    with RawClient(leader_of(world, topic)) as client:
+        wait_until(lambda: client.init_producer_id()[0] == 0, "the broker gives producer ids")
+        producer_id = client.new_producer_id()
+        bodies = [
+            client.produce_body([(topic, 0, batch([b"%d" % number], producer_id=producer_id, sequence=number))])
+            for number in range(12)
+        ]
+        metadata = messages.encode_request(ApiKey.METADATA, 1, topics=None)
+        client.send_together(*((ApiKey.PRODUCE, 3, body) for body in bodies), (ApiKey.METADATA, 1, metadata))
+        if end == "garbage":
+            client.send_bytes(b"\xff\xff\xff\xff garbage")
+        else:
+            if end == "FIN within a request":
+                client.send_bytes(frame(encode_request_header(ApiKey.PRODUCE, 3, 99, "raw"), bodies[0])[:-1])
+            client.half_close()
+        assert [client.produce_answer()[0].base_offset for _ in bodies] == list(range(len(bodies)))
+        client.answer()
+        assert client.is_closed()
+    with RawClient(leader_of(world, topic)) as client:
+        assert client.end_offset(topic, 0) == len(bodies), "what was cut is not there"

@@ -103,6 +103,25 @@ def test_a_client_that_goes_away_in_the_middle_of_a_frame_leaves_nothing_behind(
             assert client.is_closed()
 
 
+@pytest.mark.parametrize("end", [None, b"\xff\xff\xff\xff garbage", b"GET / HTTP/1.1\r\n\r\n"])
+def test_complete_requests_before_a_fin_or_garbage_are_served_and_answered(
+    shared_proxy: ProxyProcess, place: Place, end: bytes | None
+) -> None:
+    with RawClient(shared_proxy.address) as client:
+        requests = [
+            (ApiKey.PRODUCE, 3, client.produce_body([(*place, batch([b"%d" % number]))])) for number in range(12)
+        ]
+        metadata = messages.encode_request(ApiKey.METADATA, 1, topics=None)
+        client.send_together(*requests, (ApiKey.METADATA, 1, metadata))
+        if end is None:
+            client.half_close()
+        else:
+            client.send_bytes(end)
+        assert [client.produce_answer()[0].base_offset for _ in requests] == list(range(len(requests)))
+        client.answer()
+        assert client.is_closed()
+
+
 # ---------------------------------------------------------------------- APIs and versions
 @pytest.mark.parametrize("api_key", [999, 32767, -1, 4, 5, 6, 7])
 def test_unknown_apis_and_those_among_brokers_close_the_connection(

@@ -35,6 +35,9 @@ class Wire:
     def after_writing(self, look: Callable[[], None]) -> None:
         pass
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        pass
+
     def expect(self, missing_bytes: int) -> None:
         pass
 

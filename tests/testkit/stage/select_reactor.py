@@ -164,6 +164,9 @@ class SelectWire:
         """Not needed by the endpoints that are tested with this reactor."""
         raise AssertionError("this reactor tells nobody")
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        """Not used."""
+
     def expect(self, missing_bytes: int) -> None:
         """It reads as much at once as always."""
 

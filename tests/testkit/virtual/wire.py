@@ -20,6 +20,7 @@ RECEIVE_BYTES_MAX = 64 * 1024
 """What one call of ``received`` carries at most, as the interface says,"""
 EXPECTED_BYTES_MAX = 256 * 1024
 """and where it was expected."""
+CLOSED = "connection closed by peer"
 
 
 class VirtualWire:
@@ -44,6 +45,8 @@ class VirtualWire:
         self._may_send: Callable[[], bool] | None = None
         self._look: Callable[[], None] | None = None
         self._written: Callable[[], None] | None = None
+        self._end_look: Callable[[], bool] | None = None
+        self._has_heard_all = False
         self._expected_bytes = 0
         self._out_way: Direction
         self._in_way: Direction
@@ -88,6 +91,10 @@ class VirtualWire:
         """From now on call this whenever the last queued byte has left."""
         self._written = look
 
+    def before_end(self, look: Callable[[], bool]) -> None:
+        """From now on call this before the end that the peer has said."""
+        self._end_look = look
+
     def expect(self, missing_bytes: int) -> None:
         """The next read may take so many bytes."""
         self._expected_bytes = missing_bytes
@@ -115,6 +122,10 @@ class VirtualWire:
             self.host.mark_dirty(self)
 
     # What the network and the tests ask for.
+
+    def half_close(self) -> None:
+        """Send nothing more, and read on."""
+        self._out_way.end(CLOSED, truncate=False)
 
     @property
     def is_paused(self) -> bool:
@@ -165,12 +176,14 @@ class VirtualWire:
             taken = self._take()
             if taken:
                 self._out_way.carry(taken)
+                if self._has_heard_all and not self._out_way.receiver.is_open:
+                    self.ended("connection reset by peer")  # it had closed it whole
                 if is_fenced and not self._fence_allows():
                     return
                 if not self._out and self._written is not None:
                     self._written()
         if not self._out and self._is_closing:
-            self._out_way.end("connection closed by peer", truncate=False)
+            self._out_way.end(CLOSED, truncate=False)
             self._leave()
 
     def abandon(self, *, half_open: bool) -> None:
@@ -235,6 +248,9 @@ class VirtualWire:
             if not self._in and self._end_reason is None:
                 return
         if self._end_reason is not None and (not self._in or self._is_paused) and self.is_open:
+            if self._end_reason == CLOSED and self._end_look is not None and not self._in and self._end_look():
+                self._end_reason, self._has_heard_all = None, True
+                return
             self.host.network.note(self.host.name, f"lost {self.connection.number}")
             endpoint, reason = self._endpoint, self._end_reason
             self._out_way.end("connection reset by peer", truncate=True)
@@ -247,7 +263,7 @@ class VirtualWire:
     def _leave(self) -> None:
         self.is_open = False
         self._endpoint = None
-        self._may_send = self._look = self._written = None
+        self._may_send = self._look = self._written = self._end_look = None
         self._out.clear()
         self._unsent = 0
         self._in.clear()

@@ -184,7 +184,7 @@ def test_of_a_client_that_has_gone_while_its_batch_was_converted(monkeypatch: py
     quick.sends(line, asks(1, large(count=20 * STEP_RECORDS), acks), asks(2, batch([b"behind"]), acks))
     assert quick.world.network.run(5, lambda: quick.engine.long_work.count > 0)
     assert line.wire is not None
-    line.wire.close()
+    line.wire.reset()
     quick.world.network.run(10)
     assert sum(quick.stored) == (20 * STEP_RECORDS + 1 if acks == 0 else 0)
     quick.ends()

@@ -104,3 +104,10 @@ def test_a_closed_stream_shows_nothing_and_lets_nothing_through() -> None:
     stream = a_stream()
     stream.close()
     assert fed(stream, [frame(b"x1"), frame(b"R2")]) == b""
+
+
+@pytest.mark.parametrize("first", [1, 3, 9], ids=["size", "frame", "whole"])
+def test_what_comes_before_a_size_that_cannot_be_goes_on(first: int) -> None:
+    stream, data = a_stream(), frame(b"x1") + frame(b"R2") + frame(b"x3") + b"\xff\xff\xff\xff rest"
+    assert fed(stream, [data[:first], data[first:]]) == expected([b"x1", b"R2", b"x3"])
+    assert isinstance(stream.error, Malformed)

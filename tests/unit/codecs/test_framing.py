@@ -135,3 +135,11 @@ def test_an_http_request_in_single_bytes_is_noticed_too() -> None:
 
     with pytest.raises(Malformed, match="HTTP"):
         splitter.feed(b" ")
+
+
+def test_frames_before_bytes_of_another_protocol_are_returned_first() -> None:
+    splitter = FrameSplitter(100)
+    assert splitter.feed(frame(b"one") + frame(b"two") + b"GET / HTTP/1.1\r\n") == [b"one", b"two"]
+    assert isinstance(splitter.error, Malformed)
+    with pytest.raises(Malformed, match="HTTP"):
+        splitter.feed(frame(b"three"))

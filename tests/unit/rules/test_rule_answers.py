@@ -127,6 +127,7 @@ def test_a_proxy_that_is_ending_takes_nothing_new() -> None:
 def test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up() -> None:
     world = a_world()
     raw = RawClient(world)
+    raw.producer_id()  # else all that came before a FIN is served
     count = 2 * limits.REQUESTS_PER_TURN_MAX  # so many wait for their turn meanwhile
     assert raw.wire is not None
     raw.wire.send(produce(encode_batch([Record(0, 0, None, b"plain")]), acks=0) * count)

@@ -1,12 +1,16 @@
-"""Of what a client sent before it hung up, only what has no answer is taken (rules R16 and R17), and in turns."""
+"""What a client had sent before its end: all of it is served after a FIN or in front of garbage, but nothing of a
+producer with an id (rule R17); after a reset only what has no answer (rule R16), in turns."""
 
 from __future__ import annotations
+
+import pytest
 
 from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.virtual.line import Line, request
+from testkit.virtual.wire import VirtualWire
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 MANY = 2000
@@ -37,11 +41,11 @@ class Scene:
         return line
 
     def leave(self, *waiting: bytes) -> None:
-        """The client hangs up, and so much of it was not taken yet."""
+        """The client resets the connection, and so much of it was not taken yet."""
         self.session._waiting.extend(waiting)
         self.engine.memory.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
         assert self.line.wire is not None
-        self.line.wire.close()
+        self.line.wire.reset()
         assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)
 
     def run(self, seconds: float) -> None:
@@ -104,3 +108,88 @@ def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hu
     assert scene.stored == 1
     assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
+
+
+# ---------------------------------------------------------------------- a FIN, or garbage
+GARBAGE = b"\xff\xff\xff\xff garbage"
+METADATA = request(3, ApiKey.METADATA, 1, b"\0\0\0\0")
+UNKNOWN = request(7, 127, 3)
+UNREADABLE = request(8, ApiKey.METADATA, 1, b"\0")
+
+
+def framed(one: bytes) -> bytes:
+    return len(one).to_bytes(4, "big") + one
+
+
+def many(count: int) -> bytes:
+    """More requests than are taken in one turn."""
+    return b"".join(framed(produce(b"%d" % number, -1)) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    "end", [b"", GARBAGE, UNKNOWN, UNREADABLE], ids=["FIN", "garbage", "unknown API", "unreadable"]
+)
+def test_complete_requests_before_the_end_are_served_and_answered(end: bytes) -> None:
+    scene = Scene()
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(many(40) + METADATA + end)
+    if not end:
+        scene.run(0)
+        wire.write()
+        wire.half_close()
+    assert scene.world.network.run(10, lambda: scene.line.is_lost)
+    assert scene.line.answers == [1] * 40 + [3]
+    assert scene.stored == 40
+    assert scene.session not in scene.engine.sessions
+    assert scene.engine.memory.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_what_comes_behind_garbage_is_no_request() -> None:
+    scene = Scene()
+    wire = scene.line.wire
+    assert wire is not None
+    wire.send(many(3) + UNREADABLE + many(20))
+    assert scene.world.network.run(10, lambda: scene.line.is_lost)
+    assert scene.line.answers == [1] * 3
+    assert scene.stored == 3
+
+
+def test_the_unfinished_request_before_a_fin_is_dropped() -> None:
+    scene = Scene()
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(many(3) + METADATA[:-1])
+    wire.write()
+    wire.half_close()
+    assert scene.world.network.run(10, lambda: scene.line.is_lost)
+    assert (scene.line.answers, scene.stored) == ([1] * 3, 3)
+    assert scene.engine.memory.bytes_held == 0
+
+
+def test_a_client_that_closes_without_reading_is_served_and_leaves_nothing() -> None:
+    scene = Scene()
+    wire = scene.line.wire
+    assert wire is not None
+    wire.send(many(40))
+    wire.close()
+    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    scene.run(5)
+    assert scene.stored >= 1, "as at a broker, until an answer shows that nobody reads"
+    assert scene.engine.memory.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
+def test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id() -> None:
+    """It may have sent its records elsewhere under a new epoch (rule R17)."""
+    scene = Scene()
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(many(8) + framed(produce(b"named", -1, producer_id=8)) + many(8))
+    wire.write()
+    wire.half_close()
+    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    scene.run(30)
+    assert scene.stored <= 8, "it is not there, and nothing behind it"
+    assert scene.engine.memory.bytes_held == 0
