@@ -508,7 +508,7 @@ class Broker:
             return
         if refusal is not None and not was_held:
             self._report(OperatorMessage("warning", f"{self.name} {refusal.reason}"))
-        self.remark = "" if self._mode.is_native else judgement.remark
+        self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()
         else:

@@ -4,13 +4,16 @@ Where the proxy gives idempotence, a broker with producer ids of its own (0.11 a
 the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the markers, by
 which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the brokers give it
 themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+
+That a broker lists InitProducerId does not show that it checks sequences: some services take producer ids and ignore
+them. Nothing is refused for it, but a broker that does not show that it is Kafka has a remark.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ...codecs.error_codes import ErrorCode
@@ -28,6 +31,8 @@ _FORMAT_V0 = ("0.8.2", "0.9.0")
 _HAS_IDS = "it has producer ids of its own"
 _RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
 _SETTING = "upstream.idempotence"
+_AMONG_BROKERS = (ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS)
+"""What Kafka's brokers send each other, and list for clients too: 0.10 to 3.x the first, 0.11 and later the second."""
 _OLD_FETCH_ENDS = 4
 """Kafka 4 has no Fetch below this version, and no other format than v2 (KIP-896, KIP-724)."""
 
@@ -61,11 +66,16 @@ class Refusal:
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
     is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
-    served where the proxy does."""
+    served where the proxy does; ``native_remark``: the same where the brokers do."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
     remark: str = ""
+    native_remark: str = ""
+
+    def remark_in(self, mode: Idempotence | None) -> str:
+        """Return what an operator should know of it in a mode, empty: nothing."""
+        return self.native_remark if mode is Idempotence.NATIVE else self.remark
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
@@ -92,16 +102,29 @@ def needs_settings(found: Detected, wanted: Idempotence | None) -> bool:
     return wanted is not Idempotence.NATIVE or not has_producer_ids(found.ranges)
 
 
+def shows_kafka(ranges: BrokerRanges) -> bool:
+    """Does a broker with these ranges list what Kafka's brokers send each other? A service of another kind has no use
+    for it."""
+    return any(key in ranges for key in _AMONG_BROKERS)
+
+
 def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
     """Return what a broker can be served as. ``told``: its ``SETTINGS``; None: it cannot be asked, or need not be."""
+    judgement = _judge(found, told)
+    if not found.ranges or shows_kafka(found.ranges):
+        return judgement
+    remark = f"{judgement.remark}; it {MAY_STORE_OTHERWISE}" if judgement.remark else MAY_STORE_OTHERWISE
+    return replace(judgement, remark=remark, native_remark=MAY_IGNORE_IDS)
+
+
+def _judge(found: Detected, told: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
         return Judgement(by_version(found), _WITHOUT_IDS)
-    has_ids = has_producer_ids(found.ranges)
+    if not has_producer_ids(found.ranges):
+        return Judgement(_without_ids(told), _WITHOUT_IDS)
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(_other_format("v2"), None if has_ids else _WITHOUT_IDS)
+        return Judgement(_other_format("v2"), None)
     in_proxy = UNTOLD if told is None else by_settings(told)
-    if not has_ids:
-        return Judgement(in_proxy, _WITHOUT_IDS)
     if in_proxy is None:
         assert told is not None
         form = told.values.get(_FORMAT)
@@ -114,7 +137,7 @@ def judge_wanted(found: Detected, told: BrokerSettings | None, wanted: Idempoten
     """The same where the mode may have been set: then producer ids are enough to be served natively."""
     judgement = judge(found, told)
     if wanted is Idempotence.NATIVE and has_producer_ids(found.ranges):
-        return Judgement(judgement.in_proxy, None)
+        return replace(judgement, in_native=None)
     return judgement
 
 
@@ -130,6 +153,21 @@ def by_version(found: Detected) -> Refusal | None:
 
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
 """For a broker with producer ids that cannot be asked for its settings."""
+
+NO_KAFKA = Refusal(
+    Kind.UNSERVED,
+    "it has newer versions than Kafka 0.10 and no producer ids (InitProducerId), so it is no Kafka: idemproxy cannot "
+    "tell how it stores batches. Point idemproxy at Kafka brokers, 0.10.0 or later",
+)
+_DOES_NOT_SHOW = "does not list what Kafka's brokers send each other, and may be another service"
+MAY_IGNORE_IDS = (
+    f"{_DOES_NOT_SHOW}: some list InitProducerId and ignore producer ids, and store a retry twice. Send one batch with "
+    "a producer id twice and read the topic before you rely on its idempotence"
+)
+MAY_STORE_OTHERWISE = (
+    f"{_DOES_NOT_SHOW}: idempotence needs message format v1 as Kafka 0.10 stores it, with the keys of compressed "
+    "messages"
+)
 
 _WITHOUT_IDS = Refusal(
     Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
@@ -149,6 +187,15 @@ def by_settings(told: BrokerSettings) -> Refusal | None:
             return None
         return _other_format(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
     return _other_format("v2" if form is None else form)
+
+
+def _without_ids(told: BrokerSettings | None) -> Refusal | None:
+    """The same for one with newer versions and no producer ids: only its settings can show that it stores v1."""
+    found = NO_KAFKA if told is None else by_settings(told)
+    if found is None or found.kind is not Kind.UNSURE:
+        return found and NO_KAFKA
+    assert told is not None
+    return Refusal(Kind.UNSURE, f"it does not tell its settings: error {told.error_code}")
 
 
 def remark(told: BrokerSettings) -> str:

@@ -21,6 +21,7 @@ def test_java_commits_and_aborts_transactions_and_reads_in_groups_of_both_protoc
         ProxyProcess(tmp_path / "proxy", cluster.address(0)) as proxy,
     ):
         proxy.wait_for_log("upstream.idempotence: native")
+        assert "may be another service" not in proxy.log
         for protocol in ("classic", "consumer"):
             cluster.create_topic(protocol, PARTITIONS)
             given = ["{}:{}".format(*proxy.address), protocol, str(PARTITIONS), str(TRANSACTIONS), protocol]

@@ -83,6 +83,7 @@ def leader_of(world: World, topic: str) -> tuple[str, int]:
 # ---------------------------------------------------------------------- what the operator sees
 def test_the_log_metrics_and_status_say_that_the_brokers_give_idempotence_and_there_is_no_redis(world: World) -> None:
     line = world.proxy.wait_for_log("upstream.idempotence: native")
+    assert "may be another service" not in world.proxy.log
     assert "no Redis is used" in line
     assert not (world.proxy.data_directory / "redis").exists()
     assert 'idemproxy_upstream_idempotence{by="native"} 1' in world.asked("/metrics")

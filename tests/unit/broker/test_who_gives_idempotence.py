@@ -19,11 +19,15 @@ PROXY, NATIVE = Idempotence.PROXY, Idempotence.NATIVE
 FORMAT, PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
 V0_10 = Detected("0.10.2", KNOWN["0.10.2"])
 V0_9 = Detected("0.9.0", KNOWN["0.9.0"])
-V0_11 = Detected(NEWER, {0: (0, 3), 1: (0, 5), 3: (0, 4), 18: (0, 1), 22: (0, 0), 32: (0, 0)})
-V3 = Detected(NEWER, {0: (0, 11), 1: (0, 17), 3: (0, 12), 18: (0, 4), 22: (0, 5), 32: (0, 4)})
-V4 = Detected(NEWER, {0: (0, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 22: (0, 5), 32: (1, 4)})
+V0_11 = Detected(NEWER, {0: (0, 3), 1: (0, 5), 3: (0, 4), 7: (1, 1), 18: (0, 1), 22: (0, 0), 27: (0, 0), 32: (0, 0)})
+V3 = Detected(NEWER, {0: (0, 11), 1: (0, 17), 3: (0, 12), 18: (0, 4), 22: (0, 5), 27: (0, 1), 32: (0, 4)})
+V4 = Detected(NEWER, {0: (0, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 22: (0, 5), 27: (1, 1), 32: (1, 4)})
 COMPATIBLE = Detected(NEWER, {0: (0, 7), 1: (0, 11), 3: (0, 8), 18: (0, 2)})
 """A service that has newer versions, and no producer ids."""
+COMPATIBLE_4 = Detected(NEWER, {0: (3, 9), 1: (11, 13), 3: (0, 12), 18: (0, 3)})
+GATEWAY = Detected(NEWER, {0: (0, 9), 1: (0, 12), 3: (0, 9), 18: (0, 3), 22: (0, 4)})
+"""A service that lists InitProducerId; whether it checks sequences, nobody can tell by that."""
+OLD_GATEWAY = Detected("0.10.2", {0: (0, 2), 1: (0, 3), 3: (0, 2), 18: (0, 0)})
 NEW_FORMAT = BrokerSettings(0, {FORMAT: "3.0-IV1", PROTOCOL: "3.9"})
 OLD_FORMAT = BrokerSettings(0, {FORMAT: "0.10.2", PROTOCOL: "0.10.2"})
 REFUSED = BrokerSettings(31, {})
@@ -49,6 +53,11 @@ def kinds(judgement: Judgement) -> tuple[Kind | None, Kind | None]:
         (V3, REFUSED, (Kind.UNSERVED, Kind.UNSERVED)),
         (V4, None, (Kind.OTHER_FORMAT, None)),
         (COMPATIBLE, None, (Kind.UNSERVED, Kind.UNSERVED)),
+        (COMPATIBLE, NEW_FORMAT, (Kind.UNSERVED, Kind.UNSERVED)),
+        (COMPATIBLE, BrokerSettings(0, {}), (Kind.UNSERVED, Kind.UNSERVED)),
+        (COMPATIBLE, BrokerSettings(7, {}), (Kind.UNSURE, Kind.UNSERVED)),
+        (COMPATIBLE_4, None, (Kind.UNSERVED, Kind.UNSERVED)),
+        (GATEWAY, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
     ],
 )
 def test_what_a_broker_is_served_as(
@@ -136,3 +145,28 @@ def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
     mode = Mode.of_setting(wanted)
     agreed = mode.agreed("shop", stored, by_brokers, allows)
     assert agreed is expected or (isinstance(agreed, str) and isinstance(expected, str) and expected in agreed)
+
+
+@pytest.mark.parametrize("told", [None, NEW_FORMAT, REFUSED, BrokerSettings(0, {}), BrokerSettings(7, {})])
+@pytest.mark.parametrize("found", [COMPATIBLE, COMPATIBLE_4])
+def test_a_broker_without_producer_ids_is_not_said_to_have_some(found: Detected, told: BrokerSettings | None) -> None:
+    refusal = judged(found, told).refusal(PROXY)
+    assert refusal is not None
+    assert "has producer ids" not in refusal.reason
+    assert "message format" not in refusal.reason
+
+
+@pytest.mark.parametrize("wanted", [None, NATIVE, PROXY])
+def test_a_service_that_does_not_show_that_it_is_kafka_has_a_warning(wanted: Idempotence | None) -> None:
+    native = judged(GATEWAY, NEW_FORMAT, wanted).remark_in(NATIVE)
+    assert "some list InitProducerId and ignore producer ids" in native
+    assert "as Kafka 0.10 stores it" in judged(OLD_GATEWAY, None, wanted).remark_in(PROXY)
+    both = judged(GATEWAY, OLD_FORMAT, wanted).remark_in(PROXY)
+    assert "is served as long as it stores message format 0.10.2" in both
+    assert "as Kafka 0.10 stores it" in both
+
+
+@pytest.mark.parametrize("found", [V0_10, V0_11, V3, V4, *(Detected(one, KNOWN[one]) for one in ("0.10.0", "0.10.1"))])
+def test_kafka_has_no_such_warning(found: Detected) -> None:
+    for mode in (PROXY, NATIVE):
+        assert "may be another service" not in judged(found, NEW_FORMAT).remark_in(mode)
