@@ -86,8 +86,13 @@ class BehindFailed(NotAppended):
 
 
 class Undecided(ProduceError):
-    """The time is over, or the server cannot tell (INVALID_RECORD, 87), and the batch may be in the log. To find out,
-    send the same batch under the same numbers again later."""
+    """The time is over, and the batch may be in the log. To find out, send the same batch under the same numbers again
+    later."""
+
+
+class Undeterminable(ProduceError):
+    """The server says INVALID_RECORD: it takes the batch no more, and nobody can tell whether it is in the log. Final:
+    the same batch gets the same answer again."""
 
 
 class OutOfOrder(ProduceError):
@@ -96,15 +101,16 @@ class OutOfOrder(ProduceError):
 
 
 class Conflict(NotAppended):
-    """The log does not end at the expected offset: somebody else has appended. ``next_offset``: where it ends; None:
-    the server's version does not tell."""
+    """The log does not end at the expected offset: somebody else has appended; or a batch before this one in the same
+    pipeline has had a conflict. ``next_offset``: where the log ends; None: the server's version does not tell."""
 
     next_offset: int | None = None
 
 
 class Displaced(ProduceError):
-    """The server says success, but the log has what it means at ``base_offset``, not at the expected offset. It is this
-    batch, or another writer's. Final: sent again it would not be anywhere else."""
+    """A conditional batch was expected elsewhere than at ``base_offset``. Either the server says that it lies there
+    (INVALID_RECORD): another writer bypasses the rules, or the log has lost records. Or it says success for that
+    offset, where this batch or another writer's may be. Final: sent again it would not be anywhere else."""
 
     in_log = None
     base_offset: int = -1

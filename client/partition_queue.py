@@ -32,6 +32,7 @@ from .errors import (
     ProduceError,
     Refused,
     Undecided,
+    Undeterminable,
     UnknownProducer,
 )
 from .limits import CORRUPT_TRIES_MAX, IN_FLIGHT_MAX
@@ -91,6 +92,8 @@ class PartitionQueue:
         self._was_used = was_used
         self._undecided: set[int] = set()
         """Base sequences of batches that were told as undecided since ``start_at``: sent again, they are in doubt."""
+        self.next_offset: int | None = None
+        """Where the next batch has to be, if batches are published conditionally."""
         self._is_known = False
         """Whether the server has stored a batch since nothing was out, so that it knows which sequence is due."""
         self._batches: deque[QueuedBatch] = deque()
@@ -103,6 +106,11 @@ class PartitionQueue:
         return not self._batches
 
     @property
+    def expects(self) -> bool:
+        """Whether the next batch is published conditionally."""
+        return self.next_offset is not None
+
+    @property
     def first_deadline(self) -> float | None:
         """When the oldest batch without an outcome is given up; None: there is none."""
         return next((one.deadline for one in self._batches if not one.is_told), None)
@@ -110,6 +118,7 @@ class PartitionQueue:
     def start_at(self, sequence: int) -> None:
         """Go on with this sequence, also after a failure. Only where every batch has an outcome."""
         self._begin_at(sequence)
+        self.next_offset = None
         self._was_used = True
         self._undecided.clear()
 
@@ -117,6 +126,7 @@ class PartitionQueue:
         """Publish the next batch conditionally at this offset. An earlier life is not assumed to have sent it: whether
         it is in the log is what its answer says."""
         self._begin_at(offset % SEQUENCE_MODULUS)
+        self.next_offset = offset
         self._was_used = False
 
     def _begin_at(self, sequence: int) -> None:
@@ -125,16 +135,16 @@ class PartitionQueue:
         self.failure = None
         self.failures_in_row = 0
 
-    def add(
-        self, batch: NumberedBatch, deadline: float, token: object, expected_offset: int | None = None
-    ) -> QueuedBatch:
-        """Queue a batch that has ``next_sequence``."""
+    def add(self, batch: NumberedBatch, deadline: float, token: object) -> QueuedBatch:
+        """Queue a batch that has ``next_sequence``; after ``expect`` it has to be at ``next_offset``."""
         assert self.failure is None
         assert batch.header.base_sequence == self.next_sequence
         self._is_known = self._is_known and not self.is_idle
         in_doubt = self._was_used or self.next_sequence in self._undecided
-        queued = QueuedBatch(self.place, batch, deadline, token, in_doubt, expected_offset=expected_offset)
+        queued = QueuedBatch(self.place, batch, deadline, token, in_doubt, expected_offset=self.next_offset)
         self._batches.append(queued)
+        if self.next_offset is not None:
+            self.next_offset += batch.header.record_count
         self.next_sequence = batch.next_sequence
         return queued
 
@@ -268,12 +278,14 @@ class PartitionQueue:
 
     def _error_of(self, batch: QueuedBatch, answer: PartitionAnswer, reaction: Reaction) -> ProduceError:
         kind: type[ProduceError]
+        if batch.expected_offset is not None and reaction.meaning is Meaning.GAP:
+            return self._conflict(batch, batch.expected_offset, answer)
+        if answer.error_code == ErrorCode.INVALID_RECORD:
+            return self._final(batch, answer)
         if self.failure is not None and reaction.meaning is not Meaning.FENCED:
             return self._behind(batch)
         if reaction.meaning is Meaning.FENCED:
             kind, what = Fenced, "the producer is fenced"
-        elif batch.expected_offset is not None and reaction.meaning is Meaning.GAP:
-            return self._conflict(batch, batch.expected_offset, answer)
         elif answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
             kind, what = UnknownProducer, "the server does not know the producer any more"
         elif reaction.meaning is Meaning.GAP:
@@ -297,16 +309,27 @@ class PartitionQueue:
         where = f"expected at offset {expected}" if expected is not None else f"offset {header.base_sequence} mod 2^31"
         if at < 0:
             return self._error(Undecided, batch, f"{where}, and the server does not tell where it is", answer.message)
-        error = self._error(Displaced, batch, f"{where}, and the server says that it is at {at}", answer.message)
+        return self._elsewhere(batch, f"{where}, and the server says that it is at {at}", answer)
+
+    def _final(self, batch: QueuedBatch, answer: PartitionAnswer) -> ProduceError:
+        """Return the error for INVALID_RECORD. With an offset it says where the batch lies."""
+        if answer.base_offset < 0 or batch.expected_offset is None:
+            return self._error(Undeterminable, batch, "nobody can tell whether it is in the log", answer.message)
+        return self._elsewhere(batch, f"expected at offset {batch.expected_offset}", answer)
+
+    def _elsewhere(self, batch: QueuedBatch, what: str, answer: PartitionAnswer) -> ProduceError:
+        error = self._error(Displaced, batch, what, answer.message)
         assert isinstance(error, Displaced)
-        error.base_offset = at
+        error.base_offset = answer.base_offset
         return error
 
     def _conflict(self, batch: QueuedBatch, expected_offset: int, answer: PartitionAnswer) -> ProduceError:
         """Return the error for a log that ends elsewhere. If it has not reached the expected offset yet, an earlier try
-        that was not answered may still be appended, by another proxy, once it has: then the batch is Undecided."""
+        that was not answered may still be appended, by another proxy, once it has: then the batch is Undecided. Not so
+        behind a batch of the same pipeline that had a conflict: each proxy refuses what follows that one."""
         next_offset = answer.log_start_offset if answer.log_start_offset >= 0 else None
-        if batch.in_doubt and (next_offset is None or next_offset <= expected_offset):
+        may_come = next_offset is None or next_offset <= expected_offset
+        if batch.in_doubt and may_come and not isinstance(self.failure, Conflict):
             return self._error(Undecided, batch, "the log has not come to the expected offset, and a try is out")
         error = self._error(Conflict, batch, f"expected at offset {expected_offset}", answer.message)
         assert isinstance(error, Conflict)
@@ -341,7 +364,7 @@ class PartitionQueue:
         assert not batch.is_told
         batch.is_told = True
         base_sequence = batch.batch.header.base_sequence
-        if isinstance(result, Undecided):
+        if isinstance(result, Undecided | Undeterminable):
             self._undecided.add(base_sequence)
         else:
             self._undecided.discard(base_sequence)

@@ -17,7 +17,7 @@ from .cluster import Cluster
 from .errors import Fenced, ProduceError
 from .partition_queue import Outcome, PartitionQueue, QueuedBatch
 from .reactions import Meaning
-from .records import CONDITIONAL, SEQUENCE_MODULUS, NumberedBatch, Place, ProducerId, number
+from .records import CONDITIONAL, NumberedBatch, Place, ProducerId, number
 
 
 @value(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class ProducerCore:
             self._expect(queue, expected_offset)
         elif queue.failure is not None:
             raise queue.failure
-        numbered = number(batch, self.producer_id, queue.next_sequence)
-        queue.add(numbered, now + self.timing.delivery_seconds_max, token, expected_offset)
+        numbered = number(batch, self.producer_id, queue.next_sequence, follows=queue.expects and not queue.is_idle)
+        queue.add(numbered, now + self.timing.delivery_seconds_max, token)
         self.buffered_bytes += len(numbered.data)
         self._active[place] = queue
         leader = self.cluster.leaders.get(place)
@@ -287,7 +287,7 @@ class ProducerCore:
             raise ValueError(f"expected offset {offset}")
         if queue.is_idle:
             queue.expect(offset)
-        elif queue.failure is not None or offset % SEQUENCE_MODULUS != queue.next_sequence:
+        elif queue.failure is not None or offset != queue.next_offset:
             raise ValueError(f"{queue.place}: there are batches without an outcome, and it does not follow them")
 
     def _queue_of(self, place: Place) -> PartitionQueue:

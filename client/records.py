@@ -147,14 +147,17 @@ def finish(records: Sequence[Record], *, compression: Compression = "none", now_
     return record_batch.encode_batch(rows, codec=_CODECS[compression])
 
 
-def number(batch: bytes | bytearray | memoryview, producer_id: ProducerId, base_sequence: int) -> NumberedBatch:
-    """Return a copy of a finished batch under these numbers. Raises ValueError for what is no whole batch of format v2,
+def number(
+    batch: bytes | bytearray | memoryview, producer_id: ProducerId, base_sequence: int, *, follows: bool = False
+) -> NumberedBatch:
+    """Return a copy of a finished batch under these numbers. ``follows``: a conditional batch says that the one before
+    it has no outcome yet. Raises ValueError for what is no whole batch of format v2,
     or has a wrong checksum, or belongs to a transaction."""
     data = bytearray(batch)
     if not 0 <= base_sequence < SEQUENCE_MODULUS:
         raise ValueError(f"base sequence {base_sequence}: it has 31 bits")
     try:
-        header = record_batch.stamp(data, producer_id.number, producer_id.epoch, base_sequence)
+        header = record_batch.stamp(data, producer_id.number, producer_id.epoch, base_sequence, follows=follows)
     except WireError as error:
         raise ValueError(f"this is no finished batch: {error}") from None
     if header.attributes & (record_batch.TRANSACTIONAL_FLAG | record_batch.CONTROL_FLAG):

@@ -42,6 +42,11 @@ _ATTRIBUTES_AT: Final = 21
 _PRODUCER_AT: Final = 43
 _PRODUCER: Final = Struct(">qhi")
 _UINT32: Final = Struct(">I")
+_INT32: Final = Struct(">i")
+_LEADER_EPOCH_AT: Final = 12
+FOLLOWS: Final = 1
+"""In the field of the partition leader epoch, which producers do not use (Java: -1, librdkafka: 0) and brokers write
+themselves: the batch follows the one before it in a pipeline of conditional batches."""
 SIZE_FIELDS_BYTES: Final = 12  # base offset and batch length, which the length does not count
 _CRC_AND_BODY: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
@@ -128,6 +133,11 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
     return _new_tuple(BatchHeader, (size_bytes, *fields[4:]))
 
 
+def says_it_follows(records: Buffer) -> bool:
+    """Does a conditional batch say that its writer has sent the one right before it as well (``FOLLOWS``)?"""
+    return bool(_INT32.unpack_from(records, _LEADER_EPOCH_AT)[0] == FOLLOWS)
+
+
 def verify_crc(records: memoryview, header: BatchHeader) -> None:
     """Raise ChecksumMismatch unless the batch's CRC-32C is right."""
     crc = KERNEL.crc32c(records, _ATTRIBUTES_AT) if KERNEL else crc32c(records[_ATTRIBUTES_AT:])
@@ -135,7 +145,9 @@ def verify_crc(records: memoryview, header: BatchHeader) -> None:
         raise ChecksumMismatch(f"record batch: CRC-32C is not {header.crc:#010x}")
 
 
-def stamp(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> BatchHeader:
+def stamp(
+    batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, follows: bool = False
+) -> BatchHeader:
     """Write producer id, epoch and base sequence into a finished batch, in place, and sign it anew; return its header.
 
     The old checksum is verified first: signing would launder what was damaged. Raises what ``parse_single_batch`` and
@@ -147,6 +159,8 @@ def stamp(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence
     view = memoryview(batch)
     verify_crc(view, parse_single_batch(view))
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    if follows:
+        _INT32.pack_into(batch, _LEADER_EPOCH_AT, FOLLOWS)
     crc = KERNEL.crc32c(view, _ATTRIBUTES_AT) if KERNEL else crc32c(view[_ATTRIBUTES_AT:])
     _UINT32.pack_into(batch, _CRC_AT, crc)
     return parse_single_batch(view)

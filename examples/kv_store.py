@@ -26,7 +26,17 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.client import CONDITIONAL, Client, ClientError, Conflict, NotDelivered, Record, Undecided, finish
+from idemproxy.client import (
+    CONDITIONAL,
+    Client,
+    ClientError,
+    Conflict,
+    NotDelivered,
+    Record,
+    Undecided,
+    Undeterminable,
+    finish,
+)
 
 Operation = dict[str, Any]
 """op (put, get or cas), key, value, expected; lead: this node is to lead the shard."""
@@ -124,7 +134,8 @@ class Shard:
 
     def _append(self, entry: Operation) -> Answer:
         """Publish it for the offset up to which the log was read. Its outcome has to be known before anything else is
-        done: the same batch, for the same offset, is sent until it is."""
+        done: the same batch, for the same offset, is sent until it is. A final error is not: ``Displaced`` (every node
+        ignores the record where it lies), ``Undeterminable``, ``Refused``."""
         offset = self._awaited = entry["at"]
         batch = finish([Record(json.dumps(entry).encode(), timestamp_ms=entry["ns"] // 1_000_000)])
         while True:
@@ -161,6 +172,9 @@ class _Connection(socketserver.StreamRequestHandler):
         for line in self.rfile:
             try:
                 answer = self.server.work(checked(json.loads(line)))
+            except Undeterminable as error:  # as if the node had died: whether it was done is not known
+                print(error, file=sys.stderr, flush=True)
+                return
             except (ClientError, ValueError) as error:  # the log may not be written to; what was asked is no operation
                 answer = {"error": str(error)}
             self.wfile.write(json.dumps(answer).encode() + b"\n")

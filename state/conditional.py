@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum, auto
 
 from ..values import value
 from .commit import Stored
@@ -26,6 +27,19 @@ CONDITIONAL_EPOCH = 0
 """Nobody raises it: a new epoch would begin at sequence 0, and not where the log ends (model row O7)."""
 
 
+class Ahead(Enum):
+    """What became of the batch right before this one in the pipeline of its writer."""
+
+    NOTHING = auto()
+    """This is the first batch of a pipeline, or the one before it is in the log."""
+    OPEN = auto()
+    """It is not answered yet."""
+    AGAIN = auto()
+    """Its writer was told to send it again."""
+    REFUSED = auto()
+    """Its writer was told that it will not be appended, or that nobody can tell."""
+
+
 @value(frozen=True, slots=True)
 class NotYet:
     """The log has not come to the expected offset yet."""
@@ -41,6 +55,17 @@ class Past:
 
 
 @value(frozen=True, slots=True)
+class HeldBack:
+    """The batch before it in its writer's pipeline has no final outcome. The writer sends both again, in order."""
+
+
+@value(frozen=True, slots=True)
+class CutOff:
+    """The log ends where the batch expects, but without the batch before it in its writer's pipeline: that one was
+    refused, and another writer has appended in its place."""
+
+
+@value(frozen=True, slots=True)
 class FencedShard:
     """Somebody else writes to the shard, or the log has lost records: it ended at ``end_offset``, and should have ended
     at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before."""
@@ -50,8 +75,8 @@ class FencedShard:
     offsets: tuple[int, ...]
 
 
-Refusal = NotYet | Past | FencedShard
-Verdict = Append | Refusal
+Refusal = NotYet | Past | CutOff | FencedShard
+Verdict = Append | HeldBack | Refusal
 
 _APPEND = Append()
 
@@ -136,10 +161,13 @@ def shift_of(sequence: int, offset: int) -> int:
 
 
 # R23 lives here: a batch is appended only where the log ends.
-def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = None) -> Verdict:
+def decide_conditional(
+    entry: Entry, batch: BatchIdentity, offset: int | None = None, ahead: Ahead = Ahead.NOTHING
+) -> Verdict:
     """Return what becomes of ``batch``. ``entry``: one that was begun (``begun``). While an intent is open in it only
     the verdict ``Past`` may be used. ``offset``: the expected offset in full, where the client has told it; the base
-    sequence is the same for offsets that are 2^31 apart. Without it the one nearest to the end of the log is meant."""
+    sequence is the same for offsets that are 2^31 apart. Without it the one nearest to the end of the log is meant.
+    ``ahead``: a batch of a pipeline is appended behind the one before it, or not at all (model row O28)."""
     if is_fenced(entry):
         end = expected_end(entry)
         offset = end - shift_of(batch.base_sequence, end)
@@ -150,8 +178,10 @@ def decide_conditional(entry: Entry, batch: BatchIdentity, offset: int | None = 
         return FencedShard(end, entry.end_offset, tuple(dict.fromkeys(found)))
     if offset is None:
         offset = entry.end_offset - shift_of(batch.base_sequence, entry.end_offset)
+    if offset >= entry.end_offset and ahead in (Ahead.OPEN, Ahead.AGAIN):
+        return HeldBack()
     if offset == entry.end_offset:
-        return _APPEND
+        return _APPEND if ahead is Ahead.NOTHING else CutOff()
     if offset > entry.end_offset:
         return NotYet()
     if offset < 0 or offset + batch.record_count > entry.end_offset:

@@ -14,7 +14,7 @@ _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
 # R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
-# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``, ``conflict``); nothing gives 59.
+# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``, ``conflict``, ``cut_off``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -65,6 +65,15 @@ def conflict(next_offset: int, *, is_past: bool) -> Answer:
     )
 
 
+def cut_off(next_offset: int) -> Answer:
+    """The log ends where the batch expects, but a batch before it in its writer's pipeline was refused (rule R23)."""
+    return Answer(
+        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        message=f"a batch before it in the same pipeline was refused: the next offset is {next_offset}",
+        next_offset=next_offset,
+    )
+
+
 def conflict_by_header(told: Answer) -> Answer:
     """The same for a client that tells the expected offset in a record header, and numbers its batches like any
     producer: told 45, it would send the batch again and again."""
@@ -100,6 +109,7 @@ def displaced(base_offset: int, expected_offset: int) -> Answer:
     """The batch was appended, but lies at another offset than expected (rule R23): it is no success, and not absent."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
+        base_offset,
         message=f"the batch is in the log at offset {base_offset}, and was to be at {expected_offset}: another writer "
         "is at work, or the log has lost records; the partition is fenced",
     )

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...codecs.record_batch import BatchHeader
-from ...state.conditional import is_conditional
+from ...state.conditional import Ahead, is_conditional
 from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
 from ..flow.effects import Way
 from ..flow.observers import Trace
 from ..flow.wrapper import Wrapper
-from .retry_notes import Key, RetryNotes, comes_before
+from .retry_notes import Key, Link, RetryNotes, comes_before
 
 
 @value(frozen=True, slots=True)
@@ -64,6 +64,11 @@ class Waiter(Protocol):
 
     @property
     def connection(self) -> Connection: ...
+
+    @property
+    def link(self) -> Link | None:
+        """The place of its batch in the pipeline of its connection (rule R23); None: not a conditional batch."""
+        ...
 
     def answer(self, answer: Answer) -> None:
         """Take the answer; ignored when there was one."""
@@ -128,6 +133,19 @@ class Batch:
         """Note that its first ``record_count`` records are in the log, from ``base_offset`` on. The rest goes alone."""
         self.stored_records, self.base_offset, self.rest = record_count, base_offset, rest
         self.is_alone = True
+
+    @property
+    def link(self) -> Link | None:
+        """Its place in its writer's pipeline, as the newest request that waits has it: a writer that has left a
+        connection sends what is unfinished again, in order, over its next one (rule R23)."""
+        return next((waiter.link for waiter in reversed(self.waiters) if not waiter.is_gone), None)
+
+    def comes_behind(self, other: Batch) -> bool:
+        """May this conditional batch leave in one wrapper with ``other``, right behind it?"""
+        link = self.link
+        if link is None or link.ahead is Ahead.NOTHING:
+            return True
+        return any(waiter.link is link.before for waiter in other.waiters)
 
     @property
     def way(self) -> Way | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ...state.commit import Stored
 from ...state.conditional import (
+    CutOff,
     FencedShard,
     NotYet,
     Past,
@@ -60,13 +61,15 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
     """Answer a batch that is not due. A swap has confirmed the entry since the batch came (rule R11)."""
     entry = stream.held.entry
     assert entry is not None
-    if await _is_found(stream, batch, () if isinstance(verdict, NotYet) else verdict.offsets):
+    if await _is_found(stream, batch, () if isinstance(verdict, NotYet | CutOff) else verdict.offsets):
         return
     if isinstance(verdict, FencedShard):
         answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
         await tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
     elif await _ends_there(stream, batch, entry):
-        answer = answers.conflict(entry.end_offset, is_past=isinstance(verdict, Past))
+        is_past = isinstance(verdict, Past)
+        cut_off = isinstance(verdict, CutOff)
+        answer = answers.cut_off(entry.end_offset) if cut_off else answers.conflict(entry.end_offset, is_past=is_past)
         await tell_confirmed(stream, batch, answer, "conflict", confirmed)
 
 

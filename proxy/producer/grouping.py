@@ -222,6 +222,14 @@ def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
     return group
 
 
+def in_one_pipeline(group: list[Batch]) -> list[Batch]:
+    """Return the first batches of a group that follow each other in their writer's pipeline (rule R23)."""
+    for index in range(1, len(group)):
+        if not group[index].comes_behind(group[index - 1]):
+            return group[:index]
+    return group
+
+
 def _follower(queue: Iterable[Batch], producer_epoch: int, due: int, first: Batch) -> Batch | None:
     """Return the batch that follows directly, if it came from a connection of the group's first batch."""
     for batch in queue:

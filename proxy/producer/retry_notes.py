@@ -1,13 +1,16 @@
-"""What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11).
-Pure: told of every answer, asked before a refusal.
+"""What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11); and
+which batch a conditional one follows there (rule R23). Pure: told of every answer, asked before a refusal.
 
 A batch that got through, or failed for good, leaves no note here; of batches that a client has given up the latest few
 are kept. A topic name that no topic can have leaves none either: everything for it is refused alike."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ...state.conditional import Ahead
 from ...state.decide import BatchIdentity
-from ...state.sequence import is_ahead
+from ...state.sequence import advance, is_ahead
 from .. import limits
 from ..bridge.metadata import TOPIC_NAME
 
@@ -26,10 +29,25 @@ def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
     return epoch < batch.producer_epoch and batch.base_sequence != 0
 
 
+@dataclass(slots=True, eq=False)
+class Link:
+    """A conditional batch in the pipeline of one connection. ``end``: the sequence behind its last record. ``before``:
+    the batch that it follows; None: it is the first, or has its answer. ``fate``: its own, for the batch behind it."""
+
+    end: int
+    before: Link | None
+    fate: Ahead = Ahead.OPEN
+
+    @property
+    def ahead(self) -> Ahead:
+        """What became of the batch before it."""
+        return Ahead.NOTHING if self.before is None else self.before.fate
+
+
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "is_empty", "requests")
+    __slots__ = ("_ended", "_failed", "_held", "_last", "is_empty", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
@@ -45,6 +63,30 @@ class RetryNotes:
         """Epoch and base sequence of batches that have arrived, and wait before they join the queue of their
         producer."""
 
+        self._last: dict[Key, Link] = {}
+        """The last conditional batch that came for a partition, unless it is in the log."""
+
+    # ------------------------------------------------------------------ pipelines of conditional batches
+    def link(self, key: Key, identity: BatchIdentity, *, says_it_follows: bool) -> Link:
+        """Return the link of a conditional batch that has come. It follows the last one if it begins where that one
+        ends and its client says so; or if that one has no answer yet, so that its client cannot know of a conflict. A
+        batch that a client sends after a conflict, for the offset that it was told, is the first of a pipeline."""
+        last = self._last.get(key)
+        follows = last is not None and last.end == identity.base_sequence
+        is_behind = follows and last is not None and (says_it_follows or last.fate is Ahead.OPEN)
+        link = Link(advance(identity.base_sequence, identity.record_count), last if is_behind else None)
+        if TOPIC_NAME.fullmatch(key[1]):
+            self._last[key] = link
+        return link
+
+    def end_link(self, key: Key, link: Link, has_failed: bool, will_be_retried: bool) -> None:
+        """Note the answer to the batch of a link."""
+        link.before = None
+        link.fate = Ahead.NOTHING if not has_failed else Ahead.AGAIN if will_be_retried else Ahead.REFUSED
+        if not has_failed and self._last.get(key) is link:
+            del self._last[key]
+
+    # ------------------------------------------------------------------ failures
     def request_number(self) -> int:
         """Return the number of a request that comes now."""
         self.requests += 1
@@ -122,4 +164,4 @@ class RetryNotes:
     @property
     def are_too_many(self) -> bool:
         """Are there more notes than any client needs? A client may name producers and partitions without end."""
-        return len(self._failed) + len(self._ended) > limits.FAILURES_NOTED_MAX
+        return len(self._failed) + len(self._ended) + len(self._last) > limits.FAILURES_NOTED_MAX

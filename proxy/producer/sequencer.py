@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...codecs.convert import HeaderRefused
 from ...codecs.errors import WireError
 from ...state.commit import reserved
-from ...state.conditional import decide_conditional
+from ...state.conditional import Ahead, HeldBack, decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide
 from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
 from ...state.entry_states import EntryState
@@ -40,7 +40,7 @@ from .duplicates import (
 )
 from .fast_path import FastPath
 from .forward import Forward
-from .grouping import gather, planning
+from .grouping import gather, in_one_pipeline, planning
 from .rebuild import LookedFor, is_claimed, looked_at, name_of
 from .stream import Confirmed, Stream
 from .takeover import Takeover
@@ -328,9 +328,14 @@ class Sequencer:
         stream = self.stream
         entry = stream.held.entry
         assert entry is not None, "a shard is begun before its first batch"
-        verdict = decide_conditional(entry, batch.identity, batch.expected_offset)
+        link = batch.link
+        ahead = Ahead.NOTHING if link is None else link.ahead
+        verdict = decide_conditional(entry, batch.identity, batch.expected_offset, ahead)
         if isinstance(verdict, Append):
-            await self._append(gather(batch, stream.queue))
+            await self._append(in_one_pipeline(gather(batch, stream.queue)))
+            return
+        if isinstance(verdict, HeldBack):
+            stream.dismiss(batch, answers.held_back("the batch before it has to be sent again first"), "held_back")
             return
         confirmed = batch.arrived_at, stream.life.era
         if await stream.confirm([batch]):

@@ -174,6 +174,9 @@ class FastRequest:
         self.held = None
         self.is_done = False
 
+    link = None
+    """It is not a conditional one (rule R23)."""
+
     @property
     def is_gone(self) -> bool:
         """Is the request answered, or the connection closed?"""

@@ -26,6 +26,7 @@ from ...codecs.record_batch import (
     BatchHeader,
     magic_of,
     parse_single_batch,
+    says_it_follows,
     verify_crc,
 )
 from ...codecs.steps import Steps, at_once
@@ -41,7 +42,7 @@ from ..events import ClientRefused
 from ..flow.effects import Way
 from ..producer import answers
 from ..producer.batch import Answer, Batch
-from ..producer.retry_notes import RetryNotes
+from ..producer.retry_notes import Link, RetryNotes
 from .conditional_topics import ConditionalTopics, reading_expected_offset
 from .sweeper import UNORDERED, Sweepable
 
@@ -128,7 +129,7 @@ class Part:
     It refers to its request, and so to the bytes, until it is answered. The request does not refer to its parts: such a
     cycle would keep the bytes of every request until the garbage collector runs."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done", "numbers_itself")
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done", "link", "numbers_itself")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
@@ -138,6 +139,8 @@ class Part:
         self._identity: BatchIdentity | None = None
         self._request = 0
         self.is_done = False
+        self.link: Link | None = None
+        """The place of a conditional batch in the pipeline of its connection (rule R23)."""
         self.numbers_itself = False
         """Is it published conditionally, by a client whose base sequences are not offsets (rule R23)? Then the offset
         is in a record header."""
@@ -147,12 +150,15 @@ class Part:
         """Is its batch one with a producer id?"""
         return self._key is not None
 
-    def names(self, topic: str, partition: int, header: BatchHeader) -> BatchIdentity:
+    def names(self, topic: str, partition: int, header: BatchHeader, records: memoryview) -> BatchIdentity:
         """Return the identity of its batch, and keep it, so that a retriable failure of the batch is remembered (rule
-        R11)."""
+        R11). What becomes of a conditional batch decides about those that its client has sent behind it (rule R23)."""
         self._key = (header.producer_id, topic, partition)
         self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
         self._request = self._client.retry_notes.request_number()
+        if header.producer_id == CONDITIONAL_ID:
+            follows = says_it_follows(records)
+            self.link = self._client.retry_notes.link(self._key, identity, says_it_follows=follows)
         return identity
 
     @property
@@ -199,6 +205,8 @@ class Part:
             has_failed = answers.is_failure(error_code)
             will_be_retried = has_failed and answers.will_be_retried(error_code, self._identity.record_count)
             self._client.retry_notes.note(self._key, self._identity, has_failed, will_be_retried, self._request)
+            if self.link is not None:
+                self._client.retry_notes.end_link(self._key, self.link, has_failed, will_be_retried)
 
 
 Missing = dict[str, list[tuple[int, int, Part, Batch]]]
@@ -333,8 +341,8 @@ class ProduceCall:
                 refusal = _judge_conditional(header, is_conditional)
             if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 1):
                 refusal = answers.invalid_acks(self.request.acks)
-            if refusal is None and header.producer_id >= 0:
-                identity = part.names(item.topic, item.partition, header)
+            if header.producer_id >= 0 and (refusal is None or is_conditional):
+                identity = part.names(item.topic, item.partition, header, records)
                 self._is_named = self.client.is_idempotent = True
             if refusal is None:
                 verify_crc(records, header)
@@ -376,7 +384,7 @@ class ProduceCall:
         header = header._replace(
             producer_id=CONDITIONAL_ID, producer_epoch=CONDITIONAL_EPOCH, base_sequence=sequence_of(offset)
         )
-        identity = part.names(item.topic, item.partition, header)
+        identity = part.names(item.topic, item.partition, header, records)
         part.numbers_itself = True
         self._is_named = self.client.is_idempotent = True
         batch = Batch(identity, records, header, timeout_ms, now, [part], NO_PRINCIPAL)
@@ -401,9 +409,10 @@ class ProduceCall:
         """Refuse a batch for a topic that is closed to the client. One that may come again, and comes before others, is
         remembered (rule R11)."""
         with suppress(WireError):
-            header = parse_single_batch(memoryview(b"") if item.records is None else item.records)
+            records = memoryview(b"") if item.records is None else item.records
+            header = parse_single_batch(records)
             if header.producer_id >= 0:
-                part.names(item.topic, item.partition, header)
+                part.names(item.topic, item.partition, header, records)
         self._refuse(part, item, answers.denied(self.denied[item.topic]))
 
     def _judge(self, header: BatchHeader) -> Answer | None:

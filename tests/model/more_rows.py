@@ -8,7 +8,7 @@ unfinished, and how an expired producer begins (R11, order.py); s batches in par
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-ownership.py, ownership_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py).
+ownership.py, ownership_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -58,6 +58,7 @@ RESEND = dict(producers=2, N=2, window=2, group=2, tries=2, merge=True, client='
 
 
 SHARD = dict(conditional=True)                                    # a model of its own
+PIPES = dict(pipelined=True)                                      # a model of its own
 COPY = dict(copies=True)                                          # a model of its own
 ROWS = [
  ('g10', "merge, R17 of the wrapper: one part's client is enough", 'I1', 1, dict(RESEND, reconnect=1, client_there='wrapper')),
@@ -530,6 +531,16 @@ ROWS = [
  ('O25', 'in a new life of Redis a shard begins where the log ends, though that has lost records', 'U', 1, dict(SHARD, truncate=1, loss=1, shorter='begins')),
  ('O26', 'same as O19, progress', 'holds', 1, dict(SHARD, truncate=1, lost=1, **L)),
  ('O27', 'same, Redis begins a new life', 'holds', 1, dict(SHARD, truncate=1, loss=1, **L)),
+ ('O28', 'pipelines: each batch is decided by itself', 'H', 1, dict(PIPES, pipeline='each')),
+ ('O29', 'a batch follows only one that had no answer when it came', 'H', 1, dict(PIPES, follows='seen')),
+ ('O30', 'a batch follows whatever ends where it begins', 'W', 1, dict(PIPES, follows='touches')),
+ ('O31', 'only a refusal is heeded, not a batch that is to be sent again', 'H', 1, dict(PIPES, timeout=1, pipeline='refused')),
+ ('O32', 'R23, pipelines', 'holds', 1, dict(PIPES)),
+ ('O33', 'same, a writer leaves its connection, unseen', 'holds', 0, dict(PIPES, pipelines=1, cut=1)),
+ ('O34', 'same, a proxy that cannot tell in time', 'holds', 0, dict(PIPES, timeout=1)),
+ ('O35', 'same, a lost answer', 'holds', 0, dict(PIPES, pipelines=1, lost=1)),
+ ('O36', 'same, a proxy dies', 'holds', 0, dict(PIPES, pipelines=1, crash=1)),
+ ('O37', 'same, progress', 'holds', 1, dict(PIPES, pipelines=1, timeout=1, **L)),
  ('V1', 'tombstones: a message is the one that was named by its offset alone', 'H', 1, dict(COPY, cut=1, same='offset')),
  ('V2', 'a range of an earlier log counts in a wrapper of which another one leaves out a part', 'H', 1,
   dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,), counts='part')),

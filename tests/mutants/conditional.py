@@ -216,4 +216,63 @@ CONDITIONAL = (
             "        if False:",
         ),
     ),
+    mutant(
+        "each_of_a_pipeline_by_itself",
+        "R23: what a writer has in flight behind a refused batch is refused, too",
+        _SCENES + "test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it",
+        (
+            "proxy.producer.sequencer",
+            "        ahead = Ahead.NOTHING if link is None else link.ahead\n",
+            "        ahead = Ahead.NOTHING\n",
+        ),
+    ),
+    mutant(
+        "follows_only_what_is_open",
+        "R23: a batch that was on its way when the conflict was told is refused, too",
+        _SCENES + "test_a_batch_that_comes_after_the_conflict_of_the_one_it_follows_is_refused",
+        (
+            "proxy.producer.retry_notes",
+            "(says_it_follows or last.fate is Ahead.OPEN)",
+            "last.fate is Ahead.OPEN",
+        ),
+    ),
+    mutant(
+        "follows_whatever_ends_there",
+        "R23: what a writer sends for the offset that it was told is a new pipeline",
+        _SCENES + "test_what_a_writer_sends_for_the_offset_that_a_conflict_told_begins_a_pipeline",
+        (
+            "proxy.producer.retry_notes",
+            "(says_it_follows or last.fate is Ahead.OPEN)",
+            "True",
+        ),
+    ),
+    mutant(
+        "only_refusals_are_heeded",
+        "R23: nothing is appended in place of a batch that is to be sent again",
+        _SCENES + "test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again",
+        (
+            "state.conditional",
+            "    if offset >= entry.end_offset and ahead in (Ahead.OPEN, Ahead.AGAIN):\n        return HeldBack()\n"
+            "    if offset == entry.end_offset:\n        return _APPEND if ahead is Ahead.NOTHING else CutOff()\n",
+            "    if offset == entry.end_offset:\n        return CutOff() if ahead is Ahead.REFUSED else _APPEND\n",
+        ),
+    ),
+    mutant(
+        "due_before_what_it_follows",
+        "R23: the first of a pipeline is decided first",
+        _SCENES + "test_the_first_of_a_pipeline_is_answered_before_one_that_is_due",
+        ("proxy.producer.stream", "self._first_of_pipeline(self._due())", "self._due()"),
+    ),
+    mutant(
+        "wrapped_behind_another",
+        "R23: a batch leaves in a wrapper only behind the one that it follows",
+        _SCENES + "test_a_batch_leaves_only_behind_the_one_that_it_follows",
+        ("proxy.producer.sequencer", "in_one_pipeline(gather(batch, stream.queue))", "gather(batch, stream.queue)"),
+    ),
+    mutant(
+        "refused_at_once_is_forgotten",
+        "R23: a batch that is refused at the door decides about what follows it",
+        _DOOR + "test_a_batch_that_is_refused_at_once_decides_about_what_follows_it",
+        ("proxy.session.produce", "(refusal is None or is_conditional)", "refusal is None"),
+    ),
 )

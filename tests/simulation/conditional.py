@@ -1,11 +1,12 @@
 """Random worlds of conditional publish (rule R23): writers of one shard at several proxies while everything breaks, and
-what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT]`` replays seeds.
+what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT] [--jobs 2]`` replays seeds.
 
 What a seed makes of the world is in ``shape``, what breaks in ``troubles``."""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from testkit.virtual.conditional_writer import ConditionalWriter, Published
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.world import TOPIC, World
 
-WRITERS_MAX, BATCHES_MAX = 3, 25
+WRITERS_MAX, BATCHES_MAX, IN_FLIGHT_MAX = 3, 25, 5
 BEGIN_SECONDS_MAX = 30.0
 """The first batch of a shard waits until all leases have run out that may have been before the proxies (rule R10)."""
 FOREIGN_SHARE = 0.25
@@ -70,7 +71,15 @@ class Shard:
         addresses = [address for proxy in self.world.proxies for address in proxy.addresses]
         batches = self.random.randint(1, BATCHES_MAX)
         self.writers = [
-            ConditionalWriter(self.world.network, f"writer-{number}", addresses, (TOPIC, 0), self.log, batches)
+            ConditionalWriter(
+                self.world.network,
+                f"writer-{number}",
+                self.random.choice((addresses, addresses[:1])),
+                (TOPIC, 0),
+                self.log,
+                batches,
+                self.random.choice((1, IN_FLIGHT_MAX)),
+            )
             for number in range(self.random.randint(1, WRITERS_MAX))
         ]
         self.is_foreign = self.random.random() < FOREIGN_SHARE
@@ -128,30 +137,65 @@ class Shard:
                 problems.append(f"success, and not at the expected offset: {batch} {found}")
             if code in (_CONFLICT, _FENCED) and any(found):
                 problems.append(f"refused, and in the log: {batch} {found}")
+        for writer in self.writers:
+            problems += self._judge_pipelines(writer, places)
         fences = [one for proxy in self.world.proxies for one in proxy.events if isinstance(one[2], ShardFenced)]
         if not self.is_foreign and fences:  # a broker may refuse with the same code
             problems.append(f"fenced, and nobody has written past the rules: {fences[:2]}")
         return problems
 
+    @staticmethod
+    def _judge_pipelines(writer: ConditionalWriter, places: dict[bytes, list[int]]) -> list[str]:
+        """No hole: what lies in the log of a pipeline is its beginning, and a success follows successes only."""
+        problems: list[str] = []
+        failed: dict[int, Published] = {}
+        absent: dict[int, Published] = {}
+        for batch in writer.published:
+            is_stored = batch.values[0] in places
+            if is_stored and batch.pipeline in absent:
+                problems.append(f"a hole in the log: {batch} without {absent[batch.pipeline]}")
+            if batch.told is not None and batch.told[0] == _STORED and batch.pipeline in failed:
+                problems.append(f"a hole: success for {batch}, after {failed[batch.pipeline]}")
+            if not is_stored:
+                absent.setdefault(batch.pipeline, batch)
+            if batch.told is None or batch.told[0] != _STORED:
+                failed.setdefault(batch.pipeline, batch)
+        return problems
+
+
+def play(seed: int) -> tuple[Outcome, str]:
+    """Run one seed; also its whole story."""
+    shard = Shard(seed)
+    return shard.run(), shard.world.story()
+
+
+def _play_many(seed: int) -> Outcome:
+    return Shard(seed).run()
+
 
 def main() -> None:
-    """Replay seeds; exit code 1 if one fails."""
+    """Replay seeds; exit code 1 if one fails. A single seed that fails tells its whole story."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     told: Counter[int] = Counter()
     failed = 0
-    for seed in range(given.seed, given.seed + given.count):
-        shard = Shard(seed)
-        outcome = shard.run()
-        told += outcome.told
-        if outcome.problems:
-            failed += 1
-            print(outcome.explain(), flush=True)
-            if given.count == 1:
-                print(shard.world.story())
-    print(f"{given.count} worlds, {failed} failed, told: {dict(told)}")
+    if given.count == 1:
+        outcome, story = play(given.seed)
+        print("\n".join([outcome.explain(), story]) if outcome.problems else f"seed {given.seed}: no problem")
+        sys.exit(1 if outcome.problems else 0)
+    with multiprocessing.Pool(given.jobs) as pool:
+        seeds = range(given.seed, given.seed + given.count)
+        for number, outcome in enumerate(pool.imap_unordered(_play_many, seeds, chunksize=10), 1):
+            told += outcome.told
+            if outcome.problems:
+                failed += 1
+                print(outcome.explain(), flush=True)
+            if not number % 1000:
+                print(f"{number} of {given.count} worlds, {failed} failed", flush=True)
+    print(f"{given.count} worlds, {failed} failed, told: {dict(sorted(told.items()))}")
     sys.exit(1 if failed else 0)
 
 

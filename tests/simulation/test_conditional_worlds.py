@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from simulation.conditional import Shard
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 41)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

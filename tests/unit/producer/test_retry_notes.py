@@ -1,8 +1,11 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
+from idemproxy.proxy import limits
 from idemproxy.proxy.producer.answers import is_failure
 from idemproxy.proxy.producer.retry_notes import NOTES_MAX, RetryNotes
+from idemproxy.state.conditional import Ahead
 from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.producer_ids import CONDITIONAL_ID
 from idemproxy.state.sequence import SEQUENCE_MODULUS
 
 KEY = (7, "t", 0)
@@ -126,3 +129,46 @@ def test_a_batch_for_a_name_that_no_topic_can_have_leaves_no_note() -> None:
     assert behind.is_empty
     behind.note((7, "x" * 255, 0), batch(0, 5), True, True, behind.request_number())
     assert behind.has_failed_before((7, "x" * 255, 0), batch(0, 6))
+
+
+# ---------------------------------------------------------------------- pipelines of conditional batches
+SHARD = (CONDITIONAL_ID, "wal", 0)
+
+
+def batch_at(sequence: int, count: int = 1) -> BatchIdentity:
+    return BatchIdentity(0, sequence, count)
+
+
+def test_a_conditional_batch_follows_the_last_one_if_it_says_so_or_that_one_is_open() -> None:
+    notes = RetryNotes()
+    first = notes.link(SHARD, batch_at(5, 2), says_it_follows=False)
+    assert first.ahead is Ahead.NOTHING
+    second = notes.link(SHARD, batch_at(7), says_it_follows=False)
+    assert second.ahead is Ahead.OPEN
+    notes.end_link(SHARD, first, has_failed=True, will_be_retried=False)
+    assert (first.fate, second.before) == (Ahead.REFUSED, first)
+    notes.end_link(SHARD, second, has_failed=True, will_be_retried=True)
+    assert notes.link(SHARD, batch_at(8), says_it_follows=True).ahead is Ahead.AGAIN
+    assert notes.link(SHARD, batch_at(9), says_it_follows=False).ahead is Ahead.OPEN
+    assert notes.link(SHARD, batch_at(12), says_it_follows=True).ahead is Ahead.NOTHING, "it follows no batch"
+
+
+def test_after_a_conflict_a_batch_that_does_not_say_that_it_follows_is_the_first_of_a_pipeline() -> None:
+    notes = RetryNotes()
+    refused = notes.link(SHARD, batch_at(5), says_it_follows=False)
+    notes.end_link(SHARD, refused, has_failed=True, will_be_retried=False)
+    assert notes.link(SHARD, batch_at(6), says_it_follows=False).ahead is Ahead.NOTHING
+
+
+def test_a_pipeline_that_is_in_the_log_leaves_nothing_and_the_others_are_counted() -> None:
+    notes = RetryNotes()
+    links = [notes.link(SHARD, batch_at(sequence), says_it_follows=sequence > 0) for sequence in range(9)]
+    for link in links:
+        notes.end_link(SHARD, link, has_failed=False, will_be_retried=False)
+        assert link.before is None
+    assert notes._last == {}
+    for partition in range(limits.FAILURES_NOTED_MAX + 1):
+        notes.link((CONDITIONAL_ID, "wal", partition), batch_at(0), says_it_follows=False)
+    assert notes.are_too_many
+    notes.link((CONDITIONAL_ID, "no/topic", 0), batch_at(0), says_it_follows=False)
+    assert len(notes._last) == limits.FAILURES_NOTED_MAX + 1

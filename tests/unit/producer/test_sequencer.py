@@ -36,6 +36,7 @@ class Client:
         self.way = None
         self.is_closed = False
         self.answers: list[Answer] = []
+        self.link = None
 
     @property
     def is_gone(self) -> bool:

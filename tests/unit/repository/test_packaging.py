@@ -177,6 +177,7 @@ def test_make_alone_lists_every_target_with_a_sentence() -> None:
         "flushes",
         "simulate",
         "simulate-tombstones",
+        "simulate-conditional",
         "mutants",
         "spark-sink",
         "suites",

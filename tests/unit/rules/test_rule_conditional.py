@@ -10,6 +10,7 @@ from mutants.scenes import dies_after, foreign, takes_no_more_than, unclean_elec
 
 from idemproxy.proxy.events import ShardFenced
 from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.producer import answers
 from idemproxy.state.conditional import is_fenced
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import GIVEN_UP
@@ -17,7 +18,7 @@ from idemproxy.state.inspection import forgotten
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import NEXT_GENERATION, Client, Request, Stage
 
-CONFLICT, DISPLACED, SHARD_FENCED, TOO_LARGE = 45, 87, 17, 10
+CONFLICT, DISPLACED, SHARD_FENCED, TOO_LARGE, HELD_BACK = 45, 87, 17, 10, 19
 SECONDS_MAX = 30.0
 
 
@@ -255,3 +256,81 @@ def test_who_is_late_is_told_while_another_writer_always_has_a_batch_that_is_due
     late = shard.send(Client(), 0, b"another")
     shard.run(20.0, until=lambda: late.code is not None)
     assert late.code == CONFLICT, due
+
+
+# ---------------------------------------------------------------------- pipelines
+def codes(shard: Shard, *requests: Request) -> list[int | None]:
+    """The codes of all, once they have them."""
+    shard.run(SECONDS_MAX, until=lambda: all(one.code is not None for one in requests))
+    return [one.code for one in requests]
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it(shard: Shard, says_so: bool) -> None:
+    assert shard.outcome(0, b"of another writer") == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    pipeline = [shard.send(writer, expected, follows=says_so and expected > 0) for expected in range(5)]
+    assert codes(shard, *pipeline) == [CONFLICT] * 5
+    assert [one.answers[0].next_offset for one in pipeline] == [1] * 5
+    assert shard.stored_values() == [b"of another writer"]
+
+
+def test_a_batch_that_comes_after_the_conflict_of_the_one_it_follows_is_refused(shard: Shard) -> None:
+    """It was on its way when the conflict was told."""
+    assert shard.outcome(0, b"of another writer") == (0, 0)
+    assert shard.outcome(0) == (CONFLICT, 1)
+    assert codes(shard, shard.send(shard.client, 1, follows=True)) == [CONFLICT]
+    assert codes(shard, shard.send(shard.client, 2, follows=True)) == [CONFLICT]
+    assert shard.outcome(1, b"fresh") == (0, 1), "what its client sends for the offset that it was told"
+    assert codes(shard, shard.send(shard.client, 2, b"behind it", follows=True)) == [0]
+
+
+def test_what_a_writer_sends_for_the_offset_that_a_conflict_told_begins_a_pipeline(shard: Shard) -> None:
+    """It begins where the refused batch would have ended."""
+    assert shard.outcome(0, b"of another writer") == (0, 0)
+    assert shard.outcome(0) == (CONFLICT, 1)
+    assert shard.outcome(1, b"fresh") == (0, 1)
+
+
+def test_a_pipeline_is_appended_as_it_comes(shard: Shard) -> None:
+    pipeline = [shard.send(shard.client, expected, follows=expected > 0) for expected in range(9)]
+    assert codes(shard, *pipeline) == [0] * 9
+    assert codes(shard, shard.send(Client(), 9, follows=True)) == [0], "over its next connection"
+
+
+def test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    shard.outcomes.append(shard.loses_request)
+    first = shard.send(writer, 1, b"first")
+    shard.run(0.05)
+    first.answer(answers.in_doubt("the outcome is not known yet"))
+    second = shard.send(writer, 2, b"second", follows=True)
+    assert codes(shard, shard.send(Client(), 1, b"of another writer"), second) == [0, HELD_BACK]
+    assert (
+        codes(shard, shard.send(writer, 1, b"first"), shard.send(writer, 2, b"second", follows=True)) == [CONFLICT] * 2
+    )
+
+
+def test_the_first_of_a_pipeline_is_answered_before_one_that_is_due(shard: Shard) -> None:
+    assert shard.outcome(0, b"of another writer") == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    early = [shard.send(Client(), expected) for expected in (8, 9)]  # one is worked on while the others come
+    pipeline = [shard.send(writer, expected, follows=expected > 0) for expected in range(2)]
+    assert codes(shard, *early, *pipeline) == [CONFLICT] * 4
+
+
+def test_a_batch_leaves_only_behind_the_one_that_it_follows(shard: Shard) -> None:
+    """Another batch of the same connection ends where it begins."""
+    assert shard.outcome(0, b"of another writer") == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    shard.send(Client(), 9)  # it is worked on while the others come
+    failing = shard.send(writer, 0, b"a", b"b")
+    behind_it = shard.send(writer, 2, b"c", follows=True)
+    fresh = shard.send(writer, 1, b"fresh")
+    assert codes(shard, failing, behind_it, fresh) == [CONFLICT, CONFLICT, 0]
+    assert shard.stored_values() == [b"of another writer", b"fresh"]

@@ -11,7 +11,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import Malformed
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
-from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.record_batch import FOLLOWS, Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer.batch import Batch
@@ -19,6 +19,7 @@ from idemproxy.proxy.session.conditional_topics import ConditionalTopics, readin
 from idemproxy.proxy.session.produce import Part, ProduceCall
 from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.state.conditional import Ahead
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import Client
@@ -65,10 +66,12 @@ class Door:
     def report(self, event: object) -> None:
         self.events.append(event)
 
-    def send(self, topic: str, records: bytes, *, acks: int = -1, version: int = 3) -> int | None:
+    def send(
+        self, topic: str, records: bytes, *, acks: int = -1, version: int = 3, client: DoorClient | None = None
+    ) -> int | None:
         """Send one batch; the code of its answer, None if it is on its way."""
         told: list[bytes | None] = []
-        client = DoorClient(self)
+        client = client or DoorClient(self)
         item = PartitionRecords(topic, 0, memoryview(records))
         ProduceCall(self, client, ProduceRequest(None, acks, 30_000, [item]), version, told.append).start()
         if not told or told[0] is None:
@@ -92,7 +95,7 @@ class DoorClient(Client):
         self._door = door
 
     def abort(self, _reason: str) -> None:
-        raise AssertionError
+        """A batch with acks=0 was refused."""
 
     def produce_plainly(self, _acks: int, _timeout_ms: int, parts: list[Any]) -> None:
         self._door.plain += [item for item, _ in parts]
@@ -226,3 +229,12 @@ def test_shards_of_one_request_are_read_in_steps(door: Door) -> None:
     steps = sum(1 for _ in call.starting())
     assert len(door.taken) == shards
     assert steps >= shards - 1, "each is read in steps of its own"
+
+
+def test_a_batch_that_is_refused_at_once_decides_about_what_follows_it(door: Door) -> None:
+    client = DoorClient(door)
+    assert door.send(SHARD, by_sequence(5), acks=0, client=client) is None, "acks=0 has no answer"
+    following = bytearray(by_sequence(6))
+    following[12:16] = FOLLOWS.to_bytes(4, "big")
+    assert door.send(SHARD, bytes(following), client=client) is None
+    assert [batch.link.ahead for _, batch in door.taken if batch.link is not None] == [Ahead.REFUSED]

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from idemproxy.client.records import CONDITIONAL
 from idemproxy.state.commit import Stored, committed, fresh
 from idemproxy.state.conditional import (
+    Ahead,
+    CutOff,
     FencedShard,
+    HeldBack,
     NotYet,
     Past,
     begun,
@@ -149,3 +152,14 @@ def test_nobody_is_issued_the_producer_id() -> None:
     assert CONDITIONAL_ID >= 2**PRODUCER_ID_BITS
     assert CONDITIONAL_ID % BLOCK_SIZE
     assert (CONDITIONAL.number, CONDITIONAL.epoch) == (CONDITIONAL_ID, 0)
+
+
+def test_a_batch_of_a_pipeline_is_appended_behind_the_one_before_it_or_not_at_all() -> None:
+    entry = shard(5)
+    verdicts = {ahead: [decide_conditional(entry, batch(at), at, ahead) for at in (4, 5, 6)] for ahead in Ahead}
+    assert verdicts == {
+        Ahead.NOTHING: [Past((4,)), Append(), NotYet()],
+        Ahead.OPEN: [Past((4,)), HeldBack(), HeldBack()],
+        Ahead.AGAIN: [Past((4,)), HeldBack(), HeldBack()],
+        Ahead.REFUSED: [Past((4,)), CutOff(), NotYet()],
+    }

@@ -21,7 +21,10 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from kafka import KafkaProducer
+
 from idemproxy.demo.jars import cache_lock
+from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from testkit.real.proxies.proxy_process import wait_until
 
@@ -230,3 +233,11 @@ def kill_leaders(nodes: Nodes, users: Users, random: Random, *, seconds: float, 
             kills += 1
         time.sleep(every * random.uniform(0.3, 0.6))
     return kills, stops
+
+
+def write_past(cluster: LegacyCluster, place: tuple[str, int], *values: bytes) -> None:
+    """Write to the broker itself."""
+    producer = KafkaProducer(bootstrap_servers="{}:{}".format(*cluster.address(0)), enable_idempotence=False)
+    for value in values:
+        producer.send(place[0], value, partition=place[1]).get(30)
+    producer.close()
