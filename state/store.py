@@ -300,6 +300,7 @@ def cluster_key(cluster: str) -> bytes:
     return f"idem:{cluster}:cluster".encode()
 
 
+@_kind("mode", rb"mode", Bound("1", "cluster name", "all proxies of a cluster name give idempotence in one way"))
 def mode_key(cluster: str) -> bytes:
     """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY`` or ``MODE_NATIVE``.
     One value for all proxies; absent where no proxy has given it."""
