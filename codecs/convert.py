@@ -20,7 +20,7 @@ with without_init("aiokafka", "aiokafka.record"):
     from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
 
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
-from .errors import LimitExceeded, Malformed
+from .errors import LimitExceeded, Malformed, WireError
 from .kernel import KERNEL, OUTPUT_BYTES_MAX
 from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
@@ -34,7 +34,7 @@ from .message_set import (
     shift_of,
     unpacking,
 )
-from .primitives import Buffer
+from .primitives import Buffer, read_varlong
 from .record_batch import (
     BATCH_OVERHEAD_BYTES,
     HEADER,
@@ -43,16 +43,18 @@ from .record_batch import (
     RECORD_BYTES_MIN,
     SIZE_FIELDS_BYTES,
     BatchHeader,
+    RecordStream,
     finding_longest,
     iterate_large_records,
     parse_single_batch,
-    reading_payload,
 )
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 
 TRACING_HEADERS: Final = ("traceparent", "tracestate", "baggage", "b3", "x-b3-*")
 """Headers that instrumentation adds to every record (W3C, B3), dropped by default; * stands for any text."""
 
+SMALL_BYTES_MAX: Final = HEADERS_BYTES_UNCHECKED
+"""An uncompressed batch of so many bytes at most is converted by fewer calls."""
 _SHIFTED_AT_ONCE: Final = 10 * STEP_RECORDS  # offsets: adding to one is that much faster than reading a record
 _NO_SIZE_LIMIT: Final = 1 << 62  # the builder refuses records beyond its size; ours is checked before
 _OFFSET: Final = Struct(">q")
@@ -61,8 +63,6 @@ _SIZE: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
 _TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
-_GROWTH_BYTES: Final = {magic: size - RECORD_BYTES_MIN for magic, size in OVERHEAD_BYTES.items()}
-"""By how many bytes a record grows at most when it becomes a message, by magic."""
 _new_tuple: Final = tuple.__new__
 _STEP_RECORDS_IN_PLACE: Final = STEP_RECORDS // 5  # read by code that is not compiled
 # The compiled reader checks lengths against the data, and that the records end with it. A forged length near 2**63
@@ -148,26 +148,113 @@ def converting(
 ) -> Steps[Inner]:
     """Return all records of the batches, in order, as plain messages of format ``magic`` with offsets from 0 on.
 
-    ``headers``: of the batches. Raises WireError for what a batch contains, LimitExceeded when it would be above
-    ``output_bytes_max`` bytes decompressed, HeaderRefused by the policy.
+    ``headers``: of the batches. Raises WireError for what a batch contains, LimitExceeded when the messages would have
+    more than ``output_bytes_max`` bytes, HeaderRefused by the policy.
     """
     assert batches
     if KERNEL and (made := KERNEL.convert(magic, output_bytes_max, *batches)):
         return _new_tuple(Inner, made)
-    writer = _Writer(magic)
-    room = output_bytes_max
+    writer, room = _Writer(magic), output_bytes_max
     for batch, header in zip(batches, headers, strict=True):
-        payload = yield from reading_payload(batch, header, room)
-        size_bytes = _converted_bytes(payload, header, magic, room)
-        room -= size_bytes
-        if (yield from writer.appending_compiled(payload, header)):
+        if not header.attributes and header.size_bytes <= SMALL_BYTES_MAX:  # as nearly every batch
+            size_bytes, count = header.size_bytes - BATCH_OVERHEAD_BYTES, header.record_count
+            if count * RECORD_BYTES_MIN > size_bytes:
+                raise Malformed(f"record batch: {count} records in {size_bytes} bytes")
+            room -= size_bytes + count * writer.growth_bytes
+            if room < 0:
+                raise LimitExceeded(f"conversion: more than {output_bytes_max} bytes")
+            padded = memoryview(b"".join((batch, _READER_PADDING)))
+            reader = DefaultRecordBatch(padded[: -len(_READER_PADDING)])  # see ``_opening``
+            try:
+                yield from _copying(reader, writer, policy, STEP_RECORDS, 0, False)
+            except _READER_ERRORS as exc:
+                raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
             continue
-        reader, step_records = yield from _opening(batch, header, payload)
-        try:
-            yield from _copying(reader, writer, policy, step_records, may_be_large=size_bytes > STEP_BYTES)
-        except _READER_ERRORS as exc:
-            raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+        conversion = Conversion(batch, header, policy, unpacked_bytes_max=output_bytes_max)
+        if not (yield from conversion.appending(writer, output_bytes_max, at_least_one=False)):
+            raise LimitExceeded(f"conversion: more than {output_bytes_max} bytes")
+        room = output_bytes_max - writer.size_bytes
     return writer.finish()
+
+
+class Conversion:
+    """The records of one batch on their way into messages, as many of them at a time as are wanted. In memory are,
+    beside the messages, the batch and some MiB of what it unpacks to."""
+
+    __slots__ = ("_header", "_policy", "_stream")
+
+    def __init__(
+        self, batch: memoryview, header: BatchHeader, policy: HeaderPolicy, *, unpacked_bytes_max: int
+    ) -> None:
+        """``unpacked_bytes_max``: of all its records, decompressed."""
+        self._header = header
+        self._policy = policy
+        self._stream = RecordStream(batch, header, unpacked_bytes_max)
+
+    @property
+    def is_done(self) -> bool:
+        """Were all records taken?"""
+        return not self._stream.records_left
+
+    def skipping(self, record_count: int) -> Steps[None]:
+        """Pass over the next records."""
+        yield from self._stream.skipping(record_count)
+
+    def making(self, output_bytes_max: int, *, magic: int = 1) -> Steps[Inner]:
+        """Return the next records, of which some have to be left: as many as fit into so many bytes of messages, at
+        least one. Raises as ``converting``."""
+        writer = _Writer(magic)
+        yield from self.appending(writer, output_bytes_max, at_least_one=True)
+        return writer.finish()
+
+    def appending(self, writer: _Writer, output_bytes_max: int, *, at_least_one: bool) -> Steps[bool]:
+        """Append the records that are left. False: the next ones were not appended, as they might not fit into
+        ``output_bytes_max``; ``at_least_one`` is appended nevertheless, however large."""
+        stream, header = self._stream, self._header
+        is_first = True
+        while stream.records_left:
+            if not is_first:
+                yield
+            is_first = False
+            yield from stream.filling(STEP_BYTES)
+            room = output_bytes_max - writer.size_bytes
+            if KERNEL and (made := writer.appended_compiled(stream, header.base_timestamp, room)):
+                stream.take(*made)
+                continue
+            count, size_bytes = yield from _window(stream)
+            must_fit = writer.record_count or not at_least_one
+            if must_fit and size_bytes + count * writer.growth_bytes > room:
+                return False
+            data = memoryview(stream.data)[stream.position : stream.position + size_bytes]
+            reader, step_records = yield from _opening(header, data, count)
+            try:
+                yield from _copying(reader, writer, self._policy, step_records, stream.index, size_bytes > STEP_BYTES)
+            except _READER_ERRORS as exc:
+                raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+            stream.take(count, size_bytes)
+        yield from stream.ending()
+        return True
+
+
+def _window(stream: RecordStream) -> Steps[tuple[int, int]]:
+    """Return how many of the next records are read in one go, at least one, and their bytes, which are ahead."""
+    if stream.is_whole and stream.ahead_bytes <= HEADERS_BYTES_UNCHECKED and stream.records_left <= STEP_RECORDS:
+        return (
+            stream.records_left,
+            stream.ahead_bytes,
+        )  # as with nearly every batch: the reader finds out whether it fits
+    size_bytes = yield from stream.measuring()
+    count, data = 1, memoryview(stream.data)
+    end = stream.position + min(stream.ahead_bytes, STEP_BYTES)
+    while count < min(stream.records_left, STEP_RECORDS):
+        try:
+            length, start = read_varlong(data, stream.position + size_bytes)
+        except WireError:
+            break
+        if length < 0 or start + length > end:
+            break
+        count, size_bytes = count + 1, start + length - stream.position
+    return count, size_bytes
 
 
 def cutting(inner: Inner, at: Sequence[int]) -> Steps[list[Inner]]:
@@ -230,29 +317,40 @@ def digesting_batch(
 
     Verifies only the records that it reads, up to the last one that it digests. Raises WireError.
     """
-    payload = yield from reading_payload(batch, header, output_bytes_max)
-    _converted_bytes(payload, header, 1, output_bytes_max)
-    reader, step_records = yield from _opening(batch, header, payload)
+    stream = RecordStream(batch, header, output_bytes_max)
+    yield from stream.skipping(min(first, stream.records_left))
     contents: list[bytes] = []
-    end = header.record_count if count is None else first + count
-    taken_bytes, pause_at = 0, step_records
-    try:
-        for offset, record in enumerate(reader):
-            if offset >= end:
-                break
-            if record.offset != offset:
-                raise Malformed(f"record {offset}: offset delta {record.offset}")
-            key, value = record.key, record.value
-            if offset >= first:
-                contents.append((yield from digesting_content(key, value)))
-            taken_bytes += len(key or b"") + len(value or b"")
-            pause_at -= len(record.headers)
-            if taken_bytes >= STEP_BYTES or offset + 1 >= pause_at:
-                taken_bytes, pause_at = 0, offset + 1 + step_records
-                yield
-    except _READER_ERRORS as exc:
-        raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+    wanted = stream.records_left if count is None else min(count, stream.records_left)
+    while len(contents) < wanted:
+        yield from stream.filling(STEP_BYTES)
+        record_count, size_bytes = yield from _window(stream)
+        data = memoryview(stream.data)[stream.position : stream.position + size_bytes]
+        reader, step_records = yield from _opening(header, data, record_count)
+        try:
+            yield from _digesting(reader, contents, wanted, step_records, stream.index)
+        except _READER_ERRORS as exc:
+            raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
+        stream.take(record_count, size_bytes)
+        if stream.records_left and len(contents) < wanted:
+            yield
     return contents
+
+
+def _digesting(reader: Any, contents: list[bytes], wanted: int, step_records: int, index: int) -> Steps[None]:
+    """Add the digests of the records to ``contents``, up to ``wanted`` in all. ``index``: of the first record."""
+    taken_bytes, pause_at = 0, index + step_records
+    for offset, record in enumerate(reader, index):
+        if len(contents) == wanted:
+            return
+        if record.offset != offset:
+            raise Malformed(f"record {offset}: offset delta {record.offset}")
+        key, value = record.key, record.value
+        contents.append((yield from digesting_content(key, value)))
+        taken_bytes += len(key or b"") + len(value or b"")
+        pause_at -= len(record.headers)
+        if taken_bytes >= STEP_BYTES or offset + 1 >= pause_at:
+            taken_bytes, pause_at = 0, offset + 1 + step_records
+            yield
 
 
 class InnerContents:
@@ -386,10 +484,20 @@ class _Writer:
     """Appends messages to a message set. ``message_set``: the part that is complete; the rest is still in the compiled
     builder."""
 
-    __slots__ = ("_builder", "_magic", "first_content", "max_timestamp", "message_set", "record_count")
+    __slots__ = (
+        "_builder",
+        "_magic",
+        "first_content",
+        "growth_bytes",
+        "max_timestamp",
+        "message_set",
+        "record_count",
+    )
 
     def __init__(self, magic: int) -> None:
         self._magic = magic
+        self.growth_bytes = OVERHEAD_BYTES[magic] - RECORD_BYTES_MIN
+        """By how many bytes a record grows at most when it becomes a message."""
         self._builder = LegacyRecordBatchBuilder(magic, 0, _NO_SIZE_LIMIT)
         self.message_set = bytearray()
         self.record_count = 0
@@ -418,30 +526,33 @@ class _Writer:
             yield
             self.message_set += view[start : start + STEP_BYTES]
 
-    def appending_compiled(self, payload: Buffer, header: BatchHeader) -> Steps[bool]:
-        """Have the kernel append all records of a batch, part by part. False: it did not, and nothing has changed."""
-        if KERNEL is None:
-            return False
+    @property
+    def size_bytes(self) -> int:
+        """Of all messages so far."""
+        return len(self.message_set) + int(self._builder.size())
+
+    def appended_compiled(self, stream: RecordStream, base_timestamp: int, room: int) -> tuple[int, int] | None:
+        """Have the kernel append the next records of a batch, one part of them that fits into ``room`` bytes. Returns
+        how many, and their bytes; None if it did not, and nothing has changed."""
+        count = min(stream.records_left, stream.ahead_bytes // RECORD_BYTES_MIN)
+        if min(STEP_BYTES, stream.ahead_bytes + count * self.growth_bytes) > room:
+            return None
+        assert KERNEL is not None
         self._flush()
-        start, max_timestamp, first_content = len(self.message_set), self.max_timestamp, self.first_content
-        offset, position, index = self.record_count, 0, 0
-        while index < header.record_count:
-            if index:
-                yield
-            made = KERNEL.convert_part(
-                self._magic, offset + index, payload, position, header.base_timestamp, index, header.record_count
-            )
-            if made is None:
-                del self.message_set[start:]
-                return False
-            part, position, index, highest, content = made
-            max_timestamp = max(max_timestamp, highest)
-            if self.message_set:
-                self.message_set += part
-            else:
-                self.message_set, first_content = part, content
-        self.record_count, self.max_timestamp, self.first_content = offset + index, max_timestamp, first_content
-        return True
+        index, position = stream.index, stream.position
+        made = KERNEL.convert_part(
+            self._magic, self.record_count, stream.data, position, base_timestamp, index, index + count
+        )
+        if made is None:
+            return None
+        part, behind, next_index, highest, content = made
+        self.max_timestamp = max(self.max_timestamp, highest)
+        if self.message_set:
+            self.message_set += part
+        else:
+            self.message_set, self.first_content = part, content
+        self.record_count += next_index - index
+        return next_index - index, behind - position
 
     def _flush(self) -> None:
         """Move what is in the builder into ``message_set``."""
@@ -460,12 +571,13 @@ class _Writer:
 
 
 def _copying(
-    reader: Any, writer: _Writer, policy: HeaderPolicy, step_records: int, *, may_be_large: bool
+    reader: Any, writer: _Writer, policy: HeaderPolicy, step_records: int, index: int, may_be_large: bool
 ) -> Steps[None]:
-    """Append the records of one batch. ``may_be_large``: together they may have more bytes than are copied in one step.
-    Raises Malformed, HeaderRefused, and what the reader raises."""
+    """Append records of one batch, of which the first is its record ``index``. ``may_be_large``: together they may have
+    more bytes than are copied in one step. Raises Malformed, HeaderRefused, and what the reader raises."""
     append = writer.append
-    offset = first_offset = writer.record_count
+    offset = writer.record_count
+    first_offset = offset - index
     max_timestamp = writer.max_timestamp
     pause_at = offset + step_records
     copied_bytes = 0
@@ -498,16 +610,8 @@ def _copying(
     writer.record_count, writer.max_timestamp = offset, max_timestamp
 
 
-def _converted_bytes(payload: Buffer, header: BatchHeader, magic: int, room: int) -> int:
-    """Return how many bytes the records of a batch have at most as messages. Raises LimitExceeded above ``room``."""
-    size_bytes = len(payload) + header.record_count * _GROWTH_BYTES[magic]
-    if size_bytes > room:
-        raise LimitExceeded(f"conversion: up to {size_bytes} bytes, the limit has {room} bytes left")
-    return size_bytes
-
-
-def _opening(batch: memoryview, header: BatchHeader, payload: Buffer) -> Steps[tuple[Any, int]]:
-    """Return a reader on the records of the batch, which are ``payload``, and how many of them it reads in one step.
+def _opening(header: BatchHeader, payload: Buffer, record_count: int) -> Steps[tuple[Any, int]]:
+    """Return a reader on so many records of a batch, which are ``payload``, and how many of them it reads in one step.
 
     A record that is larger than a step is read in place. All others are left to the compiled reader, which copies. It
     is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
@@ -518,8 +622,8 @@ def _opening(batch: memoryview, header: BatchHeader, payload: Buffer) -> Steps[t
     if len(payload) > HEADERS_BYTES_UNCHECKED:
         longest = yield from finding_longest(payload)
     if longest > STEP_BYTES:
-        return iterate_large_records(memoryview(payload), header), _STEP_RECORDS_IN_PLACE
-    start = _plain_header(header, len(payload)) if header.attributes else batch[:BATCH_OVERHEAD_BYTES]
+        return iterate_large_records(memoryview(payload), header, record_count), _STEP_RECORDS_IN_PLACE
+    start = _plain_header(header, len(payload), record_count)
     padded: Buffer
     if len(payload) <= STEP_BYTES:
         padded = b"".join((start, payload, _READER_PADDING))
@@ -538,8 +642,6 @@ def _copied(*chunks: Buffer) -> Steps[bytearray]:
     return copy
 
 
-def _plain_header(header: BatchHeader, payload_bytes: int) -> bytes:
+def _plain_header(header: BatchHeader, payload_bytes: int, record_count: int) -> bytes:
     length = BATCH_OVERHEAD_BYTES - SIZE_FIELDS_BYTES + payload_bytes
-    return HEADER.pack(
-        0, length, -1, MAGIC, 0, 0, header.last_offset_delta, header.base_timestamp, 0, -1, -1, -1, header.record_count
-    )
+    return HEADER.pack(0, length, -1, MAGIC, 0, 0, record_count - 1, header.base_timestamp, 0, -1, -1, -1, record_count)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
-from .compression import Codec, codec_of, compress, decompressing
+from .compression import Codec, codec_of, compress, decompressed, decompressing
 from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated
 from .kernel import KERNEL
 from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
@@ -29,6 +29,13 @@ a handful."""
 HEADERS_BYTES_UNCHECKED: Final = 256 * 1024
 """The headers of a record are counted before it is read if it has more bytes than this. Those of a smaller one take
 10 MB at most, for a moment, and 20 to 40 ms. To count in every batch would make usual conversions a third slower."""
+
+RECORD_BYTES_MAX: Final = 64 << 20
+"""Of one record. It is in memory as a whole, in both formats while it is converted. Clients refuse to send a larger one
+than max.request.size, 1 MiB by default."""
+RECORDS_MAX: Final = 2_000_000
+"""Of one batch that is converted or compared with the log: the digests of all of them are kept then, 100 MB. Java puts
+as many into 1 MB only if they are of a few equal bytes each; librdkafka 10,000 at most by default."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -52,6 +59,8 @@ _CRC_AND_BODY: Final = Struct(">qiibI")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
 _new_tuple: Final = tuple.__new__
 _STEP_LENGTHS: Final = 4 * STEP_RECORDS  # lengths that are only passed over
+_STEP_CHUNKS: Final = 32  # of what is decompressed, however small
+_LENGTH_BYTES_MAX: Final = 10
 _Field = TypeVar("_Field")
 
 
@@ -213,6 +222,100 @@ def reading_payload(records: memoryview, header: BatchHeader, output_bytes_max: 
     return data
 
 
+class RecordStream:
+    """The records behind a batch's header, decompressed as far as they are looked at: a batch may unpack to 32,000
+    times its size. ``data`` from ``position`` on are the next ones; ``index``: how many were before them."""
+
+    __slots__ = ("_chunks", "_header", "data", "index", "is_whole", "position")
+
+    def __init__(self, records: memoryview, header: BatchHeader, output_bytes_max: int) -> None:
+        """``output_bytes_max``: of all records together, decompressed; above it LimitExceeded is raised."""
+        if header.record_count > RECORDS_MAX:
+            raise LimitExceeded(f"record batch: {header.record_count} records, the limit is {RECORDS_MAX}")
+        self._header = header
+        payload = records[BATCH_OVERHEAD_BYTES:]
+        self._chunks: Iterator[Buffer] = iter(())
+        self.data: Buffer = payload
+        self.position = 0
+        self.index = 0
+        if not header.codec and len(payload) > output_bytes_max:
+            raise LimitExceeded(f"record batch: {len(payload)} bytes of records, the limit is {output_bytes_max}")
+        self.is_whole = not header.codec
+        """Is nothing left to be decompressed behind ``data``?"""
+        if header.codec:
+            self._chunks = decompressed(codec_of(header.codec), payload, output_bytes_max)
+            self.data = b""
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How much is decompressed and was not taken."""
+        return len(self.data) - self.position
+
+    @property
+    def records_left(self) -> int:
+        return self._header.record_count - self.index
+
+    def take(self, record_count: int, size_bytes: int) -> None:
+        """Go on behind the next records."""
+        self.index += record_count
+        self.position += size_bytes
+
+    def filling(self, bytes_min: int) -> Steps[None]:
+        """Decompress until so many bytes are ahead, or all that there are. Views of ``data`` stay what they are. Raises
+        WireError, also for fewer bytes than so many records need."""
+        if self.ahead_bytes < bytes_min and not self.is_whole:
+            chunk, left = next(self._chunks, None), _STEP_CHUNKS
+            data = bytearray(memoryview(self.data)[self.position :])
+            bytes_at = len(data)
+            while chunk is not None:
+                data += chunk
+                if len(data) >= bytes_min:
+                    break
+                left -= 1
+                if not left or len(data) - bytes_at >= STEP_BYTES:
+                    bytes_at, left = len(data), _STEP_CHUNKS
+                    yield
+                chunk = next(self._chunks, None)
+            self.is_whole = chunk is None
+            self.data, self.position = data, 0
+        if self.is_whole and self.records_left > self.ahead_bytes // RECORD_BYTES_MIN:
+            raise Malformed(f"record batch: {self.records_left} records in {self.ahead_bytes} bytes")
+
+    def skipping(self, record_count: int) -> Steps[None]:
+        """Pass over so many records, of which nothing but their lengths is looked at."""
+        last = self.index + record_count
+        left = _STEP_LENGTHS
+        while self.index < last:
+            size = yield from self.measuring()
+            self.take(1, size)
+            left -= 1
+            if not left:
+                left = _STEP_LENGTHS
+                yield
+
+    def measuring(self) -> Steps[int]:
+        """Return the bytes of the next record, and have all of them ahead."""
+        if self.ahead_bytes < _LENGTH_BYTES_MAX:
+            yield from self.filling(STEP_BYTES)
+        length, start = read_varlong(memoryview(self.data), self.position)
+        if length < 0:
+            raise Malformed(f"record {self.index}: length {length}")
+        size = start - self.position + length
+        if size > RECORD_BYTES_MAX:
+            raise LimitExceeded(f"record {self.index}: {size} bytes, the limit is {RECORD_BYTES_MAX}")
+        if size > self.ahead_bytes:
+            yield from self.filling(max(size, STEP_BYTES))
+            if size > self.ahead_bytes:
+                raise Truncated(f"record {self.index}: length {length}, {self.ahead_bytes} bytes there")
+        return size
+
+    def ending(self) -> Steps[None]:
+        """Raise Malformed if anything is behind the last record."""
+        yield from self.filling(1)
+        if self.ahead_bytes:
+            raise Malformed(f"record batch: {self.ahead_bytes} bytes behind its last record")
+
+
 def finding_longest(data: Buffer) -> Steps[int]:
     """Return the size in bytes of the longest record above ``HEADERS_BYTES_UNCHECKED``; 0 if there is none. Raises
     LimitExceeded when one has more than ``RECORD_HEADERS_MAX`` headers, before a reader lists them.
@@ -277,11 +380,12 @@ def iterate_records(
     _check_end(data, position)
 
 
-def iterate_large_records(data: memoryview, header: BatchHeader) -> Iterator[LargeRecord]:
-    """Yield the records that a batch of this header has in ``data``, decompressed. Several times slower than a compiled
-    reader, but no record takes long. Raises WireError at the first that is wrong; offset deltas are not looked at."""
+def iterate_large_records(data: memoryview, header: BatchHeader, record_count: int) -> Iterator[LargeRecord]:
+    """Yield the ``record_count`` records that a batch of this header has in ``data``, decompressed. Several times
+    slower than a compiled reader, but no record takes long. Raises WireError at the first that is wrong; offset deltas
+    are not looked at."""
     position = 0
-    for _ in range(header.record_count):
+    for _ in range(record_count):
         fields, position = _read_record(data, position, header.base_timestamp, _copied_if_small)
         yield LargeRecord(*fields)
     _check_end(data, position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..codecs import sasl
+from ..codecs.steps import STEP_BYTES
 from ..state import awake, lease
 
 KIB: Final = 1024
@@ -155,8 +156,19 @@ SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
 # Record batches
 TOPIC_CHARACTERS_MAX: Final = 249
 """Of a topic's name: Kafka's own limit, from 0.10.0 on (``Topic.validate``)."""
+UNPACKED_BYTES_MAX: Final = 256 * MIB
+"""One batch with a producer id, in all. It is unpacked piece by piece, so this bounds the time for it alone, a second
+or two in turns with others. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing. 256 times the
+largest request that Java sends by default (max.request.size, 1 MiB); above it Java splits the batch."""
+WRAPPER_UNPACKED_BYTES_MAX: Final = 16 * MIB
+"""What is put into one wrapper; a larger batch is stored in several. Brokers of 0.10 and consumers of that time hold
+all messages of a wrapper in memory, each as an object: 16 MiB of the smallest are half a million."""
+PLANNED_BYTES_MAX: Final = 16 * MIB
+"""Wrappers of one batch that are made before the first one is sent. Of a larger batch the others are made when these
+are in the log: all of it is unpacked once more for that."""
 DECOMPRESSED_BYTES_MAX: Final = 64 * MIB
-"""One batch, unpacked. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing."""
+"""What has to be unpacked as a whole: a conditional batch or one without a producer id, which go into one wrapper, and
+a wrapper that is read from a log."""
 GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
@@ -681,6 +693,7 @@ ADMIN_PORTS_ASKED_MAX: Final = 100
 """Asked side by side, with a thread each."""
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
+assert STEP_BYTES < WRAPPER_UNPACKED_BYTES_MAX <= DECOMPRESSED_BYTES_MAX <= UNPACKED_BYTES_MAX
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
 assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_ANSWER_SECONDS_MAX

@@ -431,7 +431,7 @@ def parts_in(
 async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:
     """Return the digests of the records from ``first`` on, ``count`` at most; none for a batch that cannot be read,
     which is refused before it is sent."""
-    most = limits.DECOMPRESSED_BYTES_MAX
+    most = limits.UNPACKED_BYTES_MAX
     steps = partial(digesting_batch, batch.records, batch.header, most, first=first, count=count)
     try:
         return await in_steps(steps, batch.sender)
@@ -444,7 +444,7 @@ async def _content_of(batch: Batch) -> bytes:
     it cannot be read."""
 
     def digesting() -> Steps[bytes]:
-        contents = yield from digesting_batch(batch.records, batch.header, limits.DECOMPRESSED_BYTES_MAX)
+        contents = yield from digesting_batch(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
         made = yield from _hashing(contents)
         while len(contents) > _HASHED_AT_ONCE:  # freeing many small objects takes long, too
             del contents[-_HASHED_AT_ONCE:]

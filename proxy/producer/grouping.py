@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from ...codecs import convert
 from ...codecs.compression import Codec, codec_of
-from ...codecs.convert import HeaderPolicy, Inner
+from ...codecs.convert import Conversion, HeaderPolicy, Inner
 from ...codecs.marker import Identity, anchor_of, encode_marker
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
 from ...state.commit import Stored
+from ...state.decide import BatchIdentity
 from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
 from ...state.sequence import advance, distance
 from ...values import value
@@ -57,25 +58,61 @@ class Target:
 
 
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
-    """Convert what is left of the group into one wrapper. A single batch of a size that the topic is known to refuse is
-    cut: the first wrapper leaves next, and the others are its later parts, which may still have to be cut.
+    """Convert what is left of the group into one wrapper. A single batch that unpacks to more than one wrapper may
+    hold, or of a size that the topic is known to refuse, is cut: the first wrapper leaves next, and the others are its
+    later parts, which may still have to be cut. There may be more parts behind these.
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
     if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
-        inner = yield from _converting(target, group)
-        codec = _codec_of(target, [batch.header for batch in group])
-        identities = tuple([_identity(target, batch) for batch in group])
-        piece = yield from wrapping(identities, inner, codec, target.hold_bytes)
-        del inner
-        if size_max is not None and len(piece.message_set) >= size_max and not piece.is_compressed:
-            piece = yield from compressing_harder(target, piece)
-        pieces = deque((piece,))
+        batch, codec = group[0], _codec_of(target, [batch.header for batch in group])
+        is_small = not batch.header.attributes and batch.header.size_bytes <= convert.SMALL_BYTES_MAX
+        if (is_small and not batch.stored_records) or len(group) > 1 or target.keeps_whole:
+            inner = yield from _converting(target, group)
+            identities = tuple([_identity(target, batch.identity) for batch in group])
+            pieces = deque(((yield from _wrapping(target, identities, inner, codec, size_max)),))
+        else:
+            pieces = yield from _planning_parts(target, batch, codec, size_max)
     if size_max is not None and len(group) == 1 and not target.keeps_whole:
         yield from _fitting(target, pieces, size_max)
     return pieces
+
+
+def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | None) -> Steps[deque[Wrapper]]:
+    """Return the wrappers of a single batch; of one that is far larger than others the first ones."""
+    left = batch.left if batch.stored_records else batch.identity
+    due = _identity(target, left)
+    conversion = Conversion(
+        batch.records, batch.header, target.options.policy, unpacked_bytes_max=limits.UNPACKED_BYTES_MAX
+    )
+    yield from conversion.skipping(batch.stored_records)
+    pieces: deque[Wrapper] = deque()
+    size_bytes = 0
+    while not conversion.is_done:
+        if pieces:
+            yield
+            if not batch.is_wanted or (size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records):
+                break
+        inner = yield from conversion.making(limits.WRAPPER_UNPACKED_BYTES_MAX)
+        if size_bytes >= limits.PLANNED_BYTES_MAX:
+            continue  # nothing of a batch is appended before all of it was read: its last record may be one to refuse
+        piece = yield from _wrapping(target, (due._replace(record_count=inner.record_count),), inner, codec, size_max)
+        due = due._replace(base_sequence=advance(due.base_sequence, inner.record_count))
+        del inner
+        size_bytes += len(piece.message_set)
+        pieces.append(piece)
+    return pieces
+
+
+def _wrapping(
+    target: Target, identities: tuple[Identity, ...], inner: Inner, codec: Codec, size_max: int | None
+) -> Steps[Wrapper]:
+    piece = yield from wrapping(identities, inner, codec, target.hold_bytes)
+    if size_max is not None and len(piece.message_set) >= size_max and not piece.is_compressed:
+        piece = yield from compressing_harder(target, piece)
+    return piece
 
 
 def planned(
@@ -92,20 +129,18 @@ def planned(
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
-    inner = yield from convert.converting(
-        [batch.records for batch in group],
-        [batch.header for batch in group],
-        policy=target.options.conditional_policy if target.keeps_whole else target.options.policy,
-        output_bytes_max=limits.DECOMPRESSED_BYTES_MAX,
+    return (
+        yield from convert.converting(
+            [batch.records for batch in group],
+            [batch.header for batch in group],
+            policy=target.options.conditional_policy if target.keeps_whole else target.options.policy,
+            output_bytes_max=limits.DECOMPRESSED_BYTES_MAX if target.keeps_whole else limits.WRAPPER_UNPACKED_BYTES_MAX,
+        )
     )
-    if stored := group[0].stored_records:
-        inner = (yield from convert.cutting(inner, [stored]))[1]
-    return inner
 
 
-def _identity(target: Target, batch: Batch) -> Identity:
-    left = batch.left if batch.stored_records else batch.identity
-    return Identity(target.producer_id, left.producer_epoch, left.base_sequence, left.record_count)
+def _identity(target: Target, of: BatchIdentity) -> Identity:
+    return Identity(target.producer_id, of.producer_epoch, of.base_sequence, of.record_count)
 
 
 def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:

@@ -38,7 +38,7 @@ def reading_expected_offset(records: memoryview, header: BatchHeader) -> Steps[i
     """
     payload = yield from reading_payload(records, header, limits.DECOMPRESSED_BYTES_MAX)
     first: int | None = None
-    for index, record in enumerate(iterate_large_records(memoryview(payload), header)):
+    for index, record in enumerate(iterate_large_records(memoryview(payload), header, header.record_count)):
         said = [value for name, value in record.headers if name == EXPECTED_OFFSET_HEADER]
         if not said:
             if first is None:

@@ -137,12 +137,15 @@ def batch_of(
     sequence: int,
     epoch: int = 0,
     headers: Sequence[Any] = (),
+    last_headers: Sequence[Any] | None = None,
     codec: Codec = Codec.NONE,
     timestamp: int = 1_700_000_000_000,
     producer_id: int = PRODUCER_ID,
 ) -> memoryview:
-    """One record batch with these values."""
+    """One record batch with these values. ``last_headers``: of the last record, if they are others."""
     records = [Record(index, timestamp, None, value, tuple(headers)) for index, value in enumerate(values)]
+    if last_headers is not None:
+        records[-1] = records[-1]._replace(headers=tuple(last_headers))
     whose = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     return memoryview(encode_batch(records, **whose, codec=codec))
 

@@ -1,0 +1,71 @@
+"""A batch that unpacks to more than one wrapper may hold is stored in several, and all of it was read before the first
+one is sent (rule R19)."""
+
+import pytest
+
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.marker import parse_marker
+from idemproxy.proxy import limits
+from testkit.stage.sequencer import Client, Stage
+
+MIB = 1 << 20
+TOO_LARGE, HEADER_REFUSED = 10, 43
+VALUES = [bytes(MIB // 8)] * 24
+
+
+@pytest.fixture(autouse=True)
+def small_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRAPPER_UNPACKED_BYTES_MAX", MIB + MIB // 2)
+
+
+def is_marked(stage: Stage) -> list[bool]:
+    return [parse_marker(stored.message.key) is not None for stored in stage.log.messages]
+
+
+@pytest.mark.parametrize("planned_bytes_max", [1, limits.PLANNED_BYTES_MAX])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_it_is_stored_once_in_parts_and_answered_with_its_first_offset(
+    codec: Codec, planned_bytes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PLANNED_BYTES_MAX", planned_bytes_max)
+    stage, client = Stage(), Client()
+    before, request = stage.send(client, 0, b"before"), stage.send(client, 1, *VALUES, codec=codec)
+    stage.run(60)
+    assert (before.code, request.code, request.offset) == (0, 0, 1)
+    assert stage.stored_values() == [b"before", *VALUES]
+    assert is_marked(stage) == [True] * 4, "three parts"
+    again = stage.send(client, 1, *VALUES, codec=codec)
+    later = stage.send(client, 25, b"later")
+    stage.run(60)
+    assert (again.code, again.offset, later.code, later.offset) == (0, 1, 0, 25)
+    assert stage.stored_values() == [b"before", *VALUES, b"later"]
+    assert stage.failures() == []
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_lost_answer_to_any_part_makes_no_second_copy(lost: int, is_stored: bool) -> None:
+    stage = Stage()
+    stage.outcomes += [stage.succeeds] * lost + [stage.loses_answer if is_stored else stage.loses_request]
+    request = stage.send(Client(), 0, *VALUES, codec=Codec.ZSTD)
+    stage.run(60)
+    assert (request.code, request.offset) == (0, 0)
+    assert stage.stored_values() == VALUES
+
+
+def test_nothing_is_stored_of_a_batch_whose_last_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PLANNED_BYTES_MAX", 1)
+    stage = Stage()
+    request = stage.send(Client(), 0, *VALUES, codec=Codec.ZSTD, last_headers=[("tenant", b"blue")])
+    stage.run(60)
+    assert request.code == HEADER_REFUSED
+    assert stage.stored_values() == []
+
+
+def test_a_batch_that_unpacks_to_more_than_the_limit_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UNPACKED_BYTES_MAX", 2 * MIB)
+    stage = Stage()
+    request = stage.send(Client(), 0, *VALUES, codec=Codec.ZSTD)
+    stage.run(60)
+    assert request.code == TOO_LARGE
+    assert stage.stored_values() == []
