@@ -32,3 +32,7 @@ class UnsupportedVersion(WireError):
 
 class LimitExceeded(WireError):
     """A size or a count is above its limit. The message names the limit and its unit."""
+
+
+class RecordLimitExceeded(LimitExceeded):
+    """One record is above a limit: it does not help to split its batch."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from .compression import Codec, codec_of, compress, decompressed, decompressing
-from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated
+from .errors import ChecksumMismatch, LimitExceeded, Malformed, RecordLimitExceeded, Truncated
 from .kernel import KERNEL
 from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
@@ -354,7 +354,7 @@ def finding_longest(data: Buffer) -> Steps[int]:
 
 def _check_header_count(count: int, position: int) -> None:
     if count > RECORD_HEADERS_MAX:
-        raise LimitExceeded(f"record at {position}: {count} headers, the limit is {RECORD_HEADERS_MAX}")
+        raise RecordLimitExceeded(f"record at {position}: {count} headers, the limit is {RECORD_HEADERS_MAX}")
 
 
 def iterate_records(

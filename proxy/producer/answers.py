@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode, meaning_of, named
-from ...codecs.errors import LimitExceeded, WireError
+from ...codecs.errors import LimitExceeded, RecordLimitExceeded, WireError
 from ...state.decide import Fenced, OutOfOrder
 from .batch import Answer
 
@@ -253,9 +253,10 @@ def unreadable(error: WireError) -> Answer:
 
     A batch above a limit of ours is one that brokers take. With MESSAGE_TOO_LARGE Java splits it, and estimates later
     batches by their uncompressed size (``Sender.completeBatch``, ``RecordAccumulator.splitAndReenqueue``); with any
-    other code that is not retriable it drops every record of it.
+    other code that is not retriable it drops every record of it. Java splits by size: where one record is above a
+    limit, it would split the batch again and again, until its time is up.
     """
-    if isinstance(error, LimitExceeded):
+    if isinstance(error, LimitExceeded) and not isinstance(error, RecordLimitExceeded):
         return Answer(int(ErrorCode.MESSAGE_TOO_LARGE), message=f"the batch is above a limit of the proxy: {error}")
     return Answer(int(ErrorCode.INVALID_RECORD), message=f"the batch cannot be read: {error}")
 

@@ -66,6 +66,26 @@ PARTS = (
         deaths=("I1",),
     ),
     mutant(
+        "unpacked_into_one_wrapper",
+        "R19: what unpacks to more than old consumers hold is stored in parts",
+        "unit/producer/test_unpacked_parts.py::test_it_is_stored_once_in_parts_and_answered_with_its_first_offset",
+        (
+            "proxy.producer.grouping",
+            "conversion.making(limits.WRAPPER_UNPACKED_BYTES_MAX)",
+            "conversion.making(limits.UNPACKED_BYTES_MAX)",
+        ),
+    ),
+    mutant(
+        "sent_before_all_was_read",
+        "R19: nothing of a batch is stored before all of it was read",
+        "unit/producer/test_unpacked_parts.py::test_nothing_is_stored_of_a_batch_whose_last_record_is_refused",
+        (
+            "proxy.producer.grouping",
+            "(size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records)",
+            "size_bytes >= limits.PLANNED_BYTES_MAX",
+        ),
+    ),
+    mutant(
         "given_up_waited_for",
         "R11: what a client has given up is waited for no longer",
         "unit/producer/test_retry_notes.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",

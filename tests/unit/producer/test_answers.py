@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.codecs.errors import LimitExceeded, Malformed
+from idemproxy.codecs.errors import LimitExceeded, Malformed, RecordLimitExceeded
 from idemproxy.codecs.produce import PartitionAnswer, encode_response
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.state.decide import Fenced, OutOfOrder
+from testkit.real.scenes.refusing import client_rows
 
 PROXY = Path(answers.__file__).parent
 SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
@@ -62,6 +63,16 @@ def test_every_situation_has_the_code_of_the_table(situation: str) -> None:
     assert make().error_code == code
 
 
+def test_every_code_is_in_the_table_of_what_clients_do_and_sent_again_only_if_it_is_retriable() -> None:
+    rows = client_rows()
+    codes = {make().error_code for make, _ in SITUATIONS.values()} - {0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
+    assert codes <= rows.keys()
+    for code, cells in rows.items():
+        java = cells["Java"]
+        assert (java == "again") == (answers.is_retriable(code)), code
+        assert (java == "splits") == (code == ErrorCode.MESSAGE_TOO_LARGE)
+
+
 def test_no_situation_is_left_out() -> None:
     made = {
         node.name
@@ -107,6 +118,10 @@ def test_a_batch_above_a_limit_of_ours_gets_the_code_with_which_clients_split_it
     answer = answers.unreadable(LimitExceeded("zstd: more than 16777216 bytes when decompressed"))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert answers.will_be_retried(answer.error_code, record_count=2)
+
+
+def test_a_record_above_a_limit_of_ours_fails_at_once_as_no_split_makes_it_smaller() -> None:
+    assert answers.unreadable(RecordLimitExceeded("20000 headers")).error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("error_code", [2, -1])
