@@ -18,7 +18,7 @@ from random import Random
 from simulation.allowed import Allowed, may_be_untold
 from simulation.oracle import Oracle
 from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, Shape, draw_shape
-from simulation.thefts import DENIED, judge_double, judge_thief, judge_zombie
+from simulation.thefts import DENIED, judge_double, judge_inventor, judge_thief, judge_zombie
 from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
 
@@ -144,6 +144,8 @@ class Chaos:
         problems += judge_zombie(world.zombie, stored, may_be_untold=is_untold)
         problems += [] if problems else self._where_they_stopped(may_be_open=False)
         problems += judge_double(world.double, stored)
+        problems += judge_inventor(world.inventor, stored)
+        problems += self._kept_of_inventions()
         problems += world.errors()
         problems += [f"for ever in Redis: {key}" for key in world.redis.endless_keys(CLUSTER_NAME)]
         return Outcome(
@@ -235,6 +237,12 @@ class Chaos:
             and at <= told.at
         ]
         return max(given, default=told.at)
+
+    def _kept_of_inventions(self) -> list[str]:
+        """Return the keys in Redis of producer ids that nobody issued which never expire: there are none (rule R10)."""
+        data, answers = self.world.redis.server.data, self.world.inventor.answers
+        ids = {b"%016x" % identity.producer_id for _, identity, _, _ in answers}
+        return [f"{key!r} never expires" for key in sorted(data) if key[-16:] in ids and data[key].expires_at is None]
 
     @property
     def _is_thief_denied(self) -> bool:

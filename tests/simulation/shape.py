@@ -115,6 +115,10 @@ DOUBLES_SHARE = 0.15
 """Of worlds in which somebody sends other records under numbers that are stored. Their logs keep what is stored."""
 DOUBLE = "double"
 DOUBLES_MAX = 10.0
+INVENTIONS_SHARE = 0.1
+"""Of worlds in which somebody sends batches under producer ids that nobody issued."""
+INVENTION = "invention"
+INVENTIONS_MAX = 60.0
 REMAKES_SHARE = 0.2
 """Of worlds whose clients make a batch anew for each try."""
 THEFT = "theft"
@@ -243,13 +247,21 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    return _with_breaks(seed, _with_doubles(seed, _with_ownerships(seed, shape, forbidden)))
+    return _with_breaks(seed, _with_inventions(seed, _with_doubles(seed, _with_ownerships(seed, shape, forbidden))))
 
 
 def _with_breaks(seed: int, shape: Shape) -> Shape:
     random = Random(f"{seed}/broken off")
     rate = BREAK_OFF_MAX * random.random() if random.random() < BREAKS_SHARE else 0.0
     return replace(shape, troubles=shape.troubles | {BREAK_OFF: rate})
+
+
+def _with_inventions(seed: int, shape: Shape) -> Shape:
+    """Return the world with a client that invents producer ids, or as it is."""
+    random = Random(f"{seed}/invents")
+    if random.random() >= INVENTIONS_SHARE or shape.settings.has_principals:
+        return shape
+    return replace(shape, troubles=shape.troubles | {INVENTION: INVENTIONS_MAX * random.random()})
 
 
 def _with_doubles(seed: int, shape: Shape) -> Shape:

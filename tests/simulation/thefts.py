@@ -41,6 +41,18 @@ def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None], *, may_be
     return told + _stored(zombie, values)
 
 
+def judge_inventor(inventor: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
+    """Return what a client was told that it must not be told, which sends batches under producer ids that nobody issued
+    and not from their start on; and what of it was stored: nothing is (rule R10)."""
+    may_hear = (OUT_OF_ORDER, CANNOT_BE_TOLD, *RETRIABLE)
+    told = [
+        f"{inventor.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
+        for at, identity, code, offset in inventor.answers
+        if code not in may_hear or offset >= 0
+    ]
+    return told + _stored(inventor, values)
+
+
 def judge_double(double: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
     """Return what a second program was told that it must not be told, which sends other records under numbers that are
     stored (rule R9): never that they are in the log, where none of them is."""

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import DOUBLE, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import DOUBLE, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
 from testkit.virtual.cluster import Partition
@@ -34,7 +34,7 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE)
+            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE, INVENTION)
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
@@ -291,6 +291,16 @@ class Troubles:
         sequence = random.choice((due, due, 0, max(0, due - 1), due + 1, due + 50))
         identity = Identity(producer.producer_id, epoch, sequence, random.choice((1, 1, 3)))
         self.world.thief.produce(self._address_of(random.choice(self.world.proxies)), place, identity)
+        return True
+
+    def _invention(self) -> bool:
+        """Somebody sends batches under producer ids that nobody has issued, one or many, in the middle of an epoch."""
+        random = self.random
+        place = random.choice(list(self.world.cluster.partitions))
+        address = self._address_of(random.choice(self.world.proxies))
+        for _ in range(random.choice((1, 1, 3, 20))):
+            identity = Identity(random.getrandbits(61), 0, random.choice((1, 5, 1000)), random.choice((1, 3)))
+            self.world.inventor.produce(address, place, identity)
         return True
 
     def _older_instance(self) -> bool:

@@ -125,6 +125,7 @@ class World:
         self.zombie = VirtualThief(self.network, "zombie")
         """Where client ids are names: what is left of their earlier instances."""
         self.double = VirtualThief(self.network, "double")
+        self.inventor = VirtualThief(self.network, "inventor")
         """A second program that believes itself to be one of the producers."""
         if settings.has_pass_through:
             self.cluster.users = {client.name: True for client in self.clients}

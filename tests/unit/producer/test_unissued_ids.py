@@ -9,7 +9,7 @@ from mutants.scenes import foreign
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import BatchAnswered, DoubtResolved
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.unissued import Admitted, UnissuedOutcomes
 from idemproxy.state.commit import fresh, reserved
@@ -259,3 +259,31 @@ def test_another_proxy_that_has_written_meanwhile_is_not_overwritten() -> None:
     assert request.code is None
     assert stage.entry().intent == intent
     assert stage.sent == []
+
+
+def test_more_producers_than_the_limit_are_all_rebuilt_after_all_of_redis_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The proxy has begun again, too, so it knows none of them, and nobody has issued their ids."""
+    monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_OF_ONE_MAX", 5)
+    world = World(1, WorldSettings(brokers=1, clients=40))
+    world.start()
+    for _ in range(2):
+        for client in world.clients:
+            client.send(TOPIC, 0)
+        assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
+    world.proxies[0].crash(down_seconds=0.5)
+    world.redis.server.data.clear()
+    world.network.run(10)
+    for client in world.clients:
+        client.send(TOPIC, 0)
+    assert world.network.run(120, lambda: all(client.is_done for client in world.clients))
+    limited = [
+        event
+        for _, _, event in world.proxies[0].events
+        if isinstance(event, BatchAnswered) and event.verdict == "limited"
+    ]
+    assert limited, "some had to come again"
+    values = [record.value for one in world.cluster.log(TOPIC, 0).messages for record in one.message.records]
+    assert len(values) == len(set(values)) == sum(len(b.values) for c in world.clients for b in c.batches)
+    assert world.errors() == []
