@@ -25,7 +25,7 @@ from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ...state.sequence import advance
 from ...values import value
 from .. import limits
-from ..bridge.asks import EarliestOffset, FetchRecords
+from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
 from ..flow.effects import Ask, Leader, Now, Unanswered, in_steps
 from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_of
 from .log_offsets import Later, Position, current_end, settle
@@ -324,7 +324,7 @@ class LogSearch:
                 return Later(chunk.reason)
             if chunk.error_code:
                 if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._next = None  # retention has passed the position: start over above the deleted part
+                    await self._retention_has_passed(leader)
                 return Later(f"the leader answers a fetch: {named(chunk.error_code)}")
             if joins and chunk.start > self._next:
                 joins = False
@@ -360,6 +360,18 @@ class LogSearch:
         if (doubtful := self._doubtful or self._equal(pieces) or notes.gap) and not self._enough(notes.pieces):
             return Undecidable(doubtful)
         return Searched(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset)
+
+    async def _retention_has_passed(self, leader: int) -> None:
+        """What lies at the next offset is deleted: start over above that part. What was read behind the place where a
+        pass was joined is kept: read anew, it would take so long again that retention passes once more."""
+        assert self._next is not None
+        if self._joined is not None and self._later is not None:
+            earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
+            if isinstance(earliest, OffsetAnswer) and not earliest.error_code and self._next < earliest.offset:
+                self._note_gap(self._next, earliest.offset, is_harmless=True)
+                self._next = min(earliest.offset, self._joined[0])
+                return
+        self._next = None
 
     def _reads_to(self, log_end: int) -> int | None:
         """Return where the range ends that is read now; None: all that is wanted was read."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.marker import Identity, content_digest, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.steps import Steps, at_once
@@ -17,7 +18,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.effects import Ask, Leader, Now, Replicas, SeenAwake, Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, Reach, ReadLog, taking_apart
-from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.partition_log.log_offsets import Later, Position
 from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Undecidable
 from idemproxy.state.commit import fresh
@@ -235,19 +236,32 @@ def random_log(random: Random) -> PartitionLog:
     return log
 
 
-def searched(log: PartitionLog, fetch_bytes: int, join: Callable[[int], int | None]) -> Searched | Undecidable:
-    """What a rebuild concludes. ``join``: where the pass is that a question from this offset on joins; None: at it."""
+def a_rebuild() -> LogSearch:
     wanted = {content_digest(None, WANTED)}
     search = LogSearch("t", 0, ME, Position(0, NO_ANCHOR), wanted, set(), lambda _pieces: False)
     search.is_rebuild = search.keeps_end = True
+    return search
+
+
+def searched(log: PartitionLog, fetch_bytes: int, join: Callable[[int], int | None]) -> Searched | Undecidable:
+    """What a rebuild concludes. ``join``: where the pass is that a question from this offset on joins; None: at it."""
+    result = tried(a_rebuild(), log, fetch_bytes, join)
+    assert isinstance(result, Searched | Undecidable), result
+    return result
+
+
+def tried(
+    search: LogSearch, log: PartitionLog, fetch_bytes: int, join: Callable[[int], int | None]
+) -> Searched | Later | Undecidable:
+    """The result of one try."""
     flow = search.run()
     answer: Any = None
     while True:
         try:
             effect: Any = flow.send(answer)
         except StopIteration as end:
-            result: Any = end.value
-            break
+            result: Searched | Later | Undecidable = end.value
+            return result
         match effect:
             case Leader():
                 answer = 1
@@ -264,12 +278,11 @@ def searched(log: PartitionLog, fetch_bytes: int, join: Callable[[int], int | No
             case Ask(_, ReadLog() as question):
                 at = join(question.offset) if question.joins else None
                 start = question.offset if at is None else at
-                data = log.read(start, fetch_bytes, whole_first=True, up_to=log.end_offset)
-                answer = at_once(taking_apart(start, FetchAnswer(0, log.end_offset, memoryview(data))))
+                error = 0 if start >= log.start_offset else ErrorCode.OFFSET_OUT_OF_RANGE
+                data = b"" if error else log.read(start, fetch_bytes, whole_first=True, up_to=log.end_offset)
+                answer = at_once(taking_apart(start, FetchAnswer(error, log.end_offset, memoryview(data))))
             case _:
                 raise AssertionError(effect)
-    assert isinstance(result, Searched | Undecidable), result
-    return result
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -294,3 +307,38 @@ def test_a_rebuild_concludes_the_same_wherever_it_joins_a_pass(block: int) -> No
                 assert entries[0] == entries[1], (seed, place)
                 assert (found.is_cut, found.has_unmarked) == (straight.is_cut, straight.has_unmarked), (seed, place)
     assert joined > 100
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_retention_deletes_meanwhile_does_not_make_a_rebuild_begin_anew(block: int) -> None:
+    """It has joined a pass, and the beginning of the log is deleted before it comes there: each reading may take longer
+    than retention needs for that, so that it would never end."""
+    was_any = False
+    for seed in range(block * 50, block * 50 + 50):
+        random = Random(seed)
+        log = random_log(random)
+        starts = [stored.first_offset for stored in log.messages]
+        place = random.choice(starts)
+        kept = random.choice([start for start in starts if start <= place])
+        search, joined = a_rebuild(), 0
+
+        def join(offset: int, place: int = place, kept: int = kept, log: PartitionLog = log) -> int | None:
+            nonlocal joined
+            if place <= offset:
+                return None
+            joined += 1
+            log.retain(kept)
+            return place
+
+        results: list[Searched | Later | Undecidable] = []
+        while not results or isinstance(results[-1], Later):
+            results.append(tried(search, log, 400, join))
+            assert len(results) < 4
+        assert joined <= 1, (seed, place, kept)
+        was_any = was_any or (joined == 1 and len(results) == 2)
+        straight = searched(log, 400, lambda _offset: None)
+        assert type(results[-1]) is type(straight), seed
+        if isinstance(straight, Searched) and isinstance(results[-1], Searched):
+            assert results[-1].pieces == straight.pieces, seed
+            assert results[-1].is_cut == straight.is_cut, seed
+    assert was_any
