@@ -36,15 +36,12 @@ class Done(Generic[T]):
 
 
 class _Job:
-    __slots__ = ("done", "is_modest", "made", "sender", "start", "steps")
+    __slots__ = ("done", "made", "sender", "start", "steps")
 
-    def __init__(
-        self, start: Callable[[], Steps[Any]], sender: str, done: Callable[[Done[Any]], None], is_modest: bool
-    ) -> None:
+    def __init__(self, start: Callable[[], Steps[Any]], sender: str, done: Callable[[Done[Any]], None]) -> None:
         self.start = start
         self.sender = sender
         self.done = done
-        self.is_modest = is_modest
         self.steps: Steps[Any] | None = None
         self.made = 0
 
@@ -60,6 +57,10 @@ class _Line:
 
     def push(self, job: _Job) -> None:
         self._by_sender.setdefault(job.sender, deque()).append(job)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.begun is None and not self._by_sender
 
     def next(self) -> _Job | None:
         """Return the piece of work to go on with."""
@@ -79,6 +80,7 @@ class LongWork:
         self._pass = loop_budget
         self._new = _Line()
         self._long = _Line()
+        self._modest = _Line()
         self._is_planned = False
         self._is_turn_of_new = True
         self.count = 0
@@ -111,8 +113,9 @@ class LongWork:
         self, start: Callable[[], Steps[T]], sender: str, done: Callable[[Done[T]], None], *, is_modest: bool = False
     ) -> None:
         """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is called with its end.
-        ``is_modest``: a pass of the reactor ends with a step of it, as all who send requests wait for these steps."""
-        self._new.push(_Job(start, sender, done, is_modest))
+        ``is_modest``: a pass of the reactor has one step of all such work, at its end, and all other work goes before
+        it: somebody may have others do it without end."""
+        (self._modest if is_modest else self._new).push(_Job(start, sender, done))
         self.count += 1
         self._plan()
 
@@ -126,35 +129,34 @@ class LongWork:
         self._is_planned = False
         enough = False
         try:
-            while self.count and not enough:
+            while not (enough or (self._new.is_empty and self._long.is_empty)):
                 enough = self._pass.has_worked_enough  # asked before the step: a pass is timed from the first question
-                enough = self._step(self._new if self._is_turn_of_new else self._long) or enough
+                self._step(self._new if self._is_turn_of_new else self._long)
                 self._is_turn_of_new = not self._is_turn_of_new
+            self._step(self._modest)
         finally:
             self._pass.counts_anew()
             self._plan()
 
-    def _step(self, line: _Line) -> bool:
-        """Do one step; return whether the pass ends with it."""
+    def _step(self, line: _Line) -> None:
         job = line.next()
         if job is None:
-            return False
+            return
         try:
             if job.steps is None:
                 job.steps = job.start()
             next(job.steps)
         except StopIteration as end:
             self._end(line, job, Done(end.value))
-            return job.is_modest
+            return
         except Exception as error:
             self._end(line, job, Done(error=error))
-            return job.is_modest
+            return
         job.made += 1
         if line is self._new and job.made >= limits.SHORT_WORK_STEPS_MAX:
             job.steps.close()
             job.steps, line.begun = None, None
             self._long.push(job)
-        return job.is_modest
 
     def _end(self, line: _Line, job: _Job, done: Done[Any]) -> None:
         line.begun = None

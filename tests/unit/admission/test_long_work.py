@@ -50,7 +50,7 @@ class Scene:
         self.ended: list[str] = []
         self.made: list[str] = []
 
-    def add(self, name: str, steps: int, sender: str = "one") -> None:
+    def add(self, name: str, steps: int, sender: str = "one", *, is_modest: bool = False) -> None:
         def start() -> Steps[str]:
             self.open += 1
             self.open_most = max(self.open_most, self.open)
@@ -63,7 +63,7 @@ class Scene:
                 self.open -= 1
             return name
 
-        self.work.add(start, sender, lambda done: self.ended.append(done.result()))
+        self.work.add(start, sender, lambda done: self.ended.append(done.result()), is_modest=is_modest)
 
     def turns(self) -> Iterator[float]:
         """Seconds of each pass until nothing is left to do."""
@@ -115,6 +115,28 @@ def test_two_are_begun_at_most() -> None:
     list(scene.turns())
     assert scene.open_most == 2
     assert len(scene.ended) == 20
+
+
+def test_what_is_modest_has_one_step_in_a_pass_and_takes_no_turns_of_others() -> None:
+    """Before, a pass ended with that step, so that other work had one step in a pass as well."""
+    scene = Scene(step_seconds=0.001)
+    scene.add("conversion", 5 * limits.SHORT_WORK_STEPS_MAX)
+    list(scene.turns())
+    steps, scene.made = len(scene.made), []
+    for number in range(10):
+        scene.add(f"log {number}", 30, f"topic {number}", is_modest=True)
+    scene.add("conversion", 5 * limits.SHORT_WORK_STEPS_MAX)
+    passes = 0
+    for seconds in scene.turns():
+        passes += 1
+        assert seconds < limits.STEPS_SECONDS + 3 * scene.step_seconds
+        if scene.made.count("conversion") == steps:
+            break
+    assert passes <= 1 + steps * scene.step_seconds / limits.STEPS_SECONDS
+    assert len(scene.made) == steps + passes
+    list(scene.turns())
+    assert len(scene.ended) == 12
+    assert scene.made.count("log 3") == 30
 
 
 def test_what_it_raises_is_told() -> None:
