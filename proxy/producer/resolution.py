@@ -92,8 +92,10 @@ async def _search(
                 return result
             search.begin_anew()
         stream.drop_unwanted()  # the doubt may last long
-        # An undecidable doubt ends by itself, and so does a search that comes further with each try.
-        comes_further = search.keeps_end and search.chunks_read > chunks_read and not stream.life.is_draining
+        # An undecidable doubt ends by itself, and so does a search that comes further with each try. One that begins
+        # anew, as retention has overtaken it, does not.
+        has_come_further = search.chunks_read > chunks_read and search.reached != NO_OFFSET
+        comes_further = search.keeps_end and has_come_further and not stream.life.is_draining
         if comes_further and isinstance(result, Further):
             continue  # at once, so that it stays with the others of its pass
         is_endless = isinstance(result, Later) and not comes_further

@@ -9,12 +9,13 @@ import pytest
 from mutants.scenes import LATER, comes_again, foreign
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.events import DoubtResolved
 from idemproxy.proxy.flow.effects import Ask
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.stage.sequencer import KEY, Client, Stage
+from testkit.stage.sequencer import KEY, TOPIC, Client, Stage
 
 TIMED_OUT, OUT_OF_ORDER, STORED_BEFORE, INVALID = 7, 45, 46, 87
 ANEW = pytest.mark.parametrize("is_made_anew", [False, True])
@@ -253,3 +254,27 @@ def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
         assert left_open
     else:
         assert (codes[-1], left_open) == (0, [])
+
+
+def test_a_rebuild_that_retention_overtakes_is_left_open_once_its_client_has_gone() -> None:
+    """Each try reads something, and begins anew above what was deleted meanwhile: it comes no further."""
+    stage = Stage()
+    client = Client()
+    stage.send(client, 0)
+    stage.run(1)
+    stage.begin_era()
+    stage.log_seconds = 1.0
+
+    def deletes(_broker_id: int, question: object) -> None:
+        if isinstance(question, FetchRecords) and question.offset >= stage.earliest:
+            foreign(stage, *(b"%d" % number + bytes(900_000) for number in range(5)))
+            stage.later(0.5, lambda: setattr(stage, "earliest", stage.log.end_offset - 4))
+
+    deletes(1, FetchRecords(TOPIC, 0, 0, 1))
+    stage.reply = deletes
+    stage.send(client, 1)
+    stage.run(20)
+    assert not stage.sequencer.is_idle
+    client.is_closed = True
+    stage.run(3 * limits.HAND_OVER_SECONDS)
+    assert stage.sequencer.is_idle
