@@ -194,6 +194,7 @@ class Engine:
             is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
             drop_unknown=lambda key: self._sequencers.drop(key),
+            counts_addresses=lambda: self.caps.connections_per_ip_max > 0,
         )
 
     def _new_describe_producers(self) -> DescribeProducers:

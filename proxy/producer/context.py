@@ -22,7 +22,7 @@ class Context:
     """One per engine. ``leader_of``: the leader of a partition as last learned. ``is_reachable``: could something be
     sent to this broker now? ``is_pass_long``: has this pass of the event loop done enough, so that what takes time
     should wait for the next one (``loop_budget.py``)? ``drop_unknown``: called when the work on this producer and
-    partition has ended, and nothing of it is known."""
+    partition has ended, and nothing of it is known. ``counts_addresses``: does an address stand for one client?"""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Context:
         is_reachable: Callable[[int], bool] = lambda _broker_id: True,
         is_pass_long: Callable[[], bool] = lambda: False,
         drop_unknown: Callable[[tuple[int, str, int]], None] = lambda _key: None,
+        counts_addresses: Callable[[], bool] = lambda: True,
     ) -> None:
         self.life = life
         self.memory = memory
@@ -47,7 +48,7 @@ class Context:
         self.bounds = LowerBounds(self.time)
         self.marker_probe = MarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
-        self.unissued = UnissuedOutcomes()
+        self.unissued = UnissuedOutcomes(counts_addresses)
         self.drop_unknown = drop_unknown
         self.fast_path: Outside | None = None
         """What the fast path needs; None: all batches go through flows."""

@@ -5,24 +5,28 @@ inventions alone. Pure."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from ...state.entry import NO_PRINCIPAL
 from .. import limits
 
 
 class UnissuedOutcomes:
-    """The unknown outcomes of one process. ``count``: how many there are."""
+    """The unknown outcomes of one process. ``count``: how many there are. ``counts_addresses``: does an address stand
+    for one client? Not behind a load balancer."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts_addresses: Callable[[], bool] = lambda: True) -> None:
         self.count = 0
+        self._counts_addresses = counts_addresses
         self._of: Counter[Hashable] = Counter()
 
     def admit(self, address: str, principal: bytes) -> Admitted | None:
         """Count one more, for the client that brought the batch; None: there are too many."""
         if self.count >= limits.UNISSUED_OUTCOMES_MAX:
             return None
-        keys: list[Hashable] = [address] if principal == NO_PRINCIPAL else [address, principal]
+        keys: list[Hashable] = [address] if self._counts_addresses() else []
+        if principal != NO_PRINCIPAL:
+            keys.append(principal)
         if any(self._of[key] >= limits.UNISSUED_OUTCOMES_OF_ONE_MAX for key in keys):
             return None
         self.count += 1

@@ -3,6 +3,8 @@ so many at a time, and nothing is left of them (rules R10, R17)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from mutants.scenes import foreign
 
@@ -231,6 +233,25 @@ def test_one_address_or_principal_does_not_use_up_what_all_have() -> None:
             one.end()
     assert outcomes.count == 1
     assert outcomes.admit("10.0.0.1", NO_PRINCIPAL) is not None
+
+
+def test_an_address_is_not_counted_where_it_stands_for_many_clients(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a load balancer: connections of one address are not counted either."""
+    monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_OF_ONE_MAX", 2)
+    engine = attacked.proxy.engine
+    for _ in range(5):
+        attacked.invent()
+    attacked.world.network.run(30)
+    assert attacked.codes.count(TIMED_OUT) == 3
+    attacked.inventor.answers.clear()
+    engine.caps = replace(engine.caps, connections_per_ip_max=0)
+    for _ in range(5):
+        attacked.invent()
+    attacked.world.network.run(30)
+    assert attacked.codes == [OUT_OF_ORDER] * 5
+    assert engine.context.unissued.count == 0
 
 
 def test_an_id_whose_block_is_known_is_not_counted() -> None:
