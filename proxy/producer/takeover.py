@@ -85,6 +85,10 @@ class Takeover:
         True of a blurred entry."""
         self._is_stored = True
         """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
+        self._is_counted = False
+        """Is it one of the unknown outcomes of producer ids that nobody issued?"""
+        self._led_at = 0.0
+        """When the partition was seen to have a leader last, in reactor seconds."""
         self._moved_to = NO_OFFSET
         """Where the log began when the bound was seen not to hold (rule R8)."""
 
@@ -103,12 +107,15 @@ class Takeover:
     async def _work_for_clients(self) -> None:
         """Rebuild an entry of which nothing is stored, if there are not too many of producer ids that nobody issued,
         and the proxy does not end: what waits gets a retriable code then."""
-        stream, refusal, admitted = self._stream, None, None
+        stream, refusal, verdict, admitted = self._stream, None, "limited", None
+        has_leader = not stream.held.is_unissued or await self._finds_leader()
         if not stream.queue:
             stream.nothing_is_open()
             return
         if self._life.is_draining:
             refusal = answers.held_back("the proxy is shutting down")
+        elif not has_leader:
+            refusal, verdict = answers.no_leader(), "no_leader"
         elif stream.held.is_unissued:
             first = stream.queue[0]
             admitted = stream.context.unissued.admit(first.waiters[0].connection.address, first.principal)
@@ -116,14 +123,36 @@ class Takeover:
                 refusal = answers.in_doubt("too many outcomes of producer ids that nobody issued are unknown")
         if refusal is not None:
             for batch in list(stream.queue):
-                stream.dismiss(batch, refusal, "limited")
+                stream.dismiss(batch, refusal, verdict)
             return
+        self._is_counted = admitted is not None
         try:
             if await self._is_quiet():
                 await self._work()
         finally:
             if admitted is not None:
                 admitted.end()
+
+    @property
+    def _has_leader(self) -> bool:
+        """Can the log be asked for?"""
+        stream, context = self._stream, self._stream.context
+        leader = context.leader_of(stream.topic, stream.partition)
+        return leader is not None and context.is_reachable(leader)
+
+    async def _finds_leader(self) -> bool:
+        """The same; if not, a leader is looked for."""
+        if not self._has_leader:
+            await Leader(self._stream.topic, self._stream.partition, refresh=True)
+        return self._has_leader
+
+    def _is_wanted(self) -> bool:
+        """Does a client need what is read? What is counted takes a place of others: not for long without a leader."""
+        stream = self._stream
+        now = stream.observers.time.now
+        if not self._is_counted or self._has_leader:
+            self._led_at = now
+        return stream.is_needed and now - self._led_at <= limits.HAND_OVER_SECONDS
 
     async def _work(self) -> None:
         stream = self._stream
@@ -472,7 +501,8 @@ class Takeover:
         search.is_rebuild = wanted is None
         search.whose = self._whose
         if not self._is_stored:
-            search.is_wanted = lambda: stream.is_needed
+            self._led_at = stream.observers.time.now
+            search.is_wanted = self._is_wanted
         if self._checkpoint is not None:
             search.bound, search.wider = self._checkpoint, search.bound
         return search

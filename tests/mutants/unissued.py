@@ -100,7 +100,7 @@ UNISSUED = (
         "rebuilt_for_nobody",
         "R17: an entry of which nothing is stored is rebuilt only while its client waits",
         _IDS + "test_the_log_is_not_read_on_for_a_client_that_has_left",
-        ("proxy.producer.takeover", "            search.is_wanted = lambda: stream.is_needed\n", "            pass\n"),
+        ("proxy.producer.takeover", "            search.is_wanted = self._is_wanted\n", "            pass\n"),
     ),
     mutant(
         "let_go_of_at_once",

@@ -21,7 +21,7 @@ from testkit.stage.sequencer import BLOCK_KEY, NEXT_GENERATION, Client, Stage
 from testkit.virtual.producer import Identity
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
-OUT_OF_ORDER, TIMED_OUT, NOT_ENOUGH_REPLICAS = 45, 7, 19
+OUT_OF_ORDER, TIMED_OUT, NOT_ENOUGH_REPLICAS, NO_LEADER = 45, 7, 19, 6
 FIRST_ID = 2**61
 MESSAGE_BYTES = 100_000
 MESSAGES = 200
@@ -233,6 +233,32 @@ def test_one_address_or_principal_does_not_use_up_what_all_have() -> None:
             one.end()
     assert outcomes.count == 1
     assert outcomes.admit("10.0.0.1", NO_PRINCIPAL) is not None
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_partition_without_a_leader_takes_no_place_of_others(is_begun: bool) -> None:
+    """Its log cannot be read, perhaps for hours, and its clients come again and again."""
+    stage = a_stage()
+    client = Client()
+    if is_begun:
+        stage.send(client, 5)
+        stage.run(10)
+        assert stage.context.unissued.count == 1
+    stage.leader = None
+    codes = []
+    for _ in range(10):
+        request = stage.send(client, 5)
+        stage.run(22.5, until=lambda request=request: request.is_done)  # type: ignore[misc]
+        codes.append(request.code)
+        request.answers.append(Answer(TIMED_OUT))
+        stage.run(1)
+    assert stage.context.unissued.count == 0
+    assert codes[-1] == NO_LEADER
+    assert stage.sequencer.is_idle
+    stage.leader = 1
+    again = stage.send(client, 5)
+    stage.run(200)
+    assert again.code == OUT_OF_ORDER
 
 
 def test_an_address_is_not_counted_where_it_stands_for_many_clients(
