@@ -10,7 +10,7 @@ from functools import partial
 
 from ..reactor import Address, Reactor
 from ..values import value
-from .inspection import EntryPlace, parse_key, prefix
+from .inspection import EntryPlace, MemberPlace, parse_key, prefix
 from .redis_greeting import Greeting, Login, Refuse, give_up_on
 from .redis_link import RedisLink, Reply, pack
 from .store import MODE_NATIVE, MODE_PROXY, StoreAway, cluster_key, mode_key
@@ -22,11 +22,13 @@ _SCAN_COUNT = b"500"
 @value(frozen=True, slots=True)
 class Stored:
     """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; None: absent.
-    ``has_entries``: Does a producer have an entry? False where nobody asked."""
+    ``has_entries``: Does a producer have an entry? ``has_proxies``: Is a proxy registered, that is, does one run that
+    gives idempotence? Both False where nobody asked."""
 
     cluster_id: bytes | None = None
     mode: bytes | None = None
     has_entries: bool = False
+    has_proxies: bool = False
 
 
 class ClusterClaim:
@@ -100,15 +102,19 @@ class StoredLook:
         *,
         login: Login,
         needs_entries: bool,
+        needs_proxies: bool = False,
         becomes_native: Callable[[Stored], bool],
         done: Callable[[Stored | StoreAway], None],
     ) -> None:
-        """``needs_entries``: look for an entry, too; that may walk all keys. ``becomes_native``: asked once with what
-        is stored; True: the stored mode becomes native, if one is stored. That is the only thing that is ever written.
+        """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
+        that is registered, even if there is an entry. ``becomes_native``: asked once with what is stored; True: the
+        stored mode becomes native, if one is stored. That is the only thing that is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
         self._login = login
         self._needs_entries = needs_entries
+        self._needs_proxies = needs_proxies
+        self._has_entries = self._has_proxies = False
         self._becomes_native = becomes_native
         self._done: Callable[[Stored | StoreAway], None] | None = done
         self._values: list[bytes | None] = []
@@ -130,30 +136,29 @@ class StoredLook:
         if len(self._values) == 2 and self._needs_entries:
             self._scan(b"0")
         elif len(self._values) == 2:
-            self._take(has_entries=False)
+            self._take()
 
     def _scan(self, cursor: bytes) -> None:
-        command = pack(b"SCAN", cursor, b"MATCH", prefix(self._cluster) + b"{*", b"COUNT", _SCAN_COUNT)
+        pattern = prefix(self._cluster) + (b"*" if self._needs_proxies else b"{*")
+        command = pack(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN_COUNT)
         self._link.call(command, self._take_page)
 
     def _take_page(self, reply: Reply | StoreAway) -> None:
         match reply:
             case [bytes(following), list(keys)]:
-                if any(self._is_entry(key) for key in keys):
-                    self._take(has_entries=True)
-                elif following == b"0":
-                    self._take(has_entries=False)
+                places = [parse_key(self._cluster, key) for key in keys if isinstance(key, bytes)]
+                self._has_entries |= any(isinstance(place, EntryPlace) for place in places)
+                self._has_proxies |= any(isinstance(place, MemberPlace) for place in places)
+                if following == b"0" or (self._has_entries and (self._has_proxies or not self._needs_proxies)):
+                    self._take()
                 else:
                     self._scan(following)
             case _:
                 _give_up(self._link, self._end_away, reply)
 
-    def _is_entry(self, key: object) -> bool:
-        return isinstance(key, bytes) and isinstance(parse_key(self._cluster, key), EntryPlace)
-
-    def _take(self, *, has_entries: bool) -> None:
+    def _take(self) -> None:
         cluster_id, mode = self._values
-        stored = Stored(cluster_id, mode, has_entries)
+        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies)
 
         def written(reply: Reply | StoreAway) -> None:
             if reply is None or reply == b"OK":

@@ -18,6 +18,10 @@ _PROXY_IS_STORED = (
     "wait until their entries have expired (producers.expiry_seconds), or remove them (idemproxy inspect, idemproxy "
     "forget). Or accept duplicates: upstream.allow_duplicates_in_flight"
 )
+_PROXIES_RUN = (
+    "proxies that give it are running: stop all of them first, or say auto. One that was killed counts until its lease "
+    "has ended"
+)
 _FRESH_START_ON_V2 = (
     "all brokers store message format v2, in which idemproxy cannot determine the outcome of a lost answer, and "
     "upstream.idempotence is proxy: say auto or native, and the brokers give idempotence"
@@ -74,6 +78,8 @@ class Mode:
             return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
         if kept == MODE_NATIVE:
             return Idempotence.NATIVE
+        if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would go on, beside this one
+            return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXIES_RUN}"
         if Idempotence.NATIVE in (self.wanted, by_brokers) and (
             kept is None or not stored.has_entries or allows_duplicates
         ):

@@ -88,7 +88,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
             look = partial(_look, over(REDIS_PLACE), settings.redis, settings.cluster)
             stored = await look(needs_entries=False)
             if isinstance(stored, Stored) and mode.wanted is not Idempotence.PROXY:
-                entries = await look(needs_entries=True)
+                entries = await look(needs_entries=True, needs_proxies=mode.wanted is Idempotence.NATIVE)
                 if isinstance(entries, StoreAway):
                     no_entries = f"cannot be asked whether producers have entries: {redis_reason(entries.reason)}"
                 else:
@@ -132,7 +132,9 @@ def _agreed(settings: Settings, mode: Mode, stored: Stored | StoreAway | None) -
     return mode.agreed(settings.cluster, found, mode.by_brokers, settings.allows_duplicates_in_flight)
 
 
-async def _look(reactor: Reactor, redis: RedisAddress, cluster: str, *, needs_entries: bool) -> Stored | StoreAway:
+async def _look(
+    reactor: Reactor, redis: RedisAddress, cluster: str, *, needs_entries: bool, needs_proxies: bool = False
+) -> Stored | StoreAway:
     """Return what is stored under the cluster's name, as a start would read it."""
     looked: list[Stored | StoreAway] = []
     done = trio.Event()
@@ -147,6 +149,7 @@ async def _look(reactor: Reactor, redis: RedisAddress, cluster: str, *, needs_en
         cluster,
         login=Login(redis.username, redis.password, redis.database),
         needs_entries=needs_entries,
+        needs_proxies=needs_proxies,
         becomes_native=lambda _stored: False,
         done=end,
     )

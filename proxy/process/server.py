@@ -329,6 +329,7 @@ class Server:
             settings.cluster,
             login=Login(None, None, login.database),
             needs_entries=mode.may_be_native,
+            needs_proxies=mode.wanted is Idempotence.NATIVE,
             becomes_native=becomes_native,
             done=done,
         )

@@ -110,6 +110,7 @@ def test_a_setting_chooses_at_once_and_auto_does_not() -> None:
 
 # ---------------------------------------------------------------------- what Redis says
 NOTHING, ENDED, IN_USE = Stored(), Stored(b"ours", b"proxy", False), Stored(b"ours", b"proxy", True)
+RUNNING, RUNNING_NATIVE = Stored(b"ours", b"proxy", False, True), Stored(b"ours", b"native", False, True)
 GONE_NATIVE, OLDER = Stored(b"ours", b"native", False), Stored(b"ours", None, True)
 
 
@@ -131,6 +132,9 @@ GONE_NATIVE, OLDER = Stored(b"ours", b"native", False), Stored(b"ours", None, Tr
         ("native", NATIVE, IN_USE, True, NATIVE),
         ("native", NATIVE, IN_USE, False, "upstream.allow_duplicates_in_flight"),
         ("native", NATIVE, OLDER, False, "upstream.allow_duplicates_in_flight"),
+        ("native", NATIVE, RUNNING, True, "proxies that give it are running"),
+        ("native", NATIVE, RUNNING_NATIVE, False, NATIVE),
+        ("auto", NATIVE, RUNNING, False, NATIVE),
         ("proxy", PROXY, NOTHING, False, PROXY),
         ("proxy", None, NOTHING, False, PROXY),
         ("proxy", NATIVE, NOTHING, False, "all brokers store message format v2"),

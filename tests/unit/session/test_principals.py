@@ -120,6 +120,7 @@ class Asker:
 
     principal: bytes
     is_closed: bool = False
+    address: str = "client"
 
 
 def test_every_principal_gets_ids_of_blocks_of_its_own() -> None:

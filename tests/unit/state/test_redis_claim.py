@@ -54,12 +54,14 @@ class Scene:
         self.network.run(3, lambda: False)
         return store
 
-    def look(self, *, needs_entries: bool = True, becomes_native: bool = False) -> Stored | StoreAway:
+    def look(
+        self, *, needs_entries: bool = True, needs_proxies: bool = False, becomes_native: bool = False
+    ) -> Stored | StoreAway:
         looked: list[Stored | StoreAway] = []
         look = partial(StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries)
 
         def begin() -> None:
-            look(login=Login(None, None, 0), becomes_native=lambda _stored: becomes_native)
+            look(login=Login(None, None, 0), needs_proxies=needs_proxies, becomes_native=lambda _stored: becomes_native)
 
         self.host.post(begin)
         assert self.network.run(10, lambda: bool(looked))
@@ -143,6 +145,18 @@ def test_a_look_finds_an_entry_among_everything_else_and_writes_nothing(entries:
     assert scene.look() == Stored(b"ours", b"proxy", bool(entries))
     assert scene.look(needs_entries=False) == Stored(b"ours", b"proxy", False)
     assert scene.keys == before
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_look_finds_a_running_proxy_with_and_without_an_entry(entries: int) -> None:
+    scene = Scene()
+    for number in range(entries):
+        scene.redis.put(entry_key("c", number, "orders", 0), b"")
+    for number in range(2_000):
+        scene.redis.put(block_key("c", number), b"")
+    assert scene.look(needs_proxies=True) == Stored(None, None, bool(entries), has_proxies=False)
+    scene.start()
+    assert scene.look(needs_proxies=True) == Stored(b"ours", b"proxy", bool(entries), has_proxies=True)
 
 
 def test_nothing_stored_stays_nothing_also_where_brokers_give_idempotence_from_now_on() -> None:
