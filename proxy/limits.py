@@ -391,7 +391,7 @@ PRODUCE_TIMEOUT_MS_MIN: Final = 1_000
 # Who gives idempotence
 NATIVE_LOOK_SECONDS: Final = 10.0
 """How often a proxy before brokers that could all give idempotence looks whether a producer has an entry left. Each
-look walks all keys of Redis, until it finds one."""
+look walks all keys of Redis, until it finds one. Longer than a heartbeat, which notices that Redis has lost all."""
 
 # Doubt
 SETTLE_SECONDS: Final = awake.SETTLE_SECONDS
@@ -697,6 +697,7 @@ assert STEP_BYTES < WRAPPER_UNPACKED_BYTES_MAX <= DECOMPRESSED_BYTES_MAX <= UNPA
 assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
 assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
 assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_ANSWER_SECONDS_MAX
+assert NATIVE_LOOK_SECONDS > 2 * LEASE_RENEW_SECONDS, "a loss is noticed between two looks"
 assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, (
     "a lease outlives a long pass"
 )

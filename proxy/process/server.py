@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from io import FileIO
 from math import inf
@@ -17,6 +18,7 @@ import trio
 from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
 from ...reactor import Reactor
+from ...state.entry import NO_GENERATION
 from ...state.redis_claim import ClusterClaim, Stored, StoredLook
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
@@ -117,6 +119,10 @@ class Server:
         self._told = trio.Event()
         """Set when brokers have told something new of themselves; then another one takes its place."""
         self._serves_natively = False
+        self._lost_at = -inf
+        """When Redis may have lost entries last, reactor seconds."""
+        self._found_none = False
+        """Did the last look find no entry?"""
         descriptors = Descriptors(
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
@@ -310,7 +316,8 @@ class Server:
         looked = trio.Event()
 
         def becomes_native(stored: Stored) -> bool:
-            agreed = mode.agreed(settings.cluster, stored, by_brokers, settings.allows_duplicates_in_flight)
+            believed = stored if self._store is None else self._believed(stored)
+            agreed = mode.agreed(settings.cluster, believed, by_brokers, settings.allows_duplicates_in_flight)
             if told is not None and stored.cluster_id not in (None, told.encode()):
                 agreed = mismatch(settings.cluster, stored.cluster_id, told)
             elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
@@ -335,6 +342,13 @@ class Server:
         )
         await looked.wait()
         return decided[0]
+
+    def _believed(self, stored: Stored) -> Stored:
+        """Without entries no producer has anything in flight, unless Redis has lost them. So entries are taken for
+        there until all would have expired since a loss, and until a second look: by then a loss is noticed."""
+        is_lost = self._reactor.now() < self._lost_at + self._settings.producer_expiry_seconds
+        is_first, self._found_none = not self._found_none, not stored.has_entries
+        return replace(stored, has_entries=stored.has_entries or is_lost or is_first)
 
     def _why_not_natively(self) -> str:
         """Return why a start natively is refused: some settings would have no effect. Empty: it is not."""
@@ -474,6 +488,8 @@ class Server:
             self._look_whether_ready()
 
     def _new_generation(self, generation: bytes) -> None:
+        if self.engine.context.life.generation != NO_GENERATION:
+            self._lost_at = self._reactor.now()
         self.engine.new_generation(generation)
         self._remember_incarnation()
         assert self._store is not None
@@ -482,6 +498,7 @@ class Server:
         self._look_whether_ready()
 
     def _lease_lost(self) -> None:
+        self._lost_at = self._reactor.now()
         self.engine.lease_lost()
         self._remember_incarnation()
 

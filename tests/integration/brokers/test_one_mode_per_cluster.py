@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.proxy import limits
 from idemproxy.state.store import mode_key
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
@@ -298,3 +299,25 @@ def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_s
             assert "checkpoints" not in [path.name for path in proxy.data_directory.iterdir()]
             proxy.start()
             transaction(proxy, TOPIC)
+
+
+def test_after_flushall_upgraded_brokers_do_not_store_a_batch_a_second_time(
+    redis: RedisProcess, tmp_path: Path
+) -> None:
+    with LegacyCluster(tmp_path / "kafka", version="2.8.2", broker_settings={**KEEPS, **TRANSACTIONS}) as cluster:
+        topic = fresh_topic(cluster)
+        with proxy_of(tmp_path / "proxy", cluster, redis) as proxy:
+            with RawClient(proxy.address) as client:
+                records = batch([b"value"], producer_id=client.new_producer_id(), sequence=0)
+                assert client.produce_one(topic, 0, records).error_code == 0
+            cluster.stop_broker(0)
+            cluster.become("2.8.2", TRANSACTIONS)
+            cluster.start_broker(0)
+            proxy.wait_for_log("Redis has entries of producers")
+            redis.call("FLUSHALL")
+            wait_until(lambda: redis.call("GET", MODE) == b"proxy", "it has noticed")
+            time.sleep(3 * limits.NATIVE_LOOK_SECONDS)
+            with RawClient(proxy.address) as client:  # its answer was lost
+                again = client.produce_one(topic, 0, records, timeout_ms=4000)
+            assert again.error_code in RETRIABLE or (again.error_code, again.base_offset) == (0, 0)
+            assert "from now on they give idempotence" not in proxy.log
