@@ -309,7 +309,7 @@ class PartitionQueue:
         where = f"expected at offset {expected}" if expected is not None else f"offset {header.base_sequence} mod 2^31"
         if at < 0:
             return self._error(Undecided, batch, f"{where}, and the server does not tell where it is", answer.message)
-        return self._elsewhere(batch, f"{where}, and the server says that it is at {at}", answer)
+        return self._elsewhere(batch, where, answer)
 
     def _final(self, batch: QueuedBatch, answer: PartitionAnswer) -> ProduceError:
         """Return the error for INVALID_RECORD. With an offset it says where the batch lies."""
@@ -317,7 +317,8 @@ class PartitionQueue:
             return self._error(Undeterminable, batch, "nobody can tell whether it is in the log", answer.message)
         return self._elsewhere(batch, f"expected at offset {batch.expected_offset}", answer)
 
-    def _elsewhere(self, batch: QueuedBatch, what: str, answer: PartitionAnswer) -> ProduceError:
+    def _elsewhere(self, batch: QueuedBatch, where: str, answer: PartitionAnswer) -> ProduceError:
+        what = f"{where}, and the server says that it is at {answer.base_offset}"
         error = self._error(Displaced, batch, what, answer.message)
         assert isinstance(error, Displaced)
         error.base_offset = answer.base_offset

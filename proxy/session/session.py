@@ -279,7 +279,7 @@ class Session:
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
         for _ in range(min(self._free, len(self._waiting))):
-            if self._host.loop_budget.is_long or self.is_at_work:
+            if not self._waiting or self._host.loop_budget.is_long or self.is_at_work:
                 break
             if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
                 break

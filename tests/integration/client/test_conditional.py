@@ -262,7 +262,7 @@ def test_a_batch_behind_a_foreign_record_ends_as_displaced(
     with Client(f"{host}:{port}") as client, client.producer(CONDITIONAL) as producer:
         producer.publish(*place, [Record(b"a")], expected_offset=0)
         write_past(legacy_broker, place, b"foreign")
-        with pytest.raises(Displaced, match="in the log at offset 2, and was to be at 1") as displaced:
+        with pytest.raises(Displaced, match="expected at offset 1, and the server says that it is at 2") as displaced:
             producer.publish(*place, [Record(b"b")], expected_offset=1)
         assert displaced.value.base_offset == 2
         with pytest.raises(Refused):

@@ -156,6 +156,20 @@ def test_what_comes_behind_garbage_is_no_request() -> None:
     assert scene.stored == 3
 
 
+@pytest.mark.parametrize("count", [0, 3, 6, 11])
+def test_what_waits_behind_a_request_that_cannot_be_read_is_dropped(count: int) -> None:
+    """It waits for its turn, as do those behind it."""
+    scene = Scene()
+    wire = scene.line.wire
+    assert wire is not None
+    wire.send(many(count) + UNREADABLE + many(20))
+    assert scene.world.network.run(10, lambda: scene.line.is_lost)
+    scene.run(5)
+    assert (scene.line.answers, scene.stored) == ([1] * count, count)
+    assert scene.engine.memory.bytes_held == 0
+    assert scene.proxy.errors == []
+
+
 def test_the_unfinished_request_before_a_fin_is_dropped() -> None:
     scene = Scene()
     wire = scene.line.wire
