@@ -47,7 +47,7 @@ class Link:
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "_last", "is_empty", "requests")
+    __slots__ = ("_ended", "_failed", "_held", "_links", "is_empty", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
@@ -63,28 +63,35 @@ class RetryNotes:
         """Epoch and base sequence of batches that have arrived, and wait before they join the queue of their
         producer."""
 
-        self._last: dict[Key, Link] = {}
-        """The last conditional batch that came for a partition, unless it is in the log."""
+        self._links: dict[Key, dict[int, Link]] = {}
+        """The latest conditional batches that came for a partition and are not in the log, by the sequence behind their
+        last record. Not the very last one alone: one that failed may come again before what follows another one."""
 
     # ------------------------------------------------------------------ pipelines of conditional batches
     def link(self, key: Key, identity: BatchIdentity, *, says_it_follows: bool) -> Link:
-        """Return the link of a conditional batch that has come. It follows the last one if it begins where that one
-        ends and its client says so; or if that one has no answer yet, so that its client cannot know of a conflict. A
-        batch that a client sends after a conflict, for the offset that it was told, is the first of a pipeline."""
-        last = self._last.get(key)
-        follows = last is not None and last.end == identity.base_sequence
-        is_behind = follows and last is not None and (says_it_follows or last.fate is Ahead.OPEN)
-        link = Link(advance(identity.base_sequence, identity.record_count), last if is_behind else None)
+        """Return the link of a conditional batch that has come. It follows the one that ends where it begins if its
+        client says so; or if that one has no answer yet, so that its client cannot know of a conflict. A batch that a
+        client sends after a conflict, for the offset that it was told, is the first of a pipeline."""
+        links = self._links.get(key, {})
+        before = links.get(identity.base_sequence)
+        is_behind = before is not None and (says_it_follows or before.fate is Ahead.OPEN)
+        link = Link(advance(identity.base_sequence, identity.record_count), before if is_behind else None)
         if TOPIC_NAME.fullmatch(key[1]):
-            self._last[key] = link
+            links.pop(link.end, None)
+            self._links.setdefault(key, links)[link.end] = link
+            if len(links) > NOTES_MAX:
+                del links[next(iter(links))]
         return link
 
     def end_link(self, key: Key, link: Link, has_failed: bool, will_be_retried: bool) -> None:
         """Note the answer to the batch of a link."""
         link.before = None
         link.fate = Ahead.NOTHING if not has_failed else Ahead.AGAIN if will_be_retried else Ahead.REFUSED
-        if not has_failed and self._last.get(key) is link:
-            del self._last[key]
+        links = self._links.get(key, {})
+        if not has_failed and links.get(link.end) is link:
+            del links[link.end]
+            if not links:
+                del self._links[key]
 
     # ------------------------------------------------------------------ failures
     def request_number(self) -> int:
@@ -164,4 +171,4 @@ class RetryNotes:
     @property
     def are_too_many(self) -> bool:
         """Are there more notes than any client needs? A client may name producers and partitions without end."""
-        return len(self._failed) + len(self._ended) + len(self._last) > limits.FAILURES_NOTED_MAX
+        return len(self._failed) + len(self._ended) + len(self._links) > limits.FAILURES_NOTED_MAX

@@ -210,8 +210,12 @@ class Stream:
         return self.queue[0]
 
     def _first_of_pipeline(self, batch: Batch) -> Batch:
-        """Return the first queued batch of the pipeline up to this one: the outcome of that one decides about it."""
-        while (link := batch.link) is not None and link.before is not None:
+        """Return the first queued batch of the pipeline up to this one: the outcome of that one decides about it. Record
+        counts that nobody has checked yet may make a circle of batches: it ends somewhere in it."""
+        for _ in self.queue:
+            link = batch.link
+            if link is None or link.before is None:
+                return batch
             ahead = next((one for one in self.queue if any(w.link is link.before for w in one.waiters)), None)
             if ahead is None:
                 return batch

@@ -232,8 +232,8 @@ CONDITIONAL = (
         _SCENES + "test_a_batch_that_comes_after_the_conflict_of_the_one_it_follows_is_refused",
         (
             "proxy.producer.retry_notes",
-            "(says_it_follows or last.fate is Ahead.OPEN)",
-            "last.fate is Ahead.OPEN",
+            "(says_it_follows or before.fate is Ahead.OPEN)",
+            "before.fate is Ahead.OPEN",
         ),
     ),
     mutant(
@@ -242,8 +242,18 @@ CONDITIONAL = (
         _SCENES + "test_what_a_writer_sends_for_the_offset_that_a_conflict_told_begins_a_pipeline",
         (
             "proxy.producer.retry_notes",
-            "(says_it_follows or last.fate is Ahead.OPEN)",
+            "(says_it_follows or before.fate is Ahead.OPEN)",
             "True",
+        ),
+    ),
+    mutant(
+        "follows_the_last_one_alone",
+        "R23: a batch follows the one before it, whatever came again in between",
+        _SCENES + "test_a_batch_follows_the_one_before_it_whatever_came_between",
+        (
+            "proxy.producer.retry_notes",
+            "            links.pop(link.end, None)\n",
+            "            links.clear()\n",
         ),
     ),
     mutant(

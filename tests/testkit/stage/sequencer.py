@@ -375,12 +375,22 @@ class Stage:
 
     # ------------------------------------------------------------------ what a test does
     def send(
-        self, client: Client, sequence: int, *values: bytes, epoch: int = 0, follows: bool = False, **more: Any
+        self,
+        client: Client,
+        sequence: int,
+        *values: bytes,
+        epoch: int = 0,
+        follows: bool = False,
+        count: int | None = None,
+        **more: Any,
     ) -> Request:
-        """One batch of a client; by default one record of its own. ``follows``: as a conditional batch may say."""
+        """One batch of a client; by default one record of its own. ``follows``: as a conditional batch may say.
+        ``count``: how many records its header says that it has; None: so many as it has."""
         made = values or (b"value %d" % sequence,)
         records = batch_of(made, sequence, epoch, producer_id=self.producer_id, **more)
         header = parse_single_batch(records)
+        if count is not None:
+            header = header._replace(record_count=count, last_offset_delta=count - 1)
         identity = BatchIdentity(epoch, sequence, header.record_count)
         request = Request(client, identity)
         self.is_sending = True

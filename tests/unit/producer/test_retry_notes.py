@@ -160,15 +160,24 @@ def test_after_a_conflict_a_batch_that_does_not_say_that_it_follows_is_the_first
     assert notes.link(SHARD, batch_at(6), says_it_follows=False).ahead is Ahead.NOTHING
 
 
+def test_a_batch_follows_the_one_before_it_whatever_another_writer_of_the_connection_has_sent_between() -> None:
+    notes = RetryNotes()
+    refused = notes.link(SHARD, batch_at(5), says_it_follows=False)
+    others = notes.link(SHARD, batch_at(300), says_it_follows=False)
+    behind = notes.link(SHARD, batch_at(6), says_it_follows=True)
+    assert behind.before is refused
+    assert others.before is None
+
+
 def test_a_pipeline_that_is_in_the_log_leaves_nothing_and_the_others_are_counted() -> None:
     notes = RetryNotes()
     links = [notes.link(SHARD, batch_at(sequence), says_it_follows=sequence > 0) for sequence in range(9)]
     for link in links:
         notes.end_link(SHARD, link, has_failed=False, will_be_retried=False)
         assert link.before is None
-    assert notes._last == {}
+    assert notes._links == {}
     for partition in range(limits.FAILURES_NOTED_MAX + 1):
         notes.link((CONDITIONAL_ID, "wal", partition), batch_at(0), says_it_follows=False)
     assert notes.are_too_many
     notes.link((CONDITIONAL_ID, "no/topic", 0), batch_at(0), says_it_follows=False)
-    assert len(notes._last) == limits.FAILURES_NOTED_MAX + 1
+    assert len(notes._links) == limits.FAILURES_NOTED_MAX + 1

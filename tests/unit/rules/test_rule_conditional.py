@@ -334,3 +334,30 @@ def test_a_batch_leaves_only_behind_the_one_that_it_follows(shard: Shard) -> Non
     fresh = shard.send(writer, 1, b"fresh")
     assert codes(shard, failing, behind_it, fresh) == [CONFLICT, CONFLICT, 0]
     assert shard.stored_values() == [b"of another writer", b"fresh"]
+
+
+def test_batches_that_say_to_be_behind_each_other_end_as_well(shard: Shard) -> None:
+    """Record counts of half the sequences each: nobody looks at the records before their turn."""
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    early = shard.send(Client(), 9)  # it is worked on while the others come
+    circle = [shard.send(writer, at, b"a", count=2**30, follows=True) for at in (1, 1 + 2**30, 1)]
+    assert None not in codes(shard, early, *circle)
+    assert shard.failures() == []
+
+
+def test_a_batch_follows_the_one_before_it_whatever_came_between(shard: Shard) -> None:
+    """The first of three batches comes once more after the second one has failed, and before the third."""
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    writer = Client()
+    assert codes(shard, shard.send(writer, 1, b"first")) == [0]
+    shard.swap_seconds = 0.01
+    shard.send(Client(), 9)  # it is worked on while the second one comes
+    second = shard.send(writer, 2, b"second", follows=True)
+    second.answer(answers.in_doubt("the outcome is not known yet"))
+    assert codes(shard, shard.send(writer, 1, b"first")) == [0]
+    assert codes(shard, shard.send(Client(), 2, b"of another writer")) == [0]
+    assert codes(shard, shard.send(writer, 3, b"third", follows=True)) == [HELD_BACK]
+    assert shard.stored_values() == [b"at 0", b"first", b"of another writer"]
