@@ -210,8 +210,8 @@ class Stream:
         return self.queue[0]
 
     def _first_of_pipeline(self, batch: Batch) -> Batch:
-        """Return the first queued batch of the pipeline up to this one: the outcome of that one decides about it. Record
-        counts that nobody has checked yet may make a circle of batches: it ends somewhere in it."""
+        """Return the first queued batch of the pipeline up to this one: the outcome of that one decides about it.
+        Record counts that nobody has checked yet may make a circle of batches: then it is any of them."""
         for _ in self.queue:
             link = batch.link
             if link is None or link.before is None:
