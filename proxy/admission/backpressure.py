@@ -275,13 +275,13 @@ class Backpressure:
             self._slow.request_begins(self._accounts.reactor.now())  # it was the proxy that did not read on
             wire.resume()
 
-    def is_idle(self) -> bool:
+    def is_idle(self, *, has_ended: bool) -> bool:
         """Has it asked for nothing, and taken nothing, for ``caps.idle_seconds``? To be called every
-        ``IDLE_LOOK_SECONDS``."""
+        ``IDLE_LOOK_SECONDS``. ``has_ended``: it asks for nothing more, so what it waits for does not count."""
         wire = self._wire
         if wire is None:
             return False
-        is_active, self.was_active = self.was_active or self._client.in_flight > 0, False
+        is_active, self.was_active = self.was_active or (self._client.in_flight > 0 and not has_ended), False
         return self._slow.is_idle(wire.unsent, self._accounts.caps.idle_seconds, is_active=is_active)
 
     # ------------------------------------------------------------------ timers

@@ -216,7 +216,7 @@ class NativeSession:
 
     def look_whether_idle(self) -> None:
         """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
-        if self._backpressure.is_idle():
+        if self._backpressure.is_idle(has_ended=self._takes_no_more):
             self._part()
 
     def _wait_for_turn(self, size: int) -> None:
@@ -535,7 +535,7 @@ class NativeSession:
 
     def _takes_all_answers(self) -> bool:
         """Take nothing more, and close when all that was asked is answered. False: all is."""
-        if self._requests.is_within and self._has_last_answer:
+        if self._requests.is_within and self._has_last_answer and not self._takes_no_more:
             _, key, _, _ = self._asked.pop()  # the rest of that request does not come
             self._unfinished -= key in _FINISHED
         if self.is_closed:

@@ -303,7 +303,7 @@ class Session:
 
     def look_whether_idle(self) -> None:
         """Close it if nothing was asked for ``caps.idle_seconds``. To be called every ``IDLE_LOOK_SECONDS``."""
-        if self._backpressure.is_idle():
+        if self._backpressure.is_idle(has_ended=self._takes_no_more):
             self._backpressure.part()
             self._end()
 
@@ -384,6 +384,7 @@ class Session:
             self._leave_out(count)
             self._refuse_connection(str(error))
         if self._has_hung_up and self.is_idempotent:
+            self._backpressure.part()
             self.lost("the client closed the connection")
 
     def _leave_out(self, count: int) -> None:

@@ -3,6 +3,7 @@ not at all (rule R23)."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from random import Random
@@ -259,7 +260,7 @@ def test_a_batch_behind_a_foreign_record_ends_as_displaced(
     pair: TwoProxies, place: Place, legacy_broker: LegacyCluster
 ) -> None:
     host, port = pair.addresses[0]
-    with Client(f"{host}:{port}") as client, client.producer(CONDITIONAL) as producer:
+    with Client(f"{host}:{port}") as client, contextlib.closing(client.producer(CONDITIONAL)) as producer:
         producer.publish(*place, [Record(b"a")], expected_offset=0)
         write_past(legacy_broker, place, b"foreign")
         with pytest.raises(Displaced, match="expected at offset 1, and the server says that it is at 2") as displaced:

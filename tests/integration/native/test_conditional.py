@@ -136,6 +136,21 @@ def test_one_that_comes_when_its_request_has_gone_on_ends_the_connection(
     assert in_log(world, topic) == []
 
 
+def test_what_was_asked_before_one_that_ends_the_connection_is_answered_also_after_a_fin(
+    world: World, topic: str
+) -> None:
+    rows = [{"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1000}]
+    fields = {"replica_id": -1, "max_wait_ms": 2000, "min_bytes": 1, "topics": [{"topic": topic, "partitions": rows}]}
+    with RawClient(world.proxy.address) as client:
+        asked = client.send(ApiKey.FETCH, 2, messages.encode_request(ApiKey.FETCH, 2, **fields))
+        parts = [(topic, 0, batch([bytes(300_000)])), (topic, 1, conditional(0, b"refused"))]
+        send_in_pieces(client, client.produce_body(parts, version=EXPLAINED))
+        time.sleep(0.3)
+        client.half_close()
+        assert client.answer()[0] == asked
+        assert client.is_closed()
+
+
 def test_one_that_is_too_large_to_be_kept_or_wants_no_answer_ends_the_connection(world: World, topic: str) -> None:
     too_large = conditional(0, bytes(limits.CONDITIONAL_REFUSED_BYTES_MAX))
     for records, acks in ((too_large, -1), (conditional(0, b"no answer"), 0), (batch([b"b"], headers=HEADER), 0)):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.codecs import messages
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import SlowClient
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.proxy.versions import ApiKey
 from testkit.virtual import line as virtual_line
 from testkit.virtual.line import Line
-from testkit.virtual.world import World, WorldSettings
+from testkit.virtual.world import TOPIC, World, WorldSettings
 
 API_VERSIONS, METADATA = 18, 3
 UNSENT_MAX = 100_000
@@ -215,6 +217,21 @@ def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_does_is_not(s
     assert scene.hung_up == [], "nobody has to know"
     scene.run(limits.IDLE_SECONDS + 100)
     assert active.is_lost
+    assert scene.proxy.engine.statistics().connections == 0
+
+
+def test_who_has_hung_up_is_not_served_for_ever(scene: Scene) -> None:
+    """What it has asked for last is answered in a few weeks."""
+    client = scene.client()
+    topics = [{"topic": TOPIC, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}]
+    fields = {"replica_id": -1, "max_wait_ms": 2**31 - 1, "min_bytes": 2**31 - 1, "topics": topics}
+    body = messages.encode_request(ApiKey.FETCH, 2, **fields)
+    scene.send(client, virtual_line.request(1, ApiKey.FETCH, 2, body))
+    assert client.wire is not None
+    client.wire.close()
+    scene.run(limits.IDLE_SECONDS - 2 * limits.IDLE_LOOK_SECONDS)
+    assert scene.proxy.engine.statistics().connections == 1, "as at a broker"
+    scene.run(4 * limits.IDLE_LOOK_SECONDS)
     assert scene.proxy.engine.statistics().connections == 0
 
 

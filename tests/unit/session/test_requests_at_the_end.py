@@ -9,6 +9,7 @@ from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch
+from testkit.virtual import client_bytes
 from testkit.virtual.line import Line, request
 from testkit.virtual.wire import VirtualWire
 from testkit.virtual.world import TOPIC, World, WorldSettings
@@ -207,3 +208,27 @@ def test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id() -> None:
     scene.run(30)
     assert scene.stored <= 8, "it is not there, and nothing behind it"
     assert scene.engine.memory.bytes_held == 0
+    assert scene.line.is_lost
+
+
+def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere() -> None:
+    """Its state is in memory, so that nothing has to be asked for before its batch could be reserved."""
+    scene = Scene()
+    raw = scene.client()
+    assert raw.wire is not None
+    raw.wire.send(client_bytes.init_producer_id(1, "raw"))
+    assert scene.world.network.run(5, lambda: len(raw.answers) == 1)
+    _, producer_id, _ = client_bytes.parse_init_producer_id(bytes(raw.data[8:]))
+    for sequence in range(5):
+        raw.wire.send(framed(produce(b"named", -1, producer_id=producer_id, sequence=sequence)))
+        assert scene.world.network.run(5, lambda: len(raw.answers) == 2 + sequence)
+    assert scene.stored == 5
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(many(8) + framed(produce(b"named", -1, producer_id=producer_id, sequence=5)) + many(8))
+    wire.write()
+    wire.half_close()
+    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    scene.run(30)
+    values = [record.value for one in scene.world.cluster.log(TOPIC, 0).messages for record in one.message.records]
+    assert values.count(b"named") == 5
