@@ -84,11 +84,15 @@ class RetryNotes:
         return link
 
     def end_link(self, key: Key, link: Link, has_failed: bool, will_be_retried: bool) -> None:
-        """Note the answer to the batch of a link."""
-        link.before = None
+        """Note the answer to the batch of a link. Behind one that is to be sent again it is held back once: its client
+        sends both in order, or the first one has got through over another connection."""
+        before, link.before = link.before, None
         link.fate = Ahead.NOTHING if not has_failed else Ahead.AGAIN if will_be_retried else Ahead.REFUSED
+        self._forget(key, link if not has_failed else before if before and before.fate is Ahead.AGAIN else None)
+
+    def _forget(self, key: Key, link: Link | None) -> None:
         links = self._links.get(key, {})
-        if not has_failed and links.get(link.end) is link:
+        if link is not None and links.get(link.end) is link:
             del links[link.end]
             if not links:
                 del self._links[key]

@@ -257,6 +257,16 @@ CONDITIONAL = (
         ),
     ),
     mutant(
+        "held_back_for_ever",
+        "R23: a batch is held back once behind one that may have got through over another connection",
+        _SCENES + "test_a_batch_is_held_back_once_behind_one_that_got_through_over_another_connection",
+        (
+            "proxy.producer.retry_notes",
+            "before if before and before.fate is Ahead.AGAIN else None",
+            "None",
+        ),
+    ),
+    mutant(
         "only_refusals_are_heeded",
         "R23: nothing is appended in place of a batch that is to be sent again",
         _SCENES + "test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again",

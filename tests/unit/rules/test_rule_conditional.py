@@ -361,3 +361,15 @@ def test_a_batch_follows_the_one_before_it_whatever_came_between(shard: Shard) -
     assert codes(shard, shard.send(Client(), 2, b"of another writer")) == [0]
     assert codes(shard, shard.send(writer, 3, b"third", follows=True)) == [HELD_BACK]
     assert shard.stored_values() == [b"at 0", b"first", b"of another writer"]
+
+
+def test_a_batch_is_held_back_once_behind_one_that_got_through_over_another_connection(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    shard.swap_seconds, writer = 0.01, Client()
+    shard.send(Client(), 9)  # it is worked on while the first one comes
+    first = shard.send(writer, 1, b"first")
+    first.answer(answers.in_doubt("the outcome is not known yet"))
+    assert codes(shard, shard.send(Client(), 1, b"first")) == [0]
+    assert codes(shard, shard.send(writer, 2, b"second", follows=True)) == [HELD_BACK]
+    assert codes(shard, shard.send(writer, 2, b"second", follows=True)) == [0]
