@@ -69,8 +69,8 @@ ANSWERS = (
         _SCENES + "test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
         (
             "proxy.broker.lane",
-            "encode_request(version, -1, ",
-            "encode_request(version, 1, ",
+            "encode_request(BROKER_VERSION_MAX, -1, ",
+            "encode_request(BROKER_VERSION_MAX, 1, ",
         ),
         deaths=("I3",),
     ),

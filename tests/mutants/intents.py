@@ -127,7 +127,8 @@ INTENTS = (
             "proxy.producer.entry_cache",
             "                self._take(result.value)\n                return False\n",
             "                there = int.from_bytes(result.value[1:9], 'big') if result.value else 0\n"
-            "                self.stored_version, entry = there, replace(entry, version=there + 1)\n"
+            "                self.stored_version = expected = there\n"
+            "                entry = replace(entry, version=there + 1)\n"
             "                value = pack(entry)\n"
             "                continue\n",
         ),
