@@ -2,6 +2,7 @@
 and what goes to the broker how. Whole proxies on a virtual network, but for R19."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
@@ -128,6 +129,7 @@ def test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_han
     world = a_world()
     raw = RawClient(world)
     raw.producer_id()  # else all that came before a FIN is served
+    world.network.settings = replace(world.network.settings, latency=(0.001, 0.001))  # the FIN comes with the bytes
     count = 2 * limits.REQUESTS_PER_TURN_MAX  # so many wait for their turn meanwhile
     assert raw.wire is not None
     raw.wire.send(produce(encode_batch([Record(0, 0, None, b"plain")]), acks=0) * count)
