@@ -72,17 +72,54 @@ class _Line:
         return self.begun
 
 
+class _Lines:
+    """Short work and long work, in turns."""
+
+    __slots__ = ("_is_turn_of_new", "long", "new")
+
+    def __init__(self) -> None:
+        self.new = _Line()
+        self.long = _Line()
+        self._is_turn_of_new = True
+
+    @property
+    def is_empty(self) -> bool:
+        return self.new.is_empty and self.long.is_empty
+
+    def step(self) -> tuple[_Job, Done[Any]] | None:
+        """Do one step of what has its turn; return the job and its end if it has ended."""
+        line = self.new if self.long.is_empty or (self._is_turn_of_new and not self.new.is_empty) else self.long
+        self._is_turn_of_new = line is self.long
+        job = line.next()
+        if job is None:
+            return None
+        try:
+            if job.steps is None:
+                job.steps = job.start()
+            next(job.steps)
+        except StopIteration as end:
+            line.begun = None
+            return job, Done(end.value)
+        except Exception as error:
+            line.begun = None
+            return job, Done(error=error)
+        job.made += 1
+        if line is self.new and job.made >= limits.SHORT_WORK_STEPS_MAX:
+            job.steps.close()
+            job.steps, line.begun = None, None
+            self.long.push(job)
+        return None
+
+
 class LongWork:
     """The long work of one process."""
 
     def __init__(self, reactor: Reactor, loop_budget: LoopBudget) -> None:
         self._reactor = reactor
         self._pass = loop_budget
-        self._new = _Line()
-        self._long = _Line()
-        self._modest = _Line()
+        self._lines = _Lines()
+        self._modest = _Lines()
         self._is_planned = False
-        self._is_turn_of_new = True
         self.count = 0
         """How many pieces wait, or have begun."""
 
@@ -115,7 +152,7 @@ class LongWork:
         """Do it, beginning in a later pass. ``start``: begins it, perhaps twice; ``done`` is called with its end.
         ``is_modest``: a pass of the reactor has one step of all such work, at its end, and all other work goes before
         it: somebody may have others do it without end."""
-        (self._modest if is_modest else self._new).push(_Job(start, sender, done))
+        (self._modest if is_modest else self._lines).new.push(_Job(start, sender, done))
         self.count += 1
         self._plan()
 
@@ -127,39 +164,22 @@ class LongWork:
     def _work(self) -> None:
         """Do one step at least, as nothing would end otherwise while there is much else to do."""
         self._is_planned = False
-        enough = False
+        has_made_one = False
         try:
-            while not (enough or (self._new.is_empty and self._long.is_empty)):
-                enough = self._pass.has_worked_enough  # asked before the step: a pass is timed from the first question
-                self._step(self._new if self._is_turn_of_new else self._long)
-                self._is_turn_of_new = not self._is_turn_of_new
+            while not self._lines.is_empty:
+                if self._pass.has_worked_enough and has_made_one:  # a pass is timed from the first question
+                    break
+                self._step(self._lines)
+                has_made_one = True
             self._step(self._modest)
         finally:
             self._pass.counts_anew()
             self._plan()
 
-    def _step(self, line: _Line) -> None:
-        job = line.next()
-        if job is None:
-            return
-        try:
-            if job.steps is None:
-                job.steps = job.start()
-            next(job.steps)
-        except StopIteration as end:
-            self._end(line, job, Done(end.value))
-            return
-        except Exception as error:
-            self._end(line, job, Done(error=error))
-            return
-        job.made += 1
-        if line is self._new and job.made >= limits.SHORT_WORK_STEPS_MAX:
-            job.steps.close()
-            job.steps, line.begun = None, None
-            self._long.push(job)
-
-    def _end(self, line: _Line, job: _Job, done: Done[Any]) -> None:
-        line.begun = None
-        self.count -= 1
-        job.steps = None
-        job.done(done)
+    def _step(self, lines: _Lines) -> None:
+        ended = lines.step()
+        if ended is not None:
+            job, done = ended
+            self.count -= 1
+            job.steps = None
+            job.done(done)
