@@ -351,11 +351,15 @@ NAMES_PER_PRINCIPAL_MAX: Final = 10_000
 INIT_PRODUCER_IDS_PER_IP_RATE_MAX: Final = 10.0
 INIT_PRODUCER_IDS_PER_IP_BURST_MAX: Final = 1_000
 """InitProducerId requests of one address, a second and after a quiet time, in each process: each may write to Redis. A
-producer asks once in its life, and ``CONNECTIONS_PER_IP_MAX`` producers may start twice at once. More are told 14, for
-which every client family asks again: Java, librdkafka and franz-go for as long as they wait for anything, sarama 50
-times, kafkajs five times, with longer and longer pauses."""
+producer asks once in its life, and ``CONNECTIONS_PER_IP_MAX`` producers may start twice at once; where
+``connections_per_ip_max`` is higher, both numbers are as many times higher. More wait for their turn, and those that
+would wait too long are told 14, for which every client family asks again: Java, librdkafka and franz-go for as long as
+they wait for anything, sarama 50 times, kafkajs five times, with longer and longer pauses."""
 INIT_ADDRESSES_MAX: Final = 10_000
 """Addresses whose pace is remembered, some 3 MB. Above it the one that asked longest ago is forgotten."""
+INIT_PRODUCER_ID_WAIT_SECONDS: Final = 10.0
+"""The longest wait for such a turn. Every client waits longer for an answer. An answer is better than an error: sarama
+up to 1.31 goes on without a producer id, so without idempotence, whatever the error."""
 INIT_PRODUCER_ID_REFUSAL_SECONDS: Final = 1.0
 """Delay of that refusal: clients that count their tries wait for a minute (sarama) instead of five seconds."""
 NAMES_SHOWN_MAX: Final = 500

@@ -15,10 +15,14 @@ class InitPace:
     def __init__(self) -> None:
         self._buckets: LRUCache[str, TokenBucket] = LRUCache(limits.INIT_ADDRESSES_MAX)
 
-    def admits(self, address: str, now: float) -> bool:
-        """May this address ask now? It counts if so. ``now``: reactor seconds."""
+    def wait_seconds(self, address: str, connections_max: int, now: float) -> float | None:
+        """Return how long this address waits for its turn; None: too long, it has to ask again. ``connections_max``:
+        how many connections one address may have. Where that is more than by default, it may ask so many times as
+        often. ``now``: reactor seconds."""
+        share = max(1.0, connections_max / limits.CONNECTIONS_PER_IP_MAX)
+        rate = share * limits.INIT_PRODUCER_IDS_PER_IP_RATE_MAX
+        burst = share * limits.INIT_PRODUCER_IDS_PER_IP_BURST_MAX
         bucket = self._buckets.get(address)
-        if bucket is None:
-            rate, burst = limits.INIT_PRODUCER_IDS_PER_IP_RATE_MAX, limits.INIT_PRODUCER_IDS_PER_IP_BURST_MAX
+        if bucket is None or (bucket.rate, bucket.burst) != (rate, burst):
             bucket = self._buckets[address] = TokenBucket(rate, burst, now)
-        return bucket.take(now)
+        return bucket.owe(now, limits.INIT_PRODUCER_ID_WAIT_SECONDS)

@@ -29,6 +29,15 @@ class TokenBucket:
         self._tokens -= count
         return True
 
+    def owe(self, now: float, seconds_max: float) -> float | None:
+        """Take one, also before it is there, if it will be within so many seconds. Return how long that takes; None:
+        none is taken."""
+        wait = self.wait_seconds(now)
+        if wait > seconds_max:
+            return None
+        self._tokens -= 1
+        return wait
+
     def give_back(self, count: float) -> None:
         """Put back so much of what was taken, as it was not needed."""
         self._tokens = min(self.burst, self._tokens + count)

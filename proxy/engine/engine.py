@@ -416,15 +416,25 @@ class Engine:
         if self._producer_ids is None:  # a client that came back at once, while Redis is being started
             refuse()
             return
-        if self.caps.connections_per_ip_max and not self._init_pace.admits(client.address, self.now()):
+        producer_ids = self._producer_ids
+
+        def issue() -> None:
+            name = self.names.of(request, client_id)
+            if client.is_closed:
+                refuse()
+            elif name is not None:
+                self.names.answer(name, request, version, client, done)
+            else:
+                producer_ids.answer(client.principal, lambda error, issued: done(error, issued, -1 if error else 0))
+
+        per_ip, wait = self.caps.connections_per_ip_max, None
+        if not per_ip or (wait := self._init_pace.wait_seconds(client.address, per_ip, self.now())) == 0:
+            issue()
+        elif wait is not None:
+            self.reactor.later(wait, issue)
+        else:
             self.report(ClientRefused(client.address, "asks for producer ids too often: it is told to ask again"))
             self.reactor.later(limits.INIT_PRODUCER_ID_REFUSAL_SECONDS, refuse)
-            return
-        name = self.names.of(request, client_id)
-        if name is not None:
-            self.names.answer(name, request, version, client, done)
-            return
-        self._producer_ids.answer(client.principal, lambda error, issued: done(error, issued, -1 if error else 0))
 
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]

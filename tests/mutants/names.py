@@ -136,7 +136,7 @@ NAMES = (
         "ids_without_end",
         "R22: an address asks so often for producer ids",
         _SCENES + "test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_later",
-        ("proxy.engine.engine", "        if self.caps.connections_per_ip_max and not", "        if False and not"),
+        ("proxy.engine.engine", "        if not per_ip or (wait", "        if True or (wait"),
     ),
     mutant(
         "named_state_for_ever",

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from idemproxy.proxy import limits
+from idemproxy.proxy.admission.init_pace import InitPace
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
 from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
 from idemproxy.state.names import is_named, pack_name, with_higher_epoch
@@ -254,7 +255,7 @@ def test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_BURST_MAX", 20)
-    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_RATE_MAX", 0.25)
+    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_RATE_MAX", 0.05)
     scene = NamedScene()
     scene.network.run(5.0)
     for name in (None, *(f"name-{number}" for number in range(19))):
@@ -267,6 +268,29 @@ def test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_
     assert ask(scene, 0, name="one-more", address="another")[0][0] == 0
     scene.network.run(2 / limits.INIT_PRODUCER_IDS_PER_IP_RATE_MAX)
     assert ask(scene, 0, name=None)[0][0] == 0
+
+
+def test_an_address_that_asks_a_little_too_often_gets_its_ids_later_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_BURST_MAX", 5)
+    monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_RATE_MAX", 2.0)
+    scene = NamedScene()
+    scene.network.run(5.0)
+    now = scene.network.now
+    answers = ask(scene, *[0] * 15, name=None)
+    assert [code for code, *_ in answers] == [0] * 15
+    assert len({producer_id for _, producer_id, _ in answers}) == 15
+    assert scene.network.now - now >= 4.5
+
+
+def test_an_address_that_may_have_more_connections_may_ask_for_as_many_more_ids() -> None:
+    at_once = {500: 1_000, 5_000: 10_000}
+    for connections_max, expected in at_once.items():
+        pace = InitPace()
+        waits = [pace.wait_seconds("load balancer", connections_max, 0.0) for _ in range(12_000)]
+        assert waits.count(0.0) == expected
+        assert (waits[0], waits[-1]) == (0.0, None)
 
 
 def test_a_name_belongs_to_the_principal_that_made_it() -> None:
