@@ -383,7 +383,11 @@ class Session:
         except WireError as error:
             self._leave_out(count)
             self._refuse_connection(str(error))
-        if self._has_hung_up and self.is_idempotent:
+        self._look_whether_named()
+
+    def _look_whether_named(self) -> None:
+        """Nothing is begun after a FIN for a producer with an id (``_hung_up``): is it one, as is known by now?"""
+        if self._has_hung_up and self.is_idempotent and not self.is_closed:
             self._backpressure.part()
             self.lost("the client closed the connection")
 
@@ -568,14 +572,17 @@ class Session:
         if next(steps, _IS_OVER) is not _IS_OVER:
             self._at_work = steps
             self._host.reactor.later(0, self._take_next_step)
+        self._look_whether_named()
 
     def _take_next_step(self) -> None:
         if self._at_work is None:
             return
         if next(self._at_work, _IS_OVER) is not _IS_OVER:
             self._host.reactor.later(0, self._take_next_step)
+            self._look_whether_named()
         else:
             self._at_work = None
+            self._look_whether_named()
             self._look_whether_done()
 
     def _look_whether_done(self) -> None:

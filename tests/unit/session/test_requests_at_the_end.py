@@ -211,8 +211,10 @@ def test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id() -> None:
     assert scene.line.is_lost
 
 
-def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere() -> None:
-    """Its state is in memory, so that nothing has to be asked for before its batch could be reserved."""
+@pytest.mark.parametrize("partitions", [1, 700], ids=["at once", "in steps"])
+def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere(partitions: int) -> None:
+    """Its state is in memory, so that nothing has to be asked for before its batch could be reserved. A request for
+    many partitions is taken in steps, and its producer id is not known before the second one."""
     scene = Scene()
     raw = scene.client()
     assert raw.wire is not None
@@ -224,10 +226,14 @@ def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere() -
     assert scene.stored == 5
     wire = scene.line.wire
     assert isinstance(wire, VirtualWire)
-    wire.send(many(8) + framed(produce(b"named", -1, producer_id=producer_id, sequence=5)) + many(8))
+    empty = [(TOPIC, number, None) for number in range(1, partitions)]
+    records = batch([b"named"], producer_id=producer_id, sequence=5)
+    body = RawClient.produce_body([(TOPIC, 0, records), *empty], timeout_ms=60_000)
+    wire.send(many(8) + request(2, ApiKey.PRODUCE, 3, body))
     wire.write()
     wire.half_close()
     assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
     scene.run(30)
     values = [record.value for one in scene.world.cluster.log(TOPIC, 0).messages for record in one.message.records]
     assert values.count(b"named") == 5
+    assert scene.line.is_lost
