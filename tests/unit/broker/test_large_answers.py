@@ -282,7 +282,8 @@ def test_who_sends_without_wanting_an_answer_waits_when_the_broker_does_not_take
     for _ in range(100):
         scene.run(0.1)
         most = max(most, scene.engine.memory.bytes_held)
-    assert CAPS.client_response_bytes_max < most < CAPS.client_response_bytes_max + limits.RECEIVE_BYTES + 60 * KB
+    read_at_once = 2 * limits.RECEIVE_BYTES  # it counts as it came, and as it is converted for the broker
+    assert CAPS.client_response_bytes_max < most < CAPS.client_response_bytes_max + read_at_once
     assert not client.is_lost
     far.resume()
     scene.run(20)
