@@ -359,7 +359,7 @@ INIT_ADDRESSES_MAX: Final = 10_000
 """Addresses whose pace is remembered, some 3 MB. Above it the one that asked longest ago is forgotten."""
 INIT_PRODUCER_ID_WAIT_SECONDS: Final = 10.0
 """The longest wait for such a turn. Every client waits longer for an answer. An answer is better than an error: sarama
-up to 1.31 goes on without a producer id, so without idempotence, whatever the error."""
+up to 1.31 returns the response without a look at its error code (``InitProducerID`` in its client)."""
 INIT_PRODUCER_ID_REFUSAL_SECONDS: Final = 1.0
 """Delay of that refusal: clients that count their tries wait for a minute (sarama) instead of five seconds."""
 NAMES_SHOWN_MAX: Final = 500
