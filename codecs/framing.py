@@ -131,10 +131,10 @@ class FrameSplitter:
         while len(data) - position >= SIZE_BYTES:
             size = int.from_bytes(data[position : position + SIZE_BYTES], "big", signed=True)
             if not 0 < size <= self._frame_bytes_max:
-                error = wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
+                # Raised without a name for it here: the traceback of an error that a local names is a circle.
                 if not frames:
-                    raise error
-                self.error = error
+                    raise wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
+                self.error = wrong_size(data[position : position + SIZE_BYTES], self._frame_bytes_max)
                 return frames
             position += SIZE_BYTES
             if len(data) - position < size:

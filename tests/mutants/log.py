@@ -219,8 +219,8 @@ LOG = (
         _SCENES + "test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now",
         (
             "proxy.partition_log.log_search",
-            "                    self._next = None  # retention",
-            "                    pass  # retention",
+            "                    await self._retention_has_passed(leader)\n",
+            "                    pass\n",
         ),
         deaths=("liveness",),
     ),
