@@ -216,5 +216,6 @@ def test_the_ranges_have_what_a_login_needs(world: World) -> None:
         assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.INIT_PRODUCER_ID} <= told
         body = messages.encode_request(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
         client.send_together(*[(ApiKey.SASL_HANDSHAKE, 1, body)] * 5)
-        assert client.is_closed()
+        with pytest.raises(ConnectionError):  # some of those before it may be answered
+            all(client.answer() for _ in range(5))
     world.proxy.wait_for_log("SaslHandshake again and again")
