@@ -75,6 +75,13 @@ PATCHES = (
         "                    from ...state import commit\n\n"
         "                    entry = commit.noted_as(replace(entry, version=max(entry.version, found + 1)), entry)\n",
     ),
+    Patch(  # of nobody, and not stored: only its version is another one
+        "proxy.producer.entry_cache",
+        "                    self.entry, self.stored_version = replace(entry, version=NO_VERSION), NO_VERSION\n",
+        "                    from ...state import commit\n\n"
+        "                    self.entry = commit.noted_as(replace(entry, version=NO_VERSION), entry)\n"
+        "                    self.stored_version = NO_VERSION\n",
+    ),
     Patch(  # the fast path keeps its entries packed, and only reserves and commits
         "proxy.producer.entry_cache",
         "            entry = self._entry = packed.entry()\n",
