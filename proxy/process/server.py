@@ -300,7 +300,7 @@ class Server:
     async def _agreed(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | None:
         """Look what is stored, and return who gives idempotence; None: the process ends, as this proxy disagrees."""
         while isinstance(decided := await self._look(over_login, login), StoreAway):
-            self._why_no_look = decided.reason
+            self._why_no_look = f"Redis is away: {decided.reason}"
             await trio.sleep(limits.SETTLE_SECONDS)
         self._why_no_look = ""
         if isinstance(decided, Idempotence):
@@ -613,7 +613,9 @@ class Server:
     def _missing(self) -> tuple[str, str]:
         """Return what a start that cannot go on waits for, and where that is configured."""
         topology = self.engine.topology
-        if not topology.is_known or not any(broker.is_ready for broker in topology.brokers):
+        is_ready = topology.is_known and any(broker.is_ready for broker in topology.brokers)
+        looks = self._store is None and self._why_no_look  # no broker is served before it is known who gives it
+        if not is_ready and not looks:
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.wanted is None and self._mode.by_brokers is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
