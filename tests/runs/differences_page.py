@@ -47,6 +47,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
             "the old format needs compression anyway, and so it fits"
         ),
         "the log of: sizes": _WHOLE_LOG,
+        "a topic name that is not allowed": (
+            "a broker has no such topic, and its client asks until its time is up; the proxy says that none can be"
+        ),
         "the same partition twice in a request": "a broker takes the last one; the proxy refuses both",
         "the log of: places": _WHOLE_LOG,
         "a record with a header": "the old format has no place for headers (43 names header, topic and setting)",
