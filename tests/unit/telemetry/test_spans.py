@@ -109,6 +109,12 @@ def test_what_is_sampled_out_makes_no_span() -> None:
 
 
 # ---------------------------------------------------------------------- what the flows report
+def run_until_served(world: World) -> None:
+    """Until the broker takes batches: one that comes before waits for it, and those that come meanwhile join it."""
+    context = world.proxies[0].engine.context
+    assert world.network.run(60, lambda: context.is_reachable(1))
+
+
 def reported_by_flows(
     batches: int,
     *,
@@ -124,6 +130,7 @@ def reported_by_flows(
     """
     world = World(1, WorldSettings(brokers=1))
     world.start()
+    run_until_served(world)
     (proxy,), (client,) = world.proxies, world.clients
     seen: list[ProduceSeen] = []
 
@@ -227,6 +234,7 @@ def test_only_batches_whose_span_is_wanted_go_through_flows(share: float) -> Non
     batches = 60
     world = World(1, WorldSettings(brokers=1, fast_share=1.0))
     world.start()
+    run_until_served(world)
     (proxy,), (client,) = world.proxies, world.clients
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
