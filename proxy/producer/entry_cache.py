@@ -43,10 +43,6 @@ from .ownership import Ownership, Told
 _SWAPPED = Swapped()
 
 
-def _is_blank(entry: Entry) -> bool:
-    return not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
-
-
 def _is_passing(value: bytes | None) -> bool:
     return value is not None and int.from_bytes(value[1:9], "big") == PASSING_VERSION
 
@@ -250,7 +246,7 @@ class CachedEntry:
     def is_blank(self) -> bool:
         """Is nothing known of the producer here? There is no entry, or the log was read and has nothing of it."""
         entry = self._entry if self._packed is None else self.entry
-        return entry is None or _is_blank(entry)
+        return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
         """Hold a commit or a release, which the next swap writes. ``commits``: the committed batches, for spans."""
@@ -271,7 +267,14 @@ class CachedEntry:
         era = self._life.era
         name = self.name
         # The swap only confirms that nothing is stored: a producer id that nobody issued costs no key.
-        leaves_none = self.stored_version == NO_VERSION and _is_blank(entry) and not (name or self._is_conditional)
+        leaves_none = self.stored_version == NO_VERSION and not (
+            entry.window
+            or entry.intent
+            or entry.end_offset >= 0
+            or entry.producer_epoch
+            or name is not None
+            or self._is_conditional
+        )
         owned = self.ownership
         if owned is not None:
             owned.is_ending = True  # R17: nothing begins under it from here on

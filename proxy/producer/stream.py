@@ -195,19 +195,18 @@ class Stream:
         """Return the queued batch that has the sequence that is due, as its first record or one in its middle; if there
         is none, the first in the queue. In a shard (rule R23) the first in the queue also goes first if its offset has
         been passed: with several writers another one may always have a batch that is due."""
-        if self.is_conditional:
-            return self.queue[0] if self._is_first_late else self._first_of_pipeline(self._due())
-        return self._due()
-
-    def _due(self) -> Batch:
+        due = self.queue[0]
+        if self.is_conditional and self._is_first_late:
+            return due
         entry = self.held.entry
         if entry is not None:
             for batch in self.queue:
                 identity = batch.identity
                 ahead = (entry.next_sequence - identity.base_sequence) % SEQUENCE_MODULUS  # its first ones are stored
                 if ahead < identity.record_count and identity.producer_epoch == entry.producer_epoch:
-                    return batch
-        return self.queue[0]
+                    due = batch
+                    break
+        return self._first_of_pipeline(due) if self.is_conditional else due
 
     def _first_of_pipeline(self, batch: Batch) -> Batch:
         """Return the first queued batch of the pipeline up to this one: the outcome of that one decides about it.

@@ -377,23 +377,24 @@ class Session:
     # ------------------------------------------------------------------ requests
     def _take(self, frame: Frame, *, may_be_usual: bool = True) -> None:
         """Take a request. One that cannot be read ends the connection, once those before it are answered."""
-        count = len(self._slots)
+        last = self._slots[-1] if self._slots else None
         try:
             self._handle(frame, may_be_usual=may_be_usual)
         except WireError as error:
-            self._leave_out(count)
+            self._leave_out_behind(last)
             self._refuse_connection(str(error))
-        self._look_whether_named()
+        if self._has_hung_up:
+            self._look_whether_named()
 
     def _look_whether_named(self) -> None:
-        """Nothing is begun after a FIN for a producer with an id (``_hung_up``): is it one, as is known by now?"""
-        if self._has_hung_up and self.is_idempotent and not self.is_closed:
+        """After a FIN nothing is begun for a producer with an id (``_hung_up``): is it one, as is known by now?"""
+        if self.is_idempotent and not self.is_closed:
             self._backpressure.part()
             self.lost("the client closed the connection")
 
-    def _leave_out(self, count: int) -> None:
-        """Answer no more than so many of the requests that were taken, and take none that waits."""
-        while len(self._slots) > count:
+    def _leave_out_behind(self, last: _Slot | FastRequest | None) -> None:
+        """Answer none of the requests that were taken behind this one, and take none that waits."""
+        while self._slots and self._slots[-1] is not last:
             self._slots.pop().held = None
         self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
         self._waiting.clear()
@@ -572,17 +573,20 @@ class Session:
         if next(steps, _IS_OVER) is not _IS_OVER:
             self._at_work = steps
             self._host.reactor.later(0, self._take_next_step)
-        self._look_whether_named()
+        if self._has_hung_up:
+            self._look_whether_named()
 
     def _take_next_step(self) -> None:
         if self._at_work is None:
             return
         if next(self._at_work, _IS_OVER) is not _IS_OVER:
             self._host.reactor.later(0, self._take_next_step)
-            self._look_whether_named()
+            if self._has_hung_up:
+                self._look_whether_named()
         else:
             self._at_work = None
-            self._look_whether_named()
+            if self._has_hung_up:
+                self._look_whether_named()
             self._look_whether_done()
 
     def _look_whether_done(self) -> None:

@@ -281,7 +281,7 @@ CONDITIONAL = (
         "due_before_what_it_follows",
         "R23: the first of a pipeline is decided first",
         _SCENES + "test_the_first_of_a_pipeline_is_answered_before_one_that_is_due",
-        ("proxy.producer.stream", "self._first_of_pipeline(self._due())", "self._due()"),
+        ("proxy.producer.stream", "return self._first_of_pipeline(due) if self.is_conditional else due", "return due"),
     ),
     mutant(
         "wrapped_behind_another",
