@@ -153,6 +153,7 @@
 {{- end -}}
 {{- end -}}
 {{- if ne $values.upstream.idempotence "auto" -}}{{- $_ := set $upstream "idempotence" $values.upstream.idempotence -}}{{- end -}}
+{{- if $values.upstream.allowDuplicatesInFlight -}}{{- $_ := set $upstream "allow_duplicates_in_flight" true -}}{{- end -}}
 {{- if $values.upstream.allowUnauthenticatedClients -}}{{- $_ := set $upstream "allow_unauthenticated_clients" true -}}{{- end -}}
 {{- $listeners := list -}}
 {{- range $name, $listener := (include "idemproxy.listeners" . | fromYaml) -}}
