@@ -236,8 +236,10 @@ class Server:
         with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
             await self._until(lambda: mode.by_brokers is not None or mode.wanted is Idempotence.NATIVE)
         if mode.may_be_native and self._embedded is not None and not self._embedded.data_directory.exists():
-            if off := self._why_not_natively():
-                self._end(off)
+            settings = self._settings
+            agreed = mode.agreed(settings.cluster, Stored(), mode.by_brokers, settings.allows_duplicates_in_flight)
+            if why := agreed if isinstance(agreed, str) else self._why_not_natively():
+                self._end(why)
             else:
                 self._serve_natively()  # nobody has ever stored anything, and nobody does now
             return
