@@ -59,7 +59,7 @@ ANSWERS = (
         "unit/session/test_requests_at_the_end.py::test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id",
         (
             "proxy.session.session",
-            "        if self._has_hung_up and self.is_idempotent and not self.is_closed:\n",
+            "        if self.is_idempotent and not self.is_closed:\n",
             "        if False:\n",
         ),
     ),

@@ -187,7 +187,7 @@ CONDITIONAL = (
         "late_writer_waits_for_ever",
         "R23: who is late is told though another writer always has a batch that is due",
         _SCENES + "test_who_is_late_is_told_while_another_writer_always_has_a_batch_that_is_due",
-        ("proxy.producer.stream", "self.queue[0] if self._is_first_late else ", ""),
+        ("proxy.producer.stream", "        if self.is_conditional and self._is_first_late:", "        if False:"),
     ),
     mutant(
         "whole_log_read_for_what_is_lost",
