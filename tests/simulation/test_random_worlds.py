@@ -12,7 +12,17 @@ import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
 from simulation.moments import BREAK_OFF, MOMENT_TROUBLES, OWNED_TROUBLES
-from simulation.shape import BATCHES, BROKER_KINDS, DOUBLE, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import (
+    BATCHES,
+    BROKER_KINDS,
+    DOUBLE,
+    INVENTION,
+    LOG_TROUBLES,
+    OLDER,
+    STATE_TROUBLES,
+    THEFT,
+    TROUBLES,
+)
 
 from runs.simulate import Tally, run_many
 from testkit.virtual.redis_connection import RedisFault
@@ -81,6 +91,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         THEFT,
         OLDER,
         DOUBLE,
+        INVENTION,
         *(kind.value for kind in BROKER_KINDS),
     }
     troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}
