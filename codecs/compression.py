@@ -52,8 +52,11 @@ as one block: sixteen times the most that it puts into one by default (message.m
 CHUNK_BYTES_MAX: Final = BLOCK_BYTES_MAX
 """Bytes of a chunk of what is decompressed; with all but one block of snappy and lz4 it is ``STEP_BYTES``."""
 MEMBERS_MAX: Final = 10_000
-"""Members of gzip, or frames of zstd, in one batch or message: 0.1 ms each, so a second in all, however little is in
-them. Producers write one."""
+"""Members of gzip, frames of zstd, or headers of xerial in one batch or message: 0.1 ms each, so a second in all,
+however little is in them. Producers write one. So many blocks of snappy or lz4 may be small, too: a block costs 2 us,
+and 100 MiB of blocks with one byte in each would take a minute. Producers write one that is, the last."""
+SMALL_BLOCK_BYTES: Final = 1024
+"""A block of snappy or lz4 with less in it is a small one: producers fill them with 32 KiB or more."""
 
 # isal's level 1: a tenth of the time of zlib's level 6, for a few percent of size.
 GZIP_LEVEL: Final = 1
@@ -293,7 +296,7 @@ def _end_of_gzip_header(view: memoryview, position: int) -> int | None:
 
 def _one_more(codec: Codec, members: int) -> int:
     if members == MEMBERS_MAX:
-        raise LimitExceeded(f"{codec.name.lower()}: more than {MEMBERS_MAX} members")
+        raise LimitExceeded(f"{codec.name.lower()}: more than {MEMBERS_MAX} members or small blocks")
     return members + 1
 
 
@@ -316,9 +319,10 @@ def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
         yield _unsnappy_block(view, output_bytes_max, output_bytes_max)
         return
     room = output_bytes_max
-    position = 0
+    position = small = 0
     while len(view) - position >= _INT32.size:
         if _is_xerial(view[position : position + len(_XERIAL_MAGIC)]) or not position:
+            small = _one_more(Codec.SNAPPY, small)
             position += len(_XERIAL_START)
             if len(view) < position:
                 raise Truncated("snappy: the data ends within its header")
@@ -330,6 +334,8 @@ def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
             raise Truncated(f"snappy block at {position}: size {size}, {len(view) - position} bytes there")
         chunk = _unsnappy_block(view[position : position + size], room, output_bytes_max)
         room -= len(chunk)
+        if len(chunk) < SMALL_BLOCK_BYTES:
+            small = _one_more(Codec.SNAPPY, small)
         yield chunk
         position += size
 
@@ -386,6 +392,7 @@ def _unlz4ed(view: memoryview) -> Iterator[bytes]:
     """One frame of lz4. As in Kafka's ``KafkaLZ4BlockInputStream``, all behind its end is passed over, also another
     frame."""
     position, block_bytes_max, block_checksums, content_checksum = _lz4_blocks_at(view)
+    small = 0
     while True:
         if len(view) - position < _UINT32_LITTLE.size:
             raise Truncated(f"lz4 block at {position}: the data ends within its size")
@@ -399,7 +406,10 @@ def _unlz4ed(view: memoryview) -> Iterator[bytes]:
         if size > block_bytes_max or end > len(view):
             raise Truncated(f"lz4 block at {position}: size {size}, {len(view) - position} bytes there")
         block = view[position : position + size]
-        yield bytes(block) if stored else _unlz4_block(block, block_bytes_max)
+        chunk = bytes(block) if stored else _unlz4_block(block, block_bytes_max)
+        if len(chunk) < SMALL_BLOCK_BYTES:
+            small = _one_more(Codec.LZ4, small)
+        yield chunk
         position = end
     # Checksums of blocks and content are passed over: the batch or message around them has its own, which was verified.
     if content_checksum and len(view) - position < _UINT32_LITTLE.size:

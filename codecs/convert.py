@@ -227,11 +227,12 @@ class Conversion:
                 return False
             data = memoryview(stream.data)[stream.position : stream.position + size_bytes]
             reader, step_records = yield from _opening(header, data, count)
+            is_large = size_bytes > STEP_BYTES
             try:
-                yield from _copying(reader, writer, self._policy, step_records, stream.index, size_bytes > STEP_BYTES)
+                headers = yield from _copying(reader, writer, self._policy, step_records, stream.index, is_large)
             except _READER_ERRORS as exc:
                 raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
-            stream.take(count, size_bytes)
+            stream.take(count, size_bytes, headers)
         yield from stream.ending()
         return True
 
@@ -327,30 +328,33 @@ def digesting_batch(
         data = memoryview(stream.data)[stream.position : stream.position + size_bytes]
         reader, step_records = yield from _opening(header, data, record_count)
         try:
-            yield from _digesting(reader, contents, wanted, step_records, stream.index)
+            headers = yield from _digesting(reader, contents, wanted, step_records, stream.index)
         except _READER_ERRORS as exc:
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
-        stream.take(record_count, size_bytes)
+        stream.take(record_count, size_bytes, headers)
         if stream.records_left and len(contents) < wanted:
             yield
     return contents
 
 
-def _digesting(reader: Any, contents: list[bytes], wanted: int, step_records: int, index: int) -> Steps[None]:
-    """Add the digests of the records to ``contents``, up to ``wanted`` in all. ``index``: of the first record."""
-    taken_bytes, pause_at = 0, index + step_records
+def _digesting(reader: Any, contents: list[bytes], wanted: int, step_records: int, index: int) -> Steps[int]:
+    """Add the digests of the records to ``contents``, up to ``wanted`` in all; return how many headers they have.
+    ``index``: of the first record."""
+    taken_bytes, pause_at, headers = 0, index + step_records, 0
     for offset, record in enumerate(reader, index):
         if len(contents) == wanted:
-            return
+            break
         if record.offset != offset:
             raise Malformed(f"record {offset}: offset delta {record.offset}")
         key, value = record.key, record.value
         contents.append((yield from digesting_content(key, value)))
         taken_bytes += len(key or b"") + len(value or b"")
         pause_at -= len(record.headers)
+        headers += len(record.headers)
         if taken_bytes >= STEP_BYTES or offset + 1 >= pause_at:
             taken_bytes, pause_at = 0, offset + 1 + step_records
             yield
+    return headers
 
 
 class InnerContents:
@@ -572,15 +576,16 @@ class _Writer:
 
 def _copying(
     reader: Any, writer: _Writer, policy: HeaderPolicy, step_records: int, index: int, may_be_large: bool
-) -> Steps[None]:
-    """Append records of one batch, of which the first is its record ``index``. ``may_be_large``: together they may have
-    more bytes than are copied in one step. Raises Malformed, HeaderRefused, and what the reader raises."""
+) -> Steps[int]:
+    """Append records of one batch, of which the first is its record ``index``; return how many headers they have.
+    ``may_be_large``: together they may have more bytes than are copied in one step. Raises Malformed, HeaderRefused,
+    and what the reader raises."""
     append = writer.append
     offset = writer.record_count
     first_offset = offset - index
     max_timestamp = writer.max_timestamp
     pause_at = offset + step_records
-    copied_bytes = 0
+    copied_bytes = headers = 0
     for record in reader:
         if record.offset != offset - first_offset:
             raise Malformed(f"record {offset - first_offset}: offset delta {record.offset}")
@@ -591,6 +596,7 @@ def _copying(
         if record.headers:
             policy.check(record.headers)
             pause_at -= len(record.headers)
+            headers += len(record.headers)
         if not offset:
             if may_be_large:
                 writer.first_content = yield from digesting_content(key, value)
@@ -608,6 +614,7 @@ def _copying(
             pause_at, copied_bytes = offset + step_records, 0
             yield
     writer.record_count, writer.max_timestamp = offset, max_timestamp
+    return headers
 
 
 def _opening(header: BatchHeader, payload: Buffer, record_count: int) -> Steps[tuple[Any, int]]:

@@ -26,6 +26,9 @@ RECORD_BYTES_MIN: Final = 7
 RECORD_HEADERS_MAX: Final = 10_000
 """Headers of one record. A header may have two bytes on the wire, and takes about a hundred in memory. Applications use
 a handful."""
+BATCH_HEADERS_MAX: Final = 2_000_000
+"""Of all records of a batch that is converted or compared with the log: each is looked at alone, half a second in all.
+256 MiB have room for 64 million, and zstd packs them into some hundred KB."""
 HEADERS_BYTES_UNCHECKED: Final = 256 * 1024
 """The headers of a record are counted before it is read if it has more bytes than this. Those of a smaller one take
 10 MB at most, for a moment, and 20 to 40 ms. To count in every batch would make usual conversions a third slower."""
@@ -226,13 +229,14 @@ class RecordStream:
     """The records behind a batch's header, decompressed as far as they are looked at: a batch may unpack to 32,000
     times its size. ``data`` from ``position`` on are the next ones; ``index``: how many were before them."""
 
-    __slots__ = ("_chunks", "_header", "data", "index", "is_whole", "position")
+    __slots__ = ("_chunks", "_header", "_headers_left", "data", "index", "is_whole", "position")
 
     def __init__(self, records: memoryview, header: BatchHeader, output_bytes_max: int) -> None:
         """``output_bytes_max``: of all records together, decompressed; above it LimitExceeded is raised."""
         if header.record_count > RECORDS_MAX:
             raise LimitExceeded(f"record batch: {header.record_count} records, the limit is {RECORDS_MAX}")
         self._header = header
+        self._headers_left = BATCH_HEADERS_MAX
         payload = records[BATCH_OVERHEAD_BYTES:]
         self._chunks: Iterator[Buffer] = iter(())
         self.data: Buffer = payload
@@ -255,10 +259,13 @@ class RecordStream:
     def records_left(self) -> int:
         return self._header.record_count - self.index
 
-    def take(self, record_count: int, size_bytes: int) -> None:
-        """Go on behind the next records."""
+    def take(self, record_count: int, size_bytes: int, header_count: int = 0) -> None:
+        """Go on behind the next records. Raises LimitExceeded if all so far have too many headers."""
         self.index += record_count
         self.position += size_bytes
+        self._headers_left -= header_count
+        if self._headers_left < 0:
+            raise LimitExceeded(f"record batch: more than {BATCH_HEADERS_MAX} headers of its records")
 
     def filling(self, bytes_min: int) -> Steps[None]:
         """Decompress until so many bytes are ahead, or all that there are. Views of ``data`` stay what they are. Raises

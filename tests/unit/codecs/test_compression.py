@@ -88,6 +88,33 @@ def test_as_many_members_as_the_limit_allows_are_read(codec: Codec, monkeypatch:
         decompress(codec, one * 301, NO_LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("codec", "start", "block", "end"),
+    [
+        (Codec.SNAPPY, b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01", b"\0\0\0\x03\x01\0A", b""),
+        (Codec.SNAPPY, b"", b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01", b""),
+        (Codec.LZ4, b"\x04\x22\x4d\x18\x60\x40\x82", b"\1\0\0\x80A", b"\0\0\0\0"),
+        (Codec.LZ4, b"\x04\x22\x4d\x18\x60\x40\x82", b"\2\0\0\0\x10A", b"\0\0\0\0"),
+    ],
+)
+def test_blocks_with_next_to_nothing_in_them_are_as_few_as_members(
+    codec: Codec, start: bytes, block: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "MEMBERS_MAX", 300)
+
+    decompress(codec, start + block * 299 + end, NO_LIMIT)
+    with pytest.raises(LimitExceeded, match="300 members or small blocks"):
+        decompress(codec, start + block * 301 + end, NO_LIMIT)
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4])
+def test_blocks_that_hold_something_may_be_as_many_as_there_are(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MEMBERS_MAX", 3)
+    data = bytes(8 << 20)
+
+    assert decompress(codec, compress(codec, data), NO_LIMIT) == data
+
+
 def test_lz4_for_format_v0_has_the_header_checksum_that_old_readers_want() -> None:
     assert compress(Codec.LZ4, b"x", magic=1)[:7].hex() == "04224d18604082"
     assert compress(Codec.LZ4, b"x", magic=0)[:7].hex() == "04224d1860401a"

@@ -13,7 +13,7 @@ from idemproxy.codecs.convert import Conversion, HeaderPolicy, Inner, digesting_
 from idemproxy.codecs.errors import LimitExceeded, WireError
 from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import iterate_shallow
-from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.record_batch import BatchHeader, Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import STEP_BYTES, at_once
 from testkit.stage.either_way import either_way  # noqa: F401
 
@@ -23,9 +23,13 @@ DROPS_ALL = HeaderPolicy(["*"])
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 
-def conversion_of(records: Sequence[Record], codec: Codec, unpacked_bytes_max: int = NO_LIMIT) -> Conversion:
+def batch_of(records: Sequence[Record], codec: Codec) -> tuple[memoryview, BatchHeader]:
     batch = memoryview(encode_batch(records, codec=codec))
-    return Conversion(batch, parse_single_batch(batch), DROPS_ALL, unpacked_bytes_max=unpacked_bytes_max)
+    return batch, parse_single_batch(batch)
+
+
+def conversion_of(records: Sequence[Record], codec: Codec, unpacked_bytes_max: int = NO_LIMIT) -> Conversion:
+    return Conversion(*batch_of(records, codec), DROPS_ALL, unpacked_bytes_max=unpacked_bytes_max)
 
 
 def parts_of(conversion: Conversion, part_bytes_max: int) -> list[Inner]:
@@ -126,3 +130,21 @@ def test_a_wrong_number_of_records_is_noticed_at_the_end(codec: Codec, count: in
     header = parse_single_batch(batch)._replace(record_count=count, last_offset_delta=count - 1)
     with pytest.raises(WireError):
         parts_of(Conversion(batch, header, DROPS_ALL, unpacked_bytes_max=NO_LIMIT), MIB + MIB // 4)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("per_record", [1, 500])
+def test_all_headers_of_a_batch_together_are_bounded(
+    codec: Codec, per_record: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_batch, "BATCH_HEADERS_MAX", 20_000)
+    headers = (("h", b"v"),) * per_record
+    records = [Record(index, 7, b"", bytes(300), headers) for index in range(20_000 // per_record)]
+
+    assert sum(part.record_count for part in parts_of(conversion_of(records, codec), MIB)) == len(records)
+    assert len(at_once(digesting_batch(*batch_of(records, codec), NO_LIMIT))) == len(records)
+    more = [*records, Record(len(records), 7, b"", b"", headers)]
+    with pytest.raises(LimitExceeded, match="20000 headers"):
+        parts_of(conversion_of(more, codec), MIB)
+    with pytest.raises(LimitExceeded, match="20000 headers"):
+        at_once(digesting_batch(*batch_of(more, codec), NO_LIMIT))
