@@ -27,6 +27,7 @@ else:
     from backports import zstd
 
 from .errors import LimitExceeded, Malformed, Truncated
+from .kernel import KERNEL
 from .primitives import Buffer, read_unsigned_varint
 from .steps import STEP_BYTES, Steps, at_once
 
@@ -47,10 +48,11 @@ _INT32: Final = Struct(">i")
 _UINT32_LITTLE: Final = Struct("<I")
 
 BLOCK_BYTES_MAX: Final = 16 << 20
-"""Decompressed bytes of one block of snappy: they are made in one step, of about 20 ms. librdkafka sends a whole batch
-as one block: sixteen times the most that it puts into one by default (message.max.bytes)."""
+"""Decompressed bytes of one block of snappy, which is in memory as a whole, as it refers to all that it has. Without
+the kernel it is made in one step, of 10 to 100 ms. librdkafka sends a whole batch as one block: sixteen times the most
+that it puts into one by default (message.max.bytes)."""
 CHUNK_BYTES_MAX: Final = BLOCK_BYTES_MAX
-"""Bytes of a chunk of what is decompressed; with all but one block of snappy and lz4 it is ``STEP_BYTES``."""
+"""Bytes of a chunk of what is decompressed; with all but lz4, and snappy without the kernel, it is ``STEP_BYTES``."""
 MEMBERS_MAX: Final = 10_000
 """Members of gzip, frames of zstd, or headers of xerial in one batch or message: 0.1 ms each, so a second in all,
 however little is in them. Producers write one. So many blocks of snappy or lz4 may be small, too: a block costs 2 us,
@@ -116,8 +118,6 @@ def decompressing(codec: Codec, data: Buffer, output_bytes_max: int, *, magic: i
         if len(data) > output_bytes_max:
             raise _too_large(codec, output_bytes_max)
         return data
-    if codec is Codec.SNAPPY and not _is_xerial(view := memoryview(data)):
-        return _unsnappy_block(view, output_bytes_max, output_bytes_max)
     return (yield from _joining(decompressed(codec, data, output_bytes_max, magic=magic)))
 
 
@@ -312,11 +312,11 @@ def _is_xerial(view: memoryview) -> bool:
     return bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
 
 
-def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
+def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[Buffer]:
     """Blocks of xerial's format, or one block. As in its ``SnappyInputStream``, another header may stand in the place
     of a block, and up to three bytes behind the last block are passed over."""
     if not _is_xerial(view):
-        yield _unsnappy_block(view, output_bytes_max, output_bytes_max)
+        yield from _unsnappied_block(view, output_bytes_max, output_bytes_max)
         return
     room = output_bytes_max
     position = small = 0
@@ -332,22 +332,40 @@ def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[bytes]:
         position += _INT32.size
         if not 0 < size <= len(view) - position:
             raise Truncated(f"snappy block at {position}: size {size}, {len(view) - position} bytes there")
-        chunk = _unsnappy_block(view[position : position + size], room, output_bytes_max)
-        room -= len(chunk)
-        if len(chunk) < SMALL_BLOCK_BYTES:
+        room_before = room
+        for chunk in _unsnappied_block(view[position : position + size], room, output_bytes_max):
+            room -= len(chunk)
+            yield chunk
+        if room_before - room < SMALL_BLOCK_BYTES:
             small = _one_more(Codec.SNAPPY, small)
-        yield chunk
         position += size
 
 
-def _unsnappy_block(block: memoryview, room: int, output_bytes_max: int) -> bytes:
-    size, _ = read_unsigned_varint(block, 0)  # in front of every block: its size when decompressed
+def _unsnappied_block(block: memoryview, room: int, output_bytes_max: int) -> Iterator[bytes]:
+    size, position = read_unsigned_varint(block, 0)  # in front of every block: its size when decompressed
     if size > room:
         raise _too_large(Codec.SNAPPY, output_bytes_max)
     if size > BLOCK_BYTES_MAX:
         raise LimitExceeded(f"snappy: a block of {size} bytes when decompressed, the limit is {BLOCK_BYTES_MAX}")
     if size > _SNAPPY_RATIO_MAX * len(block):
         raise Malformed(f"snappy: {len(block)} bytes can not hold {size}")
+    if KERNEL is None or size <= STEP_BYTES:
+        yield _unsnappy_block(block)
+        return
+    output, filled = bytearray(size), 0
+    while position < len(block):
+        made = KERNEL.unsnappy_part(block, position, output, filled)
+        if made is None or made == (position, filled):
+            raise Malformed(f"snappy: the block is damaged at {position}")
+        position, end = made
+        for start in range(filled, end, STEP_BYTES):
+            yield bytes(memoryview(output)[start : min(start + STEP_BYTES, end)])
+        filled = end
+    if filled != size:
+        raise Malformed(f"snappy: a block of {filled} bytes, which says that it has {size}")
+
+
+def _unsnappy_block(block: memoryview) -> bytes:
     try:
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as exc:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 6
+REVISION: Final = 7
 """Raised with every change of what the kernel does: a library of another revision is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -81,6 +81,11 @@ class Kernel(Protocol):
 
     def digest_marker(self, marker: Buffer, /) -> bytes | None:
         """Return what ``marker.anchor_of_marker`` does."""
+
+    def unsnappy_part(self, block: Buffer, position: int, output: bytearray, filled: int, /) -> tuple[int, int] | None:
+        """Decompress more of a block of snappy, of which the next element is at ``position``, to behind the first
+        ``filled`` bytes of ``output``, a megabyte of it at most, or one literal more. Returns the position behind that,
+        and how much is filled now. None: the block is damaged; what is not filled may have changed."""
 
 
 def usable(found: Kernel) -> Kernel | None:

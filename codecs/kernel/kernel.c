@@ -69,7 +69,7 @@ extern void Py_DecRef(PyObject *);
 extern PyObject *PyExc_TypeError;
 extern char _Py_NoneStruct[]; /* its address is None */
 
-enum { METH_FASTCALL = 0x80, ABI_VERSION = 3 };
+enum { METH_FASTCALL = 0x80, ABI_VERSION = 3, WRITABLE = 1 };
 
 #define API __attribute__((visibility("default")))
 #define NONE ((PyObject *)_Py_NoneStruct)
@@ -86,7 +86,7 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 6,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 7,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
@@ -807,6 +807,56 @@ done:
     return result;
 }
 
+/* unsnappy_part(block, position, output, filled): more elements of a block of snappy, of which the next is at `position`,
+   behind the first `filled` bytes of the output, until it is full or has PART_BYTES_MAX more */
+static PyObject *unsnappy_part(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer block, output;
+    int64_t position, filled;
+    PyObject *result = NULL;
+    (void)module;
+    if (count != 4) return wrong_arguments();
+    if (!number(args[1], &position) || !number(args[3], &filled) || !bytes_of(args[0], &block)) return NULL;
+    if (PyObject_GetBuffer(args[2], &output, WRITABLE)) {
+        PyBuffer_Release(&block);
+        return NULL;
+    }
+    if (position < 0 || position > block.len || filled < 0 || filled > output.len) goto refused;
+    const uint8_t *first = block.buf, *at = first + position, *end = first + block.len;
+    uint8_t *start = output.buf, *to = start + filled, *full = start + output.len;
+    const uint8_t *stop = full - to > PART_BYTES_MAX ? to + PART_BYTES_MAX : full;
+    while (at < end && to < stop) { /* each element adds one byte at least, so the loop ends */
+        unsigned tag = *at++, kind = tag & 3, more = kind == 3 ? 4 : kind;
+        if (!kind && tag >> 2 >= 60) more = (tag >> 2) - 59; /* bytes of the length of a long literal */
+        if (end - at < (Py_ssize_t)more) goto refused;
+        uint64_t said = 0, length = (tag >> 2) + 1;
+        for (unsigned i = 0; i < more; i++) said |= (uint64_t)*at++ << 8 * i;
+        if (!kind) {
+            if (more) length = said + 1;
+            if (length > (uint64_t)(end - at) || length > (uint64_t)(full - to)) goto refused;
+            memcpy(to, at, length);
+            at += length;
+        } else { /* a copy of what is `said` bytes before; it may be longer than that, and repeats itself then */
+            if (kind == 1) length = (tag >> 2 & 7) + 4, said |= (uint64_t)(tag >> 5) << 8;
+            if (!said || said > (uint64_t)(to - start) || length > (uint64_t)(full - to)) goto refused;
+            const uint8_t *from = to - said;
+            if (said >= length) memcpy(to, from, length);
+            else for (uint64_t i = 0; i < length; i++) to[i] = from[i];
+        }
+        to += length;
+    }
+    if ((result = PyTuple_New(2))) {
+        PyTuple_SetItem(result, 0, PyLong_FromLongLong(at - first));
+        PyTuple_SetItem(result, 1, PyLong_FromLongLong(to - start));
+    }
+    goto done;
+refused:
+    result = none();
+done:
+    PyBuffer_Release(&block);
+    PyBuffer_Release(&output);
+    return result;
+}
+
 static PyObject *digest_marker(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer marker;
     uint8_t digest[DIGEST_BYTES];
@@ -828,6 +878,7 @@ static PyMethodDef METHODS[] = {
     {"encode_marker", (void *)encode_marker, METH_FASTCALL, NULL},
     {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},
     {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},
+    {"unsnappy_part", (void *)unsnappy_part, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyModuleDef MODULE = {.reference_count = 1, .name = "compiled", .size = -1, .methods = METHODS};

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from idemproxy.codecs import convert, marker, record_batch
+from idemproxy.codecs import compression, convert, marker, record_batch
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
 from idemproxy.codecs.errors import WireError
@@ -16,7 +16,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_bat
 from idemproxy.codecs.steps import at_once
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (convert, marker, record_batch)
+USERS = (compression, convert, marker, record_batch)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)
@@ -110,3 +110,14 @@ def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:
         return None
     made = kernel.convert(magic, OUTPUT_BYTES_MAX, *batches)
     return None if made is None else Inner(*made)
+
+
+def unsnappied(kernel: Kernel, block: bytes, size: int) -> bytes | None:
+    """What a block of snappy, without the size in front, holds; None: the kernel says that it is damaged."""
+    output, position, filled = bytearray(size), 0, 0
+    while position < len(block):
+        made = kernel.unsnappy_part(block, position, output, filled)
+        if made is None or made == (position, filled):
+            return None
+        position, filled = made
+    return bytes(output) if filled == size else None

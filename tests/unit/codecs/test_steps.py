@@ -22,7 +22,7 @@ from idemproxy.codecs.convert import (
     digesting_inner,
     wrapping,
 )
-from idemproxy.codecs.errors import LimitExceeded, Malformed
+from idemproxy.codecs.errors import LimitExceeded, Malformed, Truncated
 from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import ShallowMessage, encode_message, encode_set, iterate_shallow, spanning
 from idemproxy.codecs.record_batch import (
@@ -185,6 +185,19 @@ def test_large_blocks_of_snappy_are_steps_each(monkeypatch: pytest.MonkeyPatch) 
     for _ in decompressing(Codec.SNAPPY, framed, NO_LIMIT):
         largest, done = max(largest, done), 0
     assert max(largest, done) <= 1
+
+
+@pytest.mark.parametrize("is_framed", [False, True])
+def test_one_block_of_snappy_is_decompressed_in_steps_where_there_is_a_kernel(is_framed: bool) -> None:
+    data = bytes(index * 7 % 251 for index in range(STEP_BYTES)) * 16
+    packed = bytes(cramjam.snappy.compress_raw(data))
+    if is_framed:
+        packed = compress(Codec.SNAPPY, b"x")[:16] + len(packed).to_bytes(4, "big") + packed
+    assert at_once(decompressing(Codec.SNAPPY, packed, NO_LIMIT)) == data
+    assert count_of(decompressing(Codec.SNAPPY, packed, NO_LIMIT)) >= (15 if vars(compression)["KERNEL"] else 0)
+    for damaged in (packed[:-1], packed[: len(packed) // 2], packed[:-3] + b"\xff\xff\xff"):
+        with pytest.raises((Malformed, Truncated), match="snappy"):
+            at_once(decompressing(Codec.SNAPPY, damaged, NO_LIMIT))
 
 
 def test_what_is_decompressed_in_one_piece_is_limited_on_both_sides() -> None:

@@ -9,6 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import cramjam
 import pytest
 from crc32c import crc32c
 
@@ -27,6 +28,7 @@ from testkit.stage.kernel_cases import (
     in_kernel,
     in_python,
     random_batch,
+    unsnappied,
     with_kernel,
     wrapper_in_python,
 )
@@ -385,6 +387,50 @@ def test_the_digest_of_a_content_is_the_one_that_the_python_makes(compiled: list
             assert [one.digest_content(key, value) for one in compiled] == [expected] * len(compiled)
     for one in compiled:
         assert one.digest_content(None, bytes(kernel.OUTPUT_BYTES_MAX + 1)) is None
+
+
+def test_a_block_of_snappy_is_what_the_library_makes_of_it(compiled: list[Kernel]) -> None:
+    """Also a damaged one, or one that no compressor makes: copies from far away, of themselves, of any length."""
+    random = Random(9)
+    for _ in range(1_500):
+        size = random.choice((1, 40, 300, 70_000))
+        data = random.choices(b"ab", k=size) if random.random() < 0.5 else random.randbytes(size)
+        start, block = len(varint(size)), bytearray(cramjam.snappy.compress_raw(bytes(data)))
+        for _ in range(random.choice((0, 1, 1, 3))):
+            at = random.randrange(start, len(block))
+            block[at] = random.choice((0xF0, 0xF4, 0xFC, 1, 2, 3, random.randrange(256)))
+        try:
+            expected: bytes | None = bytes(cramjam.snappy.decompress_raw(bytes(block)))
+        except cramjam.DecompressionError:
+            expected = None
+        for one in compiled:
+            assert unsnappied(one, bytes(block[start:]), size) == expected
+
+
+def test_a_part_of_a_block_of_snappy_is_a_megabyte_and_takes_no_longer(compiled: list[Kernel]) -> None:
+    size, mib = 3 << 20, 1 << 20
+    densest = {"copies": b"\x0cabcd" + b"\x01\x04" * (size // 4 - 1), "literals": b"\0a" * size}
+    for one in compiled:
+        for block in densest.values():
+            output, position, filled = bytearray(size), 0, 0
+            for part in range(1, 4):
+                before = time.thread_time()
+                made = one.unsnappy_part(block, position, output, filled)
+                assert time.thread_time() - before < CALL_SECONDS_MAX
+                assert made is not None
+                position, filled = made
+                assert part * mib <= filled <= part * mib + 63
+            assert (position, filled) == (len(block), size)
+        for position, filled in ((-1, 0), (0, -1), (3, 0), (0, 9)):
+            assert one.unsnappy_part(b"\0a", position, bytearray(8), filled) is None
+        assert one.unsnappy_part(b"\0a", 0, bytearray(0), 0) == (0, 0), "there is no room"
+
+
+def varint(number: int) -> bytes:
+    made = b""
+    while number > 0x7F:
+        made, number = made + bytes([number & 0x7F | 0x80]), number >> 7
+    return made + bytes([number])
 
 
 def test_a_kernel_from_other_sources_is_not_used() -> None:

@@ -43,6 +43,10 @@ def main(library: Path, rounds: int) -> None:
         kernel.digest_marker(payload)
         kernel.wrap(random.choice((0, 1)), 1, random.choice((False, True)), *numbers[:2], exact(b"k" * 17), payload)
         kernel.encode_marker(*[(*random.choices(_NUMBERS, k=3), 1)] * random.randint(1, 6))
+        output = exact(bytes(random.randrange(1_000)))
+        elements = exact(random.randbytes(random.randrange(300)))
+        kernel.unsnappy_part(elements, 0, output, random.randrange(len(output) + 1))
+        kernel.unsnappy_part(payload, numbers[0], output, numbers[1])
     whole = encode_batch([Record(index, 0, b"k" * index, b"v" * 40) for index in range(4)])
     for size in range(len(whole) + 1):
         converted(kernel, whole[:size])
