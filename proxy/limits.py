@@ -74,6 +74,9 @@ IP_COST_PER_TURN: Final = 64
 """What all connections of one address together may cost before it is the others' turn: a request costs one, and one
 more for each ``IP_COST_BYTES`` of it. A dozen connections stay below."""
 IP_COST_BYTES: Final = 16 * KIB
+IP_TURN_SECONDS: Final = 0.005
+"""Once a pass has gone on for so long since the first request of that address, the rest of its requests wait for the
+next pass: 64 requests on the fast path take 5 ms, and some that have to be read as a whole take 20."""
 REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
 arrived completely. Above this nothing is read. Only if more than half of it is unfinished requests, whose memory would
@@ -369,11 +372,17 @@ NAMES_REMEMBERED_MAX: Final = 10_000
 PRINCIPALS_MAX: Final = 1_000
 """Principals with a block of producer ids in this process; of one that is forgotten the rest of a block is lost."""
 UNISSUED_OUTCOMES_MAX: Final = 1_000
-UNISSUED_OUTCOMES_OF_ONE_MAX: Final = 500
+UNISSUED_OUTCOMES_OF_ONE_MAX: Final = 100
 """Unknown outcomes at a time of producer ids that nobody issued: in one process, and of one address or one principal.
-For each of them a log is read, together with the others; it takes some 15 KB until then. Beyond it a batch gets 7
+For each of them a log is read, together with the others; it takes some 15 KB until then, and 2 ms of the loop's time
+for a log of 45 MB: 500 at a time took a tenth of that time for as long as a client went on. Beyond it a batch gets 7
 (REQUEST_TIMED_OUT), and its client sends it again. After Redis has lost all, the ids that come to a proxy for the first
-time are such ids, too: as many producers as one address may have connections are rebuilt at the same time."""
+time are such ids, too: so many producers of one address are rebuilt at the same time, and the others after them."""
+UNISSUED_REST_SECONDS: Final = 1.0
+UNISSUED_REST_SECONDS_MAX: Final = 5.0
+"""For each batch beyond it nothing more is taken of its connection for so long, and at most so long from then on. Else
+a client that sends such batches as fast as they are answered takes twice the loop's time of one that produces as many,
+in bursts. A search for another batch of the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 
@@ -711,6 +720,7 @@ assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SEC
 assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
 assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
 assert WORKER_BEAT_SECONDS + WORKER_LOOK_SECONDS < WORKER_SILENT_SECONDS_SHOWN < WORKER_SILENT_SECONDS_MAX
+assert UNISSUED_REST_SECONDS <= UNISSUED_REST_SECONDS_MAX <= HAND_OVER_SECONDS / 2, "who has to rest can come again"
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS
 assert METADATA_ASKED_FOR_MAX >= METADATA_QUESTIONS_PER_SECOND_MAX * METADATA_TOPICS_PER_QUESTION_MAX * (
     METADATA_FRESH_SECONDS

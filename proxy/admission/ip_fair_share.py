@@ -19,13 +19,24 @@ Turn = Callable[[], None]
 class IpFairShare:
     """The turn of one address. ``is_counted``: it has so many connections that each request is counted."""
 
-    __slots__ = ("_is_refill_planned", "_is_turn_planned", "_left", "_reactor", "_waiting", "connections", "is_counted")
+    __slots__ = (
+        "_ends_at",
+        "_is_refill_planned",
+        "_is_turn_planned",
+        "_left",
+        "_reactor",
+        "_waiting",
+        "connections",
+        "is_counted",
+    )
 
     def __init__(self, reactor: Reactor) -> None:
         self.connections = 0
         self.is_counted = False
         self._reactor = reactor
         self._left = limits.IP_COST_PER_TURN
+        self._ends_at = 0.0
+        """When the turn of this pass is over, in reactor seconds, however much is left."""
         self._is_refill_planned = False
         self._waiting: deque[Turn] = deque()
         self._is_turn_planned = False
@@ -42,16 +53,20 @@ class IpFairShare:
 
     def takes(self, request_bytes: int) -> bool:
         """May a request be taken in this turn? The last one may cost more than is left: the next turns are shorter."""
-        if self._left <= 0:
+        if self._is_over:
             return False
         self._left -= 1 + request_bytes // limits.IP_COST_BYTES
         self._plan_refill()
         return True
 
+    @property
+    def _is_over(self) -> bool:
+        return self._left <= 0 or (self._is_refill_planned and self._reactor.now() > self._ends_at)
+
     def stops(self, requests: Sequence[Buffer]) -> bool:
         """Does it have to be checked which of these may be taken? Nearly always one comes alone, and is taken at
         once."""
-        if len(requests) == 1 and self._is_refill_planned and self._left > 0:
+        if len(requests) == 1 and self._is_refill_planned and not self._is_over:
             self._left -= 1 + len(requests[0]) // limits.IP_COST_BYTES
             return False
         return len(requests) != 1 or not self.takes(len(requests[0]))
@@ -69,7 +84,7 @@ class IpFairShare:
     def _take_turn(self) -> None:
         self._is_turn_planned = False
         for _ in range(len(self._waiting)):
-            if self._left <= 0:
+            if self._is_over:
                 self._plan_refill()  # and with it the next turn, after the others had theirs
                 return
             self._waiting.popleft()()
@@ -77,6 +92,7 @@ class IpFairShare:
     def _plan_refill(self) -> None:
         if not self._is_refill_planned:
             self._is_refill_planned = True
+            self._ends_at = self._reactor.now() + limits.IP_TURN_SECONDS
             self._reactor.at_flush(self._refill)
 
     def _refill(self) -> None:

@@ -50,6 +50,10 @@ class Connection(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
+    def rest(self, seconds: float) -> None:
+        """Take nothing more of this client for so long: what it asks for costs others too much."""
+        ...
+
 
 class Waiter(Protocol):
     """One request that waits for a batch. ``is_done``: the request was answered."""

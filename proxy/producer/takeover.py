@@ -121,6 +121,7 @@ class Takeover:
             admitted = stream.context.unissued.admit(first.waiters[0].connection.address, first.principal)
             if admitted is None:
                 refusal = answers.in_doubt("too many outcomes of producer ids that nobody issued are unknown")
+                self._slow_down()
         if refusal is not None:
             for batch in list(stream.queue):
                 stream.dismiss(batch, refusal, verdict)
@@ -132,6 +133,14 @@ class Takeover:
         finally:
             if admitted is not None:
                 admitted.end()
+
+    def _slow_down(self) -> None:
+        """What is refused may come again at once, with others like it, and each reads Redis. So nothing more is taken
+        of its connection for a while, as a broker does with a client above its quota (KIP-219)."""
+        for batch in self._stream.queue:
+            for waiter in batch.waiters:
+                if not waiter.is_gone:
+                    waiter.connection.rest(limits.UNISSUED_REST_SECONDS)
 
     @property
     def _has_leader(self) -> bool:

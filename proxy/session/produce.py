@@ -114,6 +114,10 @@ class Client(Protocol):
     @property
     def way(self) -> Way | None: ...
 
+    def rest(self, seconds: float) -> None:
+        """Take nothing more of it for so long."""
+        ...
+
     def abort(self, reason: str) -> None:
         """Close the connection: the only answer that acks=0 has."""
         ...

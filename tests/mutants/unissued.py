@@ -153,6 +153,12 @@ UNISSUED = (
         ),
     ),
     mutant(
+        "unissued_refused_at_any_pace",
+        "R10: nothing more is taken for a while of a connection that brings more of them",
+        _IDS + "test_a_client_whose_batches_are_refused_brings_a_few_a_second",
+        ("proxy.producer.takeover", "                self._slow_down()\n", ""),
+    ),
+    mutant(
         "unissued_counted_for_ever",
         "R10: an outcome that is known is counted no longer",
         _IDS + "test_nothing_is_left_of_an_id_that_nobody_issued",

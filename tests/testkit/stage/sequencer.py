@@ -80,6 +80,11 @@ class Client:
         self.way: Way | None = None
         self.is_closed = False
         self.principal = principal_of(principal)
+        self.rested_seconds = 0.0
+
+    def rest(self, seconds: float) -> None:
+        """Nothing more is to be taken of it for so long."""
+        self.rested_seconds += seconds
 
 
 class Request:

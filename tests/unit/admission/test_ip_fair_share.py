@@ -142,6 +142,23 @@ def test_a_turn_has_so_many_small_requests() -> None:
     assert [len(turns.turn()) for _ in range(3)] == [limits.IP_COST_PER_TURN] * 3
 
 
+def test_a_turn_ends_after_some_milliseconds_whatever_is_left_and_each_has_one_request_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns(100)
+    now, clock = [0.0], turns.host.now
+    monkeypatch.setattr(turns.host, "now", lambda: clock() + now[0], raising=False)
+    takes = turns.fair_share.takes
+
+    def takes_long(request_bytes: int) -> bool:
+        now[0] += limits.IP_TURN_SECONDS / 4.5
+        return takes(request_bytes)
+
+    monkeypatch.setattr(IpFairShare, "takes", lambda _share, request_bytes: takes_long(request_bytes))
+    turns.waits(1, [100] * 20)
+    assert [len(turns.turn()) for _ in range(4)] == [5] * 4
+
+
 @pytest.mark.parametrize("request_bytes", [100 * limits.KIB, limits.MIB, 16 * limits.MIB])
 def test_large_requests_cost_more_so_that_bytes_are_shared_as_well(request_bytes: int) -> None:
     turns = Turns(100)

@@ -46,6 +46,9 @@ class Client:
     def connection(self) -> "Client":
         return self
 
+    def rest(self, seconds: float) -> None:
+        """Nothing is refused for that here."""
+
     def answer(self, answer: Answer) -> None:
         if not self.answers:
             self.answers.append(answer)

@@ -14,10 +14,13 @@ from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.events import BatchAnswered, DoubtResolved
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.unissued import Admitted, UnissuedOutcomes
+from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.commit import fresh, reserved
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, Intent, IntentBatch
 from idemproxy.state.producer_ids import pack_block
+from testkit.real.clients.raw_client import RawClient, batch
 from testkit.stage.sequencer import BLOCK_KEY, NEXT_GENERATION, Client, Stage
+from testkit.virtual.line import Line, request
 from testkit.virtual.producer import Identity
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
@@ -214,11 +217,32 @@ def test_beyond_the_limit_a_batch_gets_a_retriable_code_at_once_and_is_taken_lat
     request = stage.send(client, 5)
     stage.run(0.01)
     assert (request.code, reads(stage)) == (TIMED_OUT, 0)
+    assert client.rested_seconds == limits.UNISSUED_REST_SECONDS
     assert stage.sequencer.is_idle
     others.pop().end()
     again = stage.send(client, 5)
     stage.run(30)
     assert again.code == OUT_OF_ORDER
+
+
+def test_a_client_whose_batches_are_refused_brings_a_few_a_second(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends the next ones as soon as it is answered, and each reads Redis."""
+    monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_OF_ONE_MAX", 0)
+    network, seconds, line = attacked.world.network, 20.0, Line()
+    network.host("inventor").connect(attacked.proxy.addresses[0], line)
+    network.run(1, lambda: line.wire is not None)
+    ends, sent = network.now + seconds, 0
+    while network.now < ends:
+        assert line.wire is not None
+        records = batch([b"x"], producer_id=FIRST_ID + 1000 * sent, sequence=5)
+        body = RawClient.produce_body([(TOPIC, 0, records)])
+        line.wire.send(request(sent, ApiKey.PRODUCE, 3, body))
+        sent += 1
+        network.run(ends - network.now, lambda sent=sent: len(line.answers) == sent)  # type: ignore[misc]
+    assert 0.5 <= len(line.answers) * limits.UNISSUED_REST_SECONDS / seconds <= 1.1
+    assert attacked.world.errors() == []
 
 
 def test_one_address_or_principal_does_not_use_up_what_all_have() -> None:

@@ -1,0 +1,111 @@
+"""A connection that rests: nothing more is taken of it for a while, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from idemproxy.proxy import limits
+from idemproxy.proxy.session.session import Session
+from idemproxy.proxy.versions import ApiKey
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.virtual.line import Line, request
+from testkit.virtual.world import TOPIC, World, WorldSettings
+
+REQUESTS = 40
+"""More than are taken in one turn, and than are read of one connection at a time."""
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.world = World(1, WorldSettings(brokers=1))
+        self.world.start()
+        self.engine = self.world.proxies[0].engine
+        self.line = Line()
+        self.world.network.host("client").connect(self.world.proxies[0].address, self.line)
+        self.run(0.1)
+        (session,) = self.engine.sessions
+        assert isinstance(session, Session)
+        self.session = session
+
+    def run(self, seconds: float) -> None:
+        self.world.network.run(seconds)
+
+    def ask(self, first: int, count: int) -> None:
+        self.send(*(request(number, ApiKey.API_VERSIONS) for number in range(first, first + count)))
+
+    def send(self, *requests: bytes) -> None:
+        assert self.line.wire is not None
+        self.line.wire.send(b"".join(requests))
+
+    def rest_after_the_first(self, seconds: float) -> None:
+        """Let the connection rest once the next request of it was taken."""
+        take = self.session._take
+
+        def take_and_rest(frame: bytes, **options: bool) -> None:
+            self.session._take = take  # type: ignore[method-assign]
+            take(frame, **options)
+            self.session.rest(seconds)
+
+        self.session._take = take_and_rest  # type: ignore[method-assign,assignment]
+
+
+def test_nothing_is_taken_of_a_resting_connection_and_all_of_it_later_in_order() -> None:
+    scene = Scene()
+    scene.session.rest(2.0)
+    scene.ask(0, REQUESTS)
+    scene.run(1.8)
+    assert scene.line.answers == []
+    scene.run(0.5)
+    assert scene.line.answers == list(range(REQUESTS))
+    assert scene.engine.memory.bytes_held == 0
+
+
+def test_what_had_come_before_the_rest_waits_as_well() -> None:
+    scene = Scene()
+    scene.rest_after_the_first(2.0)
+    scene.ask(0, REQUESTS)
+    scene.run(1.8)
+    assert 0 < len(scene.line.answers) <= limits.REQUESTS_PER_TURN_MAX
+    scene.run(0.5)
+    assert scene.line.answers == list(range(REQUESTS))
+
+
+def test_rests_follow_each_other_up_to_a_limit() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.session.rest(0.5)
+    scene.ask(0, 1)
+    scene.run(1.8)
+    assert scene.line.answers == []
+    scene.run(0.5)
+    assert scene.line.answers == [0]
+    for _ in range(1000):
+        scene.session.rest(0.5)
+    scene.ask(1, 1)
+    scene.run(limits.UNISSUED_REST_SECONDS_MAX - 0.3)
+    assert scene.line.answers == [0]
+    scene.run(0.6)
+    assert scene.line.answers == [0, 1]
+
+
+def test_a_proxy_that_ends_does_not_wait_for_a_rest_to_answer_what_it_has_read() -> None:
+    scene = Scene()
+    scene.rest_after_the_first(4.0)
+    body = RawClient.produce_body([(TOPIC, 0, batch([b"x"]))], timeout_ms=60_000)
+    scene.send(*(request(number, ApiKey.PRODUCE, 3, body) for number in range(12)))
+    scene.run(1.0)
+    assert len(scene.line.answers) <= limits.REQUESTS_PER_TURN_MAX
+    ended: list[bool] = []
+    scene.engine.drain(lambda: ended.append(True))
+    scene.run(1.0)
+    assert (ended, scene.line.answers) == ([True], list(range(12)))
+
+
+def test_a_client_that_leaves_ends_its_rest() -> None:
+    scene = Scene()
+    scene.rest_after_the_first(4.0)
+    scene.ask(0, REQUESTS)
+    scene.run(1.0)
+    assert scene.line.wire is not None
+    scene.line.wire.reset()
+    scene.run(0.5)
+    assert scene.session not in scene.engine.sessions
+    assert scene.engine.memory.bytes_held == 0
