@@ -383,6 +383,8 @@ UNISSUED_REST_SECONDS_MAX: Final = 5.0
 """For each batch beyond it nothing more is taken of its connection for so long, and at most so long from then on. Else
 a client that sends such batches as fast as they are answered takes twice the loop's time of one that produces as many,
 in bursts. A search for another batch of the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
+REST_LOOK_SECONDS: Final = 0.5
+"""How often it is checked whether a connection has rested long enough: 12 us each, and one address may have 500."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 

@@ -46,6 +46,11 @@ class Client(Protocol):
         """Are there answers that wait for an earlier one?"""
         ...
 
+    @property
+    def rests(self) -> bool:
+        """Is nothing taken of it for a while, whatever it does?"""
+        ...
+
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what a broker answers to it, or go on."""
         ...
@@ -66,6 +71,7 @@ class _Nobody:
     in_flight = 0
     has_upstream_backlog = False
     has_ready_answers = False
+    rests = False
 
     def hold_upstream(self, is_held: bool) -> None:
         """It has gone: there is no broker to hold."""
@@ -264,8 +270,13 @@ class Backpressure:
         was_watched, self.is_watched = self.is_watched, is_held or self.is_paused
         if self.is_watched and not was_watched:
             self._slow.answers_wait(self._accounts.reactor.now(), wire.unsent)
-        if self.is_watched and self._poll_timer is None:
-            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+        if self.is_watched:
+            self._plan_poll()
+
+    def _plan_poll(self) -> None:
+        if self._poll_timer is None:
+            seconds = limits.REST_LOOK_SECONDS if self._client.rests else limits.ANSWER_SWEEP_SECONDS
+            self._poll_timer = self._accounts.reactor.later(seconds, self._poll)
 
     def _change(self, full: bool, wire: Wire) -> None:
         self.is_paused = full
@@ -299,8 +310,8 @@ class Backpressure:
         self._count_unsent(wire)
         self._client.go_on()
         self.control()
-        if self.is_watched and self._poll_timer is None and self._wire is not None:
-            self._poll_timer = self._accounts.reactor.later(limits.ANSWER_SWEEP_SECONDS, self._poll)
+        if self.is_watched and self._wire is not None:
+            self._plan_poll()
 
     def _look_at_large(self) -> None:
         """Has what came from a broker been passed on, now that this pass is over? Does the client take it?"""

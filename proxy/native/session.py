@@ -70,6 +70,7 @@ class NativeSession:
 
     is_idempotent = False
     has_ready_answers = False
+    rests = False
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class Authentication:
     has_produce_in_flight = False
     has_upstream_backlog = False
     has_ready_answers = False
+    rests = False
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ class Takeover:
         of its connection for a while, as a broker does with a client above its quota (KIP-219)."""
         for batch in self._stream.queue:
             for waiter in batch.waiters:
-                if not waiter.is_gone:
+                if not waiter.connection.is_closed:  # also where the time of the request is up
                     waiter.connection.rest(limits.UNISSUED_REST_SECONDS)
 
     @property

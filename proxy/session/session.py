@@ -122,8 +122,8 @@ class Session:
         self._takes_no_more = False
         """Nothing that comes now is a request: what came before is answered, and then the connection is closed."""
         self._rests_until = 0.0
-        """Nothing more is taken of it before that, in reactor seconds; 0: it does not rest. Nearly none ever does, so
-        this is looked at first."""
+        """Nothing more is taken of it before that, in reactor seconds; 0: it has not rested lately. Nearly none ever
+        does, so this is looked at first."""
         self._has_hung_up = False
         """The client sends nothing more, and perhaps reads its answers."""
         self._at_work: Steps[None] | None = None
@@ -188,7 +188,7 @@ class Session:
         try:
             frames = self._splitter.feed(data)
             has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
-            is_held = has_many or host.loop_budget.is_long or host.is_draining or (self._rests_until and self._rests)
+            is_held = has_many or host.loop_budget.is_long or host.is_draining or self._rests_until
             if is_held or (fair_share.is_counted and fair_share.stops(frames)):
                 frames = self._first_of(frames)
             for index, frame in enumerate(frames):
@@ -226,19 +226,26 @@ class Session:
     def has_upstream_backlog(self) -> bool:
         """Is nothing more to be read of it now, for another reason than its own slowness?"""
         return (
-            self._is_leaving or self._takes_no_more or bool(self._rests_until and self._rests) or self._has_pipe_backlog
+            self._is_leaving or self._takes_no_more or bool(self._rests_until and self.rests) or self._has_pipe_backlog
         )
 
     def rest(self, seconds: float) -> None:
-        """Take nothing more of it for so long, after other such rests of it that are not over."""
+        """Take nothing more of it for so long, after other such rests of it that are not over; and then, until it has
+        been good for some time, one request after the other, so that others like it come one by one."""
         now = self._host.reactor.now()
         self._rests_until = min(max(self._rests_until, now) + seconds, now + limits.UNISSUED_REST_SECONDS_MAX)
         self._backpressure.control()
 
     @property
-    def _rests(self) -> bool:
-        # The proxy that ends waits for all that was read, and would wait for the rest as well.
-        if self._host.is_draining or self._host.reactor.now() >= self._rests_until:
+    def rests(self) -> bool:
+        """Is nothing taken of it for a while?"""
+        # A proxy that ends waits for all that was read, and would wait for the rest as well.
+        return self._host.reactor.now() < self._rests_until and not self._host.is_draining
+
+    @property
+    def _has_rested(self) -> bool:
+        """Is it resting, or was it a moment ago?"""
+        if self._host.reactor.now() >= self._rests_until + limits.UNISSUED_REST_SECONDS_MAX or self._host.is_draining:
             self._rests_until = 0.0
         return self._rests_until > 0
 
@@ -261,7 +268,7 @@ class Session:
         """Return the frames that are taken now; the others wait for their turn, with turns for all other clients in
         between."""
         is_held = (
-            self._waiting or self._host.loop_budget.is_long or self._is_leaving or (self._rests_until and self._rests)
+            self._waiting or self._host.loop_budget.is_long or self._is_leaving or (self._rests_until and self.rests)
         )
         free = 0 if is_held else min(self._free, len(frames))
         if self._fair_share.is_counted:
@@ -274,6 +281,8 @@ class Session:
 
     @property
     def _free(self) -> int:
+        if self._rests_until and self._has_rested:
+            return 0 if self._slots else 1
         if self._host.memory.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
             return 0 if self._slots else 1
         return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
@@ -296,7 +305,7 @@ class Session:
         fair_share = self._fair_share
         if not self._waiting or self.is_closed or self._backpressure.has_backlog or self._has_pipe_backlog:
             return  # until it has been taken
-        if self._rests_until and self._rests:
+        if self._rests_until and self.rests:
             return  # until the back-pressure looks again
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on

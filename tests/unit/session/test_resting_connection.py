@@ -53,7 +53,7 @@ def test_nothing_is_taken_of_a_resting_connection_and_all_of_it_later_in_order()
     scene.ask(0, REQUESTS)
     scene.run(1.8)
     assert scene.line.answers == []
-    scene.run(0.5)
+    scene.run(0.8)
     assert scene.line.answers == list(range(REQUESTS))
     assert scene.engine.memory.bytes_held == 0
 
@@ -64,7 +64,7 @@ def test_what_had_come_before_the_rest_waits_as_well() -> None:
     scene.ask(0, REQUESTS)
     scene.run(1.8)
     assert 0 < len(scene.line.answers) <= limits.REQUESTS_PER_TURN_MAX
-    scene.run(0.5)
+    scene.run(0.8)
     assert scene.line.answers == list(range(REQUESTS))
 
 
@@ -75,14 +75,14 @@ def test_rests_follow_each_other_up_to_a_limit() -> None:
     scene.ask(0, 1)
     scene.run(1.8)
     assert scene.line.answers == []
-    scene.run(0.5)
+    scene.run(0.8)
     assert scene.line.answers == [0]
     for _ in range(1000):
         scene.session.rest(0.5)
     scene.ask(1, 1)
     scene.run(limits.UNISSUED_REST_SECONDS_MAX - 0.3)
     assert scene.line.answers == [0]
-    scene.run(0.6)
+    scene.run(0.9)
     assert scene.line.answers == [0, 1]
 
 
@@ -109,3 +109,28 @@ def test_a_client_that_leaves_ends_its_rest() -> None:
     scene.run(0.5)
     assert scene.session not in scene.engine.sessions
     assert scene.engine.memory.bytes_held == 0
+
+
+def test_after_a_rest_one_request_at_a_time_is_taken_until_it_has_been_good_for_some_seconds() -> None:
+    scene = Scene()
+    body = RawClient.produce_body([(TOPIC, 0, batch([b"x"]))], timeout_ms=60_000)
+    together: list[int] = []
+
+    def most_at_a_time() -> int:
+        together.clear()
+        answered = len(scene.line.answers)
+        scene.send(*(request(number, ApiKey.PRODUCE, 3, body) for number in range(answered, answered + 12)))
+
+        def is_answered() -> bool:
+            together.append(len(scene.session._slots))
+            return len(scene.line.answers) == answered + 12
+
+        assert scene.world.network.run(10, is_answered)
+        return max(together)
+
+    assert most_at_a_time() > 1
+    scene.session.rest(1.0)
+    scene.run(1.6)
+    assert most_at_a_time() == 1
+    scene.run(limits.UNISSUED_REST_SECONDS_MAX)
+    assert most_at_a_time() > 1
