@@ -70,6 +70,11 @@ class Waiter(Protocol):
     def connection(self) -> Connection: ...
 
     @property
+    def number(self) -> int:
+        """Of the request, among those of its connection."""
+        ...
+
+    @property
     def link(self) -> Link | None:
         """The place of its batch in the pipeline of its connection (rule R23); None: not a conditional batch."""
         ...
@@ -182,13 +187,15 @@ class Batch:
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does another batch have to come before it on a connection where a request waits for it: one that failed there
-        and will be sent again, or one of ``others``, which are not answered yet (rule R11)? Never for a conditional
-        batch: its clients begin no other epoch."""
+        and will be sent again, one that was sent again and whose outcome is told there after the answer to this one,
+        or one of ``others``, which are not answered yet (rule R11)? Never for a conditional batch: its clients begin no
+        other epoch."""
         if is_conditional(key[0]):
             return False
-        connections = [waiter.connection for waiter in self.waiters if not waiter.is_gone]
-        if any(connection.retry_notes.has_failed_before(key, self.identity) for connection in connections):
+        waiters = [waiter for waiter in self.waiters if not waiter.is_gone]
+        if any(one.connection.retry_notes.has_failed_before(key, self.identity, one.number) for one in waiters):
             return True
+        connections = [waiter.connection for waiter in waiters]
         lower = [
             other
             for other in others

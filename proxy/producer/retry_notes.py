@@ -47,7 +47,7 @@ class Link:
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "_links", "is_empty", "requests")
+    __slots__ = ("_ended", "_failed", "_held", "_last", "_links", "is_empty", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
@@ -59,6 +59,9 @@ class RetryNotes:
         self._failed: dict[Key, dict[tuple[int, int], int]] = {}
         """Epoch and base sequence of each batch that failed retriably and has not got through since, with the number of
         the request on this connection in which it failed last."""
+        self._last: dict[Key, tuple[int, int]] = {}
+        """The epoch of the last batch that came again and then got through or failed for good, and the number of the
+        last such request of that epoch; until a batch that did not come again does so in a later request."""
         self._held: dict[Key, list[tuple[int, int]]] = {}
         """Epoch and base sequence of batches that have arrived, and wait before they join the queue of their
         producer."""
@@ -120,7 +123,7 @@ class RetryNotes:
         answer as a failure (``answers.is_failure``)? ``request``: the number of the batch's request."""
         if (has_failed or not self.is_empty) and TOPIC_NAME.fullmatch(key[1]):
             self._note(key, identity, has_failed, will_be_retried, request)
-            self.is_empty = not (self._failed or self._ended)
+            self.is_empty = not (self._failed or self._ended or self._last)
 
     def _note(self, key: Key, identity: BatchIdentity, has_failed: bool, will_be_retried: bool, request: int) -> None:
         epoch, sequence = identity.producer_epoch, identity.base_sequence
@@ -135,6 +138,11 @@ class RetryNotes:
         elif self._ended.get(key, epoch) < epoch:
             del self._ended[key]
         failed = self._failed.get(key)
+        last_epoch, last = self._last.get(key, (epoch, 0))
+        if failed is not None and (epoch, sequence) in failed:
+            self._last[key] = epoch, max(request, last) if last_epoch == epoch else request
+        elif request > last:
+            self._last.pop(key, None)
         if failed is None:
             return
         failed.pop((epoch, sequence), None)
@@ -143,14 +151,19 @@ class RetryNotes:
         if not failed:
             del self._failed[key]
 
-    def has_failed_before(self, key: Key, identity: BatchIdentity) -> bool:
+    def has_failed_before(self, key: Key, identity: BatchIdentity, request: int) -> bool:
         """Did a batch fail here that has to come before this one, and will be sent again? Or has one arrived that waits
-        (``hold``)?
+        (``hold``)? Or was one sent again, after this one had come with ``request``, and has been answered for good?
+        Answers leave in the order of the requests, so its client learns of that behind the answer to this batch; if the
+        connection breaks in between, it does not.
 
         A client resends in order. So if this batch has failed here, too, and comes again, a lower one that last failed
         before it did was not resent ahead of it: its client has given that one up, and it is not waited for."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
         if self._held and any(comes_before(*one, identity) for one in self._held.get(key, ())):
+            return True
+        last_epoch, last = self._last.get(key, (epoch, 0))
+        if last_epoch == epoch and request < last:
             return True
         failed = self._failed.get(key, {})
         own_request = failed.get((epoch, sequence), 0)
@@ -175,4 +188,5 @@ class RetryNotes:
     @property
     def are_too_many(self) -> bool:
         """Are there more notes than any client needs? A client may name producers and partitions without end."""
-        return len(self._failed) + len(self._ended) + len(self._links) > limits.FAILURES_NOTED_MAX
+        notes = len(self._failed) + len(self._ended) + len(self._last) + len(self._links)
+        return notes > limits.FAILURES_NOTED_MAX

@@ -137,7 +137,6 @@ class FastRequest:
         "_correlation_id",
         "_identity",
         "_key",
-        "_number",
         "_shape",
         "_sweeper",
         "answer_by",
@@ -146,6 +145,7 @@ class FastRequest:
         "connection",
         "held",
         "is_done",
+        "number",
     )
 
     header = RequestHeader(API_KEY, _CLASSIC_FROM, 0, None, 0)
@@ -167,7 +167,7 @@ class FastRequest:
         self._key = key
         self._identity = identity
         notes = client.retry_notes
-        notes.requests = self._number = notes.requests + 1
+        notes.requests = self.number = notes.requests + 1
         self.connection = self.client = client
         self.answer_by = answer_by
         self.chunks: tuple[Buffer, ...] | None = None
@@ -206,7 +206,7 @@ class FastRequest:
             has_failed = answers.is_failure(code)
             will_be_retried = has_failed and answers.will_be_retried(code, self._identity.record_count)
             notes = self.connection.retry_notes
-            notes.note(self._key, self._identity, has_failed, will_be_retried, self._number)  # R11
+            notes.note(self._key, self._identity, has_failed, will_be_retried, self.number)  # R11
             self.chunks = self._refusal(answer)
             self.connection.answer_is_ready()
 
@@ -225,7 +225,7 @@ class FastRequest:
         if shape.timeout_ms in lines and self in lines[shape.timeout_ms]:  # else its connection was seen to be closed
             del lines[shape.timeout_ms][self]
         if not client.retry_notes.is_empty:  # R11
-            client.retry_notes.note(self._key, self._identity, False, False, self._number)
+            client.retry_notes.note(self._key, self._identity, False, False, self.number)
         client.answer_is_ready()
 
     def _refusal(self, answer: Answer) -> tuple[Buffer, ...]:

@@ -133,7 +133,7 @@ class Part:
     It refers to its request, and so to the bytes, until it is answered. The request does not refer to its parts: such a
     cycle would keep the bytes of every request until the garbage collector runs."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "_request", "is_done", "link", "numbers_itself")
+    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "is_done", "link", "number", "numbers_itself")
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
@@ -141,7 +141,7 @@ class Part:
         self._index = index
         self._key: tuple[int, str, int] | None = None
         self._identity: BatchIdentity | None = None
-        self._request = 0
+        self.number = 0
         self.is_done = False
         self.link: Link | None = None
         """The place of a conditional batch in the pipeline of its connection (rule R23)."""
@@ -159,7 +159,7 @@ class Part:
         R11). What becomes of a conditional batch decides about those that its client has sent behind it (rule R23)."""
         self._key = (header.producer_id, topic, partition)
         self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
-        self._request = self._client.retry_notes.request_number()
+        self.number = self._client.retry_notes.request_number()
         if header.producer_id == CONDITIONAL_ID:
             follows = says_it_follows(records)
             self.link = self._client.retry_notes.link(self._key, identity, says_it_follows=follows)
@@ -208,7 +208,7 @@ class Part:
         if self._key is not None and self._identity is not None:
             has_failed = answers.is_failure(error_code)
             will_be_retried = has_failed and answers.will_be_retried(error_code, self._identity.record_count)
-            self._client.retry_notes.note(self._key, self._identity, has_failed, will_be_retried, self._request)
+            self._client.retry_notes.note(self._key, self._identity, has_failed, will_be_retried, self.number)
             if self.link is not None:
                 self._client.retry_notes.end_link(self._key, self.link, has_failed, will_be_retried)
 

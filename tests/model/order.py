@@ -23,6 +23,9 @@ RULES = dict(
     ahead='once',
     # a batch that got through takes the notes of 'lower' ones along | only its 'own'
     forgets='own',
+    # a batch whose answer leaves before the one that tells the end of a lower batch, which was sent again, is told to come again:
+    # 'any' end | a 'failure' only | None
+    before='any',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,
     # a batch whose topic is looked for (and which nobody sees meanwhile) is 'held': what comes after it waits | noted as 'failed' | None
@@ -50,6 +53,7 @@ FAULTS = dict(
     bad=0,       # refused for good, not stored
     expire=0,    # the client gives up a batch that is to be sent again
     move=0,      # the client goes on over its other connection
+    cut=0,       # the connection in use breaks: what is on its way there, and answers that were not read, are lost
     unknown=0,   # the proxy looks for the topic of what has just come
 )
 
@@ -57,8 +61,10 @@ FAULTS = dict(
 # entry: epoch, next sequence (None: nothing is known). intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
 State = namedtuple('State', 'st names cur conns entry intent log bud told')
 # one connection: requests not yet answered or not yet read, in order; what failed on it, the latest last; epoch of which
-# something failed for good (-1: none); failed: (epoch, sequence, number)
-Conn = namedtuple('Conn', 'reqs failed ended')
+# something failed for good (-1: none); failed: (epoch, sequence, number); last: epoch and
+# number of the last request that told the end of a batch that had come again
+Conn = namedtuple('Conn', 'reqs failed ended last')
+NO_LAST = -1, -1
 # where: 0 on its way, 1 at the proxy, 2 there, but its topic is looked for; answer: None, 'ok', 'err' retriable, 'fatal', 'gap'
 Req = namedtuple('Req', 'b ep seq where answer no')
 
@@ -68,7 +74,7 @@ class Order(Small):
 
     def first(self):
         n = self.N
-        return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b + self.expired) for b in range(n)), 0, (Conn((), (), -1),) * 2,
+        return State('R' * self.bring + 'N' * (n - self.bring), tuple((0, b + self.expired) for b in range(n)), 0, (Conn((), (), -1, NO_LAST),) * 2,
                      (0, None if self.expired else self.bring), None,
                      tuple((b, 0) for b in range(self.bring)), self.budget(), False)
 
@@ -95,7 +101,7 @@ class Order(Small):
         for b in range(self.N):
             if s.st[b] in 'NR' and s.st.count('F') < self.window and not (self.retries == 'alone' and s.st[b] == 'R' and 'F' in s.st[:b]):
                 c = s.conns[s.cur]
-                no = 0 if self.order == 'answers' else 1 + max([-1, *(r.no for r in c.reqs), *(x[2] for x in c.failed)])
+                no = 0 if self.order == 'answers' else 1 + max([c.last[1], *(r.no for r in c.reqs), *(x[2] for x in c.failed)])
                 t = s._replace(st=s.st[:b] + 'F' + s.st[b + 1:])
                 t = t._replace(conns=put(s.conns, s.cur, c._replace(reqs=c.reqs + (Req(b, *s.names[b], 0, None, no),))))
                 yield f'C sends b{b} (epoch {s.names[b][0]}, sequence {s.names[b][1]})' + (f' over connection {s.cur}' if self.move else ''), t
@@ -105,6 +111,12 @@ class Order(Small):
                 break
         if self.left(s, 'move') and (self.moves == 'any' or 'F' not in s.st):
             yield 'C goes on over its other connection', self.spend(s._replace(cur=1 - s.cur), 'move')
+
+        c = s.conns[s.cur]
+        if self.left(s, 'cut') and c.reqs:
+            st = ''.join('R' if x == 'F' and any(r.b == b for r in c.reqs) else x for b, x in enumerate(s.st))
+            cut = s._replace(st=st, cur=1 - s.cur, conns=put(s.conns, s.cur, Conn((), (), -1, NO_LAST)))
+            yield 'the connection of C breaks, it goes on over its other one', self.spend(cut, 'cut')
 
     def reads_answer(self, s, k):
         c = s.conns[k]
@@ -144,7 +156,11 @@ class Order(Small):
         r = c.reqs[i]
         if kind in ('gap', 'fatal') and self.is_behind(c, r):
             kind = 'err'
-        failed, ended, name = [x for x in c.failed if x[:2] != (r.ep, r.seq)], c.ended, (r.ep, r.seq)
+        failed, ended, name, last = [x for x in c.failed if x[:2] != (r.ep, r.seq)], c.ended, (r.ep, r.seq), c.last
+        if kind != 'err' and len(failed) < len(c.failed) and (kind != 'ok' or self.before == 'any'):
+            last = r.ep, max(r.no, last[1]) if last[0] == r.ep else r.no
+        elif kind != 'err' and r.no > last[1]:
+            last = NO_LAST
         if kind == 'err':
             failed.append((*name, r.no if self.order == 'requests' else 1 + max((x[2] for x in c.failed), default=0)))
         elif kind == 'ok':
@@ -154,14 +170,16 @@ class Order(Small):
             failed = [x for x in failed if x[0] >= r.ep or r.seq]
             ended = r.ep
         reqs = put(c.reqs, i, r._replace(answer=kind))
-        return s._replace(conns=put(s.conns, k, self.numbered(Conn(reqs, tuple(sorted(failed, key=lambda x: x[2])), ended))))
+        return s._replace(conns=put(s.conns, k, self.numbered(Conn(reqs, tuple(sorted(failed, key=lambda x: x[2])), ended, last))))
 
     def numbered(self, c):
         """The same, with small numbers."""
         if self.order == 'answers':
             return c._replace(failed=tuple((*x[:2], i) for i, x in enumerate(c.failed)))
-        rank = {no: i for i, no in enumerate(sorted({x[2] for x in c.failed} | {r.no for r in c.reqs}))}
-        return c._replace(reqs=tuple(r._replace(no=rank[r.no]) for r in c.reqs), failed=tuple((*x[:2], rank[x[2]]) for x in c.failed))
+        last = c.last if any(r.no < c.last[1] for r in c.reqs) else NO_LAST         # else it says nothing any more
+        rank = {no: i for i, no in enumerate(sorted({x[2] for x in c.failed} | {r.no for r in c.reqs} | {last[1]} - {-1}))}
+        return c._replace(reqs=tuple(r._replace(no=rank[r.no]) for r in c.reqs), last=(last[0], rank.get(last[1], -1)),
+                          failed=tuple((*x[:2], rank[x[2]]) for x in c.failed))
 
     def is_behind(self, c, r):
         name, failed = (r.ep, r.seq), c.failed
@@ -169,6 +187,8 @@ class Order(Small):
         if self.looked_for == 'held' and any(y.where == 2 and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
             return True
         if self.queued and any(y.where == 1 and not y.answer and (y.ep, y.seq) < name and (y.ep == r.ep or r.seq) for y in c.reqs):
+            return True
+        if self.before and c.last[0] == r.ep and r.no < c.last[1]:
             return True
         if r.seq and -1 < c.ended < r.ep and (self.ahead == 'always' or (self.ahead == 'once' and since is None)):
             return True

@@ -127,6 +127,26 @@ PARTS = (
         ),
     ),
     mutant(
+        "failure_before_the_answer_to_a_lower_one",
+        "R11: nothing fails for good whose answer leaves before that to a lower batch, which came again",
+        "unit/producer/test_behind_failures.py::test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_given_up",
+        (
+            "proxy.producer.retry_notes",
+            "        if last_epoch == epoch and request < last:\n",
+            "        if False:\n",
+        ),
+    ),
+    mutant(
+        "success_told_behind_a_failure",
+        "R11: nor before an answer that tells that the lower batch is stored",
+        "unit/producer/test_behind_failures.py::test_no_failure_for_good_leaves_before_the_answer_to_a_batch_before_it_that_came_again",
+        (
+            "proxy.producer.retry_notes",
+            "        if failed is not None and (epoch, sequence) in failed:\n",
+            "        if has_failed and failed is not None and (epoch, sequence) in failed:\n",
+        ),
+    ),
+    mutant(
         "new_epoch_ahead_of_its_first_batch",
         "R11: a new epoch that is sent ahead of its first batch has no gap yet",
         "unit/producer/test_behind_failures.py::test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap",

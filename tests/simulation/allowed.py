@@ -29,7 +29,8 @@ class Allowed(Enum):
     GAVE_UP = "a producer with a delivery time of its own gives a batch up; that is its user's choice"
     REFUSED = "the broker refused the batch itself, for good: nothing was appended, and its user has to know"
     CANNOT_BE_TOLD = (
-        "87 where the log was cut, cleaned or packed anew by other hands: never guessed, never appended again"
+        "87 where the log was cut, cleaned or packed anew by other hands: never guessed, never appended again; 45 "
+        "where it keeps no markers"
     )
     LOST_BY_BROKERS = "an unclean election or a deleted topic took what was acknowledged: no proxy can keep it"
     OWN_COPY = (
@@ -43,8 +44,12 @@ class Allowed(Enum):
     OLDER_THAN_THE_LOG = (
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
+    FORGOTTEN = (
+        "45 for the next batch where the log has lost the one before it, by retention, compaction or with its topic, "
+        "and Redis began a new life: nobody knows that there was one, and brokers before 2.5 say 59 then"
+    )
     BEHIND_A_FAILURE = (
-        "45 behind a batch that failed for good or was given up: the gap is real; 87 where proxies take ownerships: "
+        "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "
         "who had one may have stored what is missing without a marker"
     )
     OVERTAKEN = (
@@ -81,9 +86,30 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
+    return bool(partition.met) or not keeps_markers(partition)
+
+
+def keeps_markers(partition: Partition) -> bool:
+    """Does every record that was ever appended there say whose it is?"""
     log = partition.log
-    is_unmarked = not all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
-    return bool(partition.met) or log.compression is not None or log.message_format == 0 or is_unmarked
+    is_marked = all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
+    is_kept = log.compression is None and log.message_format != 0 and "compression changed" not in partition.met
+    return is_kept and is_marked
+
+
+def is_forgotten(partition: Partition, told: Identity, mine: Iterable[Batch]) -> bool:
+    """Was the record right before this batch, in its epoch, stored, and is it in the log no more? ``mine``: the batches
+    of its producer there."""
+    place = told.base_sequence - 1
+    before = {
+        batch.values[place - name.base_sequence]
+        for batch in mine
+        for name in batch.sent_as
+        if name[:2] == told[:2] and 0 <= place - name.base_sequence < len(batch.values)
+    }
+    log = partition.log
+    was = any(one.value in before for stored in (*log.history, *log.lost) for one in stored.message.records)
+    return was and not any(one.value in before for stored in log.messages for one in stored.message.records)
 
 
 def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
@@ -125,6 +151,13 @@ def is_behind_a_failure(batch: Batch, mine: Iterable[Batch]) -> bool:
     return any(name[:2] in epochs for one in ahead for name in one.sent_as)
 
 
+def is_gap_of_failures(batch: Batch, told: Answer, mine: Iterable[Batch]) -> bool:
+    """Had its user heard before this answer that a batch ahead of it, which was numbered in the same epoch, failed?"""
+    ahead = (one for one in mine if one.first < batch.first and one.failed is not None and one.failed[0] <= told.at)
+    names = (name for one in ahead for name in (*one.sent_as, one.identity) if name is not None)
+    return any(name[:2] == told.identity[:2] for name in names)
+
+
 def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: Mapping[bytes, Sequence[InLog]]) -> bool:
     """Had its user given the batch up before anything was appended that its client sent later and that lies before
     ``offset``? And was all of that sent under other producer ids?"""
@@ -147,4 +180,4 @@ def asks_in_vain(
     )
     is_told = bool(oldest.answers) and oldest.answers[-1].error_code == OUT_OF_ORDER
     is_forgotten = state_was_lost and "topic made anew" in partition.met and has_later
-    return is_told and (is_forgotten or (bool(oldest.renumbered_for) and may_be_untold(partition)))
+    return is_told and (is_forgotten or (bool(oldest.renumbered_for) and not keeps_markers(partition)))

@@ -20,6 +20,9 @@ from simulation.allowed import (
     begins_late,
     has_newer_epoch,
     is_behind_a_failure,
+    is_forgotten,
+    is_gap_of_failures,
+    keeps_markers,
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
@@ -45,8 +48,6 @@ Name = tuple[int, int, int]
 """Producer id, producer epoch, sequence."""
 ANSWER_SECONDS_MAX = 60.0
 """A request whose connection works is answered by then, or the connection is closed."""
-BEHIND_SECONDS = 1.0
-"""Answers leave in the order of the requests, so the failure that made a gap may be told behind the gap."""
 FENCED, UNKNOWN_PRODUCER, UNKNOWN_ERROR = 47, 59, -1
 
 GivenAt = Callable[[TopicPartition, Answer], float]
@@ -472,10 +473,12 @@ class Oracle:
                 self.allowed[Allowed.OVERTAKEN] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
-            elif any(one.failed is not None and one.failed[0] <= answer.at + BEHIND_SECONDS for one in mine):
+            elif is_gap_of_failures(batch, answer, mine):
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
-            elif may_be_untold(self.cluster.partitions[partition]):
+            elif not keeps_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+            elif self._state_was_lost and is_forgotten(self.cluster.partitions[partition], answer.identity, mine):
+                self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
 

@@ -1,12 +1,20 @@
-"""What the two exceptions that ask for more than a code are for, and what they are not for."""
+"""What the exceptions that ask for more than a code are for, and what they are not for."""
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
-from simulation.allowed import is_behind_a_failure, was_left_behind
+from simulation.allowed import is_behind_a_failure, is_forgotten, is_gap_of_failures, keeps_markers, was_left_behind
 from simulation.log_records import InLog
 
-from testkit.virtual.producer import Batch, Identity
+from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.marker import Identity as Marker
+from idemproxy.codecs.marker import encode_marker
+from idemproxy.codecs.message_set import encode_message, encode_set
+from testkit.virtual.cluster import Partition
+from testkit.virtual.log import PartitionLog
+from testkit.virtual.producer import Answer, Batch, Identity
 
 OLD, NEW = 7, 8
 
@@ -60,3 +68,47 @@ def test_only_what_was_given_up_lies_behind_another_id(
 ) -> None:
     older, newer = sent(0, (OLD, 0, 0), failed=failed), sent(1, (new_id, 0, 0))
     assert was_left_behind(older, 5, [newer], placed(newer, new_id, offset, appended_at)) is is_left
+
+
+# ---------------------------------------------------------------------- 45 for what its client takes for the next batch
+def stored(batch: Batch, *, is_marked: bool = True) -> Partition:
+    """A partition whose log has this batch, and another producer's behind it."""
+    partition = Partition(PartitionLog(), (1,), 1)
+    for one, name in ((batch, batch.sent_as[0]), (sent(90, (NEW, 0, 0)), Identity(NEW, 0, 0, 1))):
+        marker = encode_marker([Marker(*name)]) if is_marked else None
+        records = gzip.compress(encode_set([(None, one.values[0], 0)], magic=1))
+        partition.log.append(encode_message(marker, records, magic=1, timestamp=0, codec=Codec.GZIP), 0.0)
+    partition.log.advance(partition.log.end_offset)
+    return partition
+
+
+@pytest.mark.parametrize("what", ["retention", "topic made anew"])
+def test_a_record_that_was_stored_and_is_gone_is_forgotten(what: str) -> None:
+    before = sent(0, (OLD, 0, 4))
+    partition = stored(before)
+    assert not is_forgotten(partition, Identity(OLD, 0, 5, 1), [before])
+    partition.log.retain(1) if what == "retention" else partition.log.begin_anew()
+    assert is_forgotten(partition, Identity(OLD, 0, 5, 1), [before])
+    assert not is_forgotten(partition, Identity(OLD, 0, 6, 1), [before]), "the record right before it was never sent"
+    assert not is_forgotten(partition, Identity(OLD, 1, 5, 1), [before]), "it is of another epoch"
+
+
+def test_a_log_that_has_one_record_without_a_marker_does_not_keep_markers() -> None:
+    assert keeps_markers(stored(sent(0, (OLD, 0, 4))))
+    assert not keeps_markers(stored(sent(0, (OLD, 0, 4)), is_marked=False))
+
+
+@pytest.mark.parametrize(
+    ("other", "is_gap"),
+    [
+        (sent(0, (OLD, 3, 0), failed=1.0), True),
+        (sent(0, (OLD, 3, 0)), False),
+        (sent(0, (OLD, 3, 0), failed=2.1), False),
+        (sent(0, (OLD, 2, 0), failed=1.0), False),
+        (sent(2, (OLD, 3, 2), failed=1.0), False),
+    ],
+    ids=["failed", "did not fail", "told later", "of another epoch", "was sent later"],
+)
+def test_only_a_failure_that_the_client_has_heard_of_in_the_same_epoch_makes_a_gap(other: Batch, is_gap: bool) -> None:
+    batch = sent(1, (OLD, 3, 1))
+    assert is_gap_of_failures(batch, Answer(2.0, batch.sent_as[0], 45, -1), [other, batch]) is is_gap

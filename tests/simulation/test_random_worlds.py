@@ -36,6 +36,7 @@ RARELY_NEEDED = {
     Allowed.BEGINS_LATE,
     Allowed.COPY_FOR_AN_ALLOWED_45,
     Allowed.FENCED_BY_ITSELF,
+    Allowed.FORGOTTEN,
     Allowed.LEFT_BY_AN_OLDER_INSTANCE,
     Allowed.OLD_EPOCH,
     Allowed.OLDER_THAN_THE_LOG,

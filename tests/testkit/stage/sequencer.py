@@ -95,7 +95,7 @@ class Request:
         self.answers: list[Answer] = []
         self._identity = identity
         self.producer_id = PRODUCER_ID
-        self._number = client.retry_notes.request_number()
+        self.number = client.retry_notes.request_number()
         self.link: Link | None = None
 
     @property
@@ -115,7 +115,7 @@ class Request:
             has_failed = is_failure(answer.error_code)
             retriable = has_failed and will_be_retried(answer.error_code, self._identity.record_count)
             key = (self.producer_id, TOPIC, PARTITION)
-            self.connection.retry_notes.note(key, self._identity, has_failed, retriable, self._number)
+            self.connection.retry_notes.note(key, self._identity, has_failed, retriable, self.number)
             if self.link is not None:
                 self.connection.retry_notes.end_link(key, self.link, has_failed, retriable)
 

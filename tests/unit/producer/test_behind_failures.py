@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
+from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.producer import answers
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
@@ -68,6 +71,43 @@ def test_a_failure_for_good_waits_until_the_batch_before_it_was_sent_again() -> 
     lower, upper = stage.send(client, 1), stage.send(client, 2, headers=[("a-header", b"")])
     stage.run(10)
     assert (lower.offset, upper.code) == (1, UNSUPPORTED)
+
+
+def test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_given_up() -> None:
+    """Its client would send both again under a new epoch, and the lower one may be in the log. If the connection breaks
+    between these answers it has not even heard that nobody can tell."""
+    stage, client = a_stage_with_one_batch()
+
+    def lost_and_deleted(effect: Append) -> Outcome:
+        outcome = stage.loses_answer(effect)
+        stage.log.append(encode_set([(None, b"foreign", 0)], magic=1), stage.now)
+        stage.log.advance(stage.log.end_offset)
+        stage.log.retain(2)
+        stage.earliest = 2
+        return outcome
+
+    stage.outcomes.append(lost_and_deleted)
+    first, upper = stage.send(client, 1), stage.send(client, 2)
+    first.answer(answers.in_doubt("its time is up"))
+    lower = stage.send(client, 1)
+    stage.run(60)
+    assert (lower.code, upper.code) == (INVALID, HELD_BACK)
+    upper = stage.send(client, 2)
+    stage.run(1)
+    assert upper.code == OUT_OF_ORDER
+
+
+def test_no_failure_for_good_leaves_before_the_answer_to_a_batch_before_it_that_came_again() -> None:
+    stage, client = a_stage_with_one_batch()
+    stage.outcomes.append(stage.loses_answer)
+    first, upper = stage.send(client, 1), stage.send(client, 2, headers=[("a-header", b"")])
+    first.answer(answers.in_doubt("its time is up"))
+    lower = stage.send(client, 1)
+    stage.run(10)
+    assert (lower.offset, upper.code) == (1, HELD_BACK)
+    upper = stage.send(client, 2, headers=[("a-header", b"")])
+    stage.run(1)
+    assert upper.code == UNSUPPORTED
 
 
 def test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap() -> None:

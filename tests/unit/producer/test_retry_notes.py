@@ -1,5 +1,7 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
+import pytest
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.producer.answers import is_failure
 from idemproxy.proxy.producer.retry_notes import NOTES_MAX, RetryNotes
@@ -26,41 +28,46 @@ def after(*answers: tuple[int, int, int]) -> RetryNotes:
     return behind
 
 
+def is_behind(notes: RetryNotes, identity: BatchIdentity, key: tuple[int, str, int] = KEY) -> bool:
+    """Is a batch that comes now behind something?"""
+    return notes.has_failed_before(key, identity, notes.request_number())
+
+
 def test_what_follows_a_retriable_failure_is_behind_it() -> None:
     behind = after((0, 5, RETRIABLE))
-    assert behind.has_failed_before(KEY, batch(0, 6))
-    assert not behind.has_failed_before(KEY, batch(0, 5))
-    assert not behind.has_failed_before(KEY, batch(0, 4))
-    assert not behind.has_failed_before((7, "t", 1), batch(0, 6))
+    assert is_behind(behind, batch(0, 6))
+    assert not is_behind(behind, batch(0, 5))
+    assert not is_behind(behind, batch(0, 4))
+    assert not is_behind(behind, batch(0, 6), (7, "t", 1))
 
 
 def test_sequences_wrap() -> None:
     behind = after((0, SEQUENCE_MODULUS - 1, RETRIABLE))
-    assert behind.has_failed_before(KEY, batch(0, 0))
-    assert not behind.has_failed_before(KEY, batch(0, SEQUENCE_MODULUS - 2))
+    assert is_behind(behind, batch(0, 0))
+    assert not is_behind(behind, batch(0, SEQUENCE_MODULUS - 2))
 
 
 def test_a_new_epoch_is_behind_what_the_older_one_left_but_its_first_batch_is_not() -> None:
     behind = after((0, 53, RETRIABLE))
-    assert behind.has_failed_before(KEY, batch(1, 1))
-    assert not behind.has_failed_before(KEY, batch(1, 0))
+    assert is_behind(behind, batch(1, 1))
+    assert not is_behind(behind, batch(1, 0))
 
 
 def test_an_older_epoch_is_not_behind_a_newer_one() -> None:
-    assert not after((1, 0, RETRIABLE)).has_failed_before(KEY, batch(0, 54))
+    assert not is_behind(after((1, 0, RETRIABLE)), batch(0, 54))
 
 
 def test_a_success_says_nothing_of_other_batches() -> None:
     """The lower one may be stored meanwhile, and its client not know of it: a refusal would make it a second copy."""
-    assert after((0, 5, RETRIABLE), (0, 7, 0)).has_failed_before(KEY, batch(0, 8))
-    assert after((0, 5, RETRIABLE), (0, 4, 0)).has_failed_before(KEY, batch(0, 6))
-    assert not after((0, 5, RETRIABLE), (0, 5, 0)).has_failed_before(KEY, batch(0, 6))
+    assert is_behind(after((0, 5, RETRIABLE), (0, 7, 0)), batch(0, 8))
+    assert is_behind(after((0, 5, RETRIABLE), (0, 4, 0)), batch(0, 6))
+    assert not is_behind(after((0, 5, RETRIABLE), (0, 5, 0)), batch(0, 6))
 
 
 def test_of_a_partition_the_latest_notes_are_kept() -> None:
     behind = after(*((0, sequence, RETRIABLE) for sequence in range(NOTES_MAX + 1)))
-    assert not behind.has_failed_before(KEY, batch(0, 1))
-    assert after(*((0, sequence, RETRIABLE) for sequence in range(NOTES_MAX))).has_failed_before(KEY, batch(0, 100))
+    assert not is_behind(behind, batch(0, 1))
+    assert is_behind(after(*((0, sequence, RETRIABLE) for sequence in range(NOTES_MAX))), batch(0, 100))
 
 
 def test_requests_count_in_the_order_in_which_they_came() -> None:
@@ -71,16 +78,46 @@ def test_requests_count_in_the_order_in_which_they_came() -> None:
     again = behind.request_number()
     behind.note(KEY, batch(0, 5), True, True, again)
     behind.note(KEY, batch(0, 6), True, True, upper)
-    assert behind.has_failed_before(KEY, batch(0, 6))
+    assert is_behind(behind, batch(0, 6))
 
 
 def test_the_first_batch_of_an_epoch_that_fails_for_good_ends_what_the_older_one_left() -> None:
-    assert not after((0, 53, RETRIABLE), (1, 0, FINAL)).has_failed_before(KEY, batch(1, 1))
-    assert after((0, 53, RETRIABLE), (1, 3, FINAL)).has_failed_before(KEY, batch(1, 1))
+    assert not is_behind(after((0, 53, RETRIABLE), (1, 0, FINAL)), batch(1, 1))
+    assert is_behind(after((0, 53, RETRIABLE), (1, 3, FINAL)), batch(1, 1))
 
 
 def test_a_batch_that_failed_for_good_holds_nothing_back() -> None:
-    assert not after((0, 5, RETRIABLE), (0, 5, FINAL)).has_failed_before(KEY, batch(0, 6))
+    assert not is_behind(after((0, 5, RETRIABLE), (0, 5, FINAL)), batch(0, 6))
+
+
+@pytest.mark.parametrize("code", [0, DUPLICATE, FINAL])
+def test_what_came_before_a_batch_that_came_again_is_behind_it_though_that_one_is_answered(code: int) -> None:
+    """Its answer leaves first: its client does not know the other one then."""
+    notes = RetryNotes()
+    first, upper, again = (notes.request_number() for _ in range(3))
+    notes.note(KEY, batch(0, 5), True, True, first)
+    notes.note(KEY, batch(0, 5), is_failure(code), False, again)
+    assert notes.has_failed_before(KEY, batch(0, 6), upper)
+    assert not is_behind(notes, batch(0, 6))
+    assert not notes.has_failed_before(KEY, batch(1, 0), upper)
+    assert not notes.has_failed_before((7, "t", 1), batch(0, 6), upper)
+
+
+def test_of_several_that_came_again_the_last_request_counts() -> None:
+    notes = RetryNotes()
+    numbers = [notes.request_number() for _ in range(5)]
+    for sequence in (5, 6):
+        notes.note(KEY, batch(0, sequence), True, True, numbers[sequence - 5])
+    notes.note(KEY, batch(0, 6), False, False, numbers[4])
+    notes.note(KEY, batch(0, 5), False, False, numbers[3])
+    assert notes.has_failed_before(KEY, batch(0, 7), numbers[3])
+
+
+def test_a_batch_that_gets_through_later_leaves_nothing_of_one_that_came_again() -> None:
+    notes = after((0, 5, RETRIABLE), (0, 5, 0))
+    assert not notes.is_empty
+    notes.note(KEY, batch(0, 6), False, False, notes.request_number())
+    assert notes.is_empty
 
 
 def test_an_epoch_ends_with_a_failure_for_good() -> None:
@@ -94,16 +131,16 @@ def test_a_batch_that_was_told_as_stored_already_ends_nothing() -> None:
     behind = after((3, 5, DUPLICATE))
     assert behind.is_empty
     assert not behind.has_ended(KEY, 3)
-    assert not after((3, 5, RETRIABLE), (3, 5, DUPLICATE)).has_failed_before(KEY, batch(3, 6))
+    assert not is_behind(after((3, 5, RETRIABLE), (3, 5, DUPLICATE)), batch(3, 6))
 
 
 def test_what_is_sent_ahead_of_the_first_batch_of_a_new_epoch_is_behind_it() -> None:
     """Its client has numbered anew what a failure for good left unfinished; the first of it comes yet."""
     behind = after((0, 5, FINAL), (0, 6, FINAL))
-    assert behind.has_failed_before(KEY, batch(1, 4))
-    assert not behind.has_failed_before(KEY, batch(1, 0))
-    assert not behind.has_failed_before(KEY, batch(0, 7))
-    assert not after((0, 5, FINAL), (1, 0, 0)).has_failed_before(KEY, batch(1, 4))
+    assert is_behind(behind, batch(1, 4))
+    assert not is_behind(behind, batch(1, 0))
+    assert not is_behind(behind, batch(0, 7))
+    assert not is_behind(after((0, 5, FINAL), (1, 0, 0)), batch(1, 4))
 
 
 def test_an_epoch_of_which_something_was_answered_may_have_been_sent_before() -> None:
@@ -114,10 +151,10 @@ def test_an_epoch_of_which_something_was_answered_may_have_been_sent_before() ->
 
 def test_a_batch_that_comes_again_waits_only_for_what_failed_after_it() -> None:
     """What is sent again comes in its order: what has not come before it was given up."""
-    assert not after((0, 5, RETRIABLE), (0, 6, RETRIABLE)).has_failed_before(KEY, batch(0, 6))
-    assert after((0, 5, RETRIABLE), (0, 6, RETRIABLE), (0, 5, RETRIABLE)).has_failed_before(KEY, batch(0, 6))
-    assert after((0, 5, RETRIABLE), (0, 6, RETRIABLE)).has_failed_before(KEY, batch(0, 7))
-    assert not after((0, 5, FINAL), (1, 4, RETRIABLE)).has_failed_before(KEY, batch(1, 4))
+    assert not is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE)), batch(0, 6))
+    assert is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE), (0, 5, RETRIABLE)), batch(0, 6))
+    assert is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE)), batch(0, 7))
+    assert not is_behind(after((0, 5, FINAL), (1, 4, RETRIABLE)), batch(1, 4))
 
 
 def test_a_batch_for_a_name_that_no_topic_can_have_leaves_no_note() -> None:
@@ -128,7 +165,7 @@ def test_a_batch_for_a_name_that_no_topic_can_have_leaves_no_note() -> None:
             behind.note((7, name, 0), batch(0, 5), has_failed, will_be_retried, behind.request_number())
     assert behind.is_empty
     behind.note((7, "x" * 249, 0), batch(0, 5), True, True, behind.request_number())
-    assert behind.has_failed_before((7, "x" * 249, 0), batch(0, 6))
+    assert is_behind(behind, batch(0, 6), (7, "x" * 249, 0))
 
 
 # ---------------------------------------------------------------------- pipelines of conditional batches

@@ -37,6 +37,7 @@ class Client:
         self.is_closed = False
         self.answers: list[Answer] = []
         self.link = None
+        self.number = 1
 
     @property
     def is_gone(self) -> bool:
