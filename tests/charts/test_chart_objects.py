@@ -77,6 +77,7 @@ def test_the_pods_are_replaced_when_the_configuration_or_the_redis_url_changes(h
     assert annotations()["checksum/redis"] != annotations(redis__url="redis://other")["checksum/redis"]
 
 
+@pytest.mark.promise("compared-6")
 def test_the_proxy_has_time_to_finish_before_it_is_killed(helm: Path) -> None:
     pod = pod_of(render_minimal(helm, limits__drainSeconds=100, preStopSeconds=7))
     assert pod["terminationGracePeriodSeconds"] == 132 >= 7 + 100 + limits.ASK_SECONDS_MAX + 5 + 5 + 5
@@ -236,6 +237,7 @@ def test_with_sni_the_port_of_a_service_is_the_one_that_clients_are_told(helm: P
     assert tested["spec"]["containers"][0]["args"][-1] == "proxy-idemproxy-clients:443:tls"
 
 
+@pytest.mark.promise("compared-14")
 def test_the_ports_of_the_nodes_are_those_that_clients_are_told(helm: Path) -> None:
     manifests = render(helm, EVERYTHING)
     ports = one(manifests, "Service", "proxy-idemproxy-nodes")["spec"]["ports"]

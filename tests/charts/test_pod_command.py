@@ -140,6 +140,7 @@ class TlsClient(RawClient):
         self._socket = ssl.create_default_context(cafile=str(authority)).wrap_socket(self._socket, server_hostname=name)
 
 
+@pytest.mark.promise("compared-14")
 @pytest.mark.timeout(240)
 def test_with_sni_certificate_services_and_what_clients_are_told_have_the_same_names(
     helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path

@@ -70,6 +70,7 @@ class KeylessProducer(threading.Thread):
         self.join(20)
 
 
+@pytest.mark.promise("refused-other-producer")
 def test_a_batch_that_the_broker_refuses_leaves_the_other_producer_of_the_partition_unharmed(quiet: QuietPair) -> None:
     place = (fresh_topic(quiet.cluster, 1, config={"cleanup.policy": "compact"}), 0)
     waited: list[float] = []
@@ -100,6 +101,7 @@ def test_a_batch_that_the_broker_refuses_leaves_the_other_producer_of_the_partit
     assert values(quiet.cluster, place) == [b"%d" % sequence for sequence in range(first)]
 
 
+@pytest.mark.promise("refused-other-partition")
 def test_a_batch_that_the_broker_refuses_takes_no_other_partition_of_its_request_with_it(quiet: QuietPair) -> None:
     topic = fresh_topic(quiet.cluster, 3, config={"cleanup.policy": "compact"})
     with RawClient(quiet.proxy.address) as client:
@@ -121,6 +123,7 @@ def test_a_batch_that_the_broker_refuses_takes_no_other_partition_of_its_request
 
 
 # ---------------------------------------------------------------------- a follower that is stopped
+@pytest.mark.promise("slow-partition", "answered-in-time")
 def test_a_stopped_follower_delays_its_own_partition_only_and_every_answer_comes_in_time(tmp_path: Path) -> None:
     """Three partitions on two leaders; the third one's follower is a broker that stops, and its session stays."""
     timeout_ms = 4000
@@ -177,6 +180,7 @@ def lossy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyScene]:
         yield scene
 
 
+@pytest.mark.promise("reads-only-new")
 def test_an_idle_producers_doubt_does_not_read_what_passed_meanwhile(lossy: LossyScene) -> None:
     found = idle_producer(lossy, 100_000_000, idle_seconds=12)
     assert (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
@@ -231,6 +235,7 @@ class Leaver:
             return insist(client, self.place, self.records(0, epoch=1, value=b"again"))
 
 
+@pytest.mark.promise("client-gone")
 @pytest.mark.parametrize("stopped_seconds", [1.0, 8.0], ids=["within the lease", "longer than the lease"])
 def test_nothing_is_appended_for_a_client_that_left_while_redis_was_stopped(
     quiet: QuietPair, tmp_path: Path, stopped_seconds: float
@@ -248,6 +253,7 @@ def test_nothing_is_appended_for_a_client_that_left_while_redis_was_stopped(
         wait_until(lambda: not leaver.has_intent(), "the intent is released")
 
 
+@pytest.mark.promise("living-proxy", "client-gone")
 def test_nothing_is_appended_for_a_client_that_left_while_a_living_stranger_held_the_partition(
     quiet: QuietPair,
 ) -> None:
@@ -269,6 +275,7 @@ def test_nothing_is_appended_for_a_client_that_left_while_a_living_stranger_held
     assert leaver.stored() == [b"sent 0", b"again 0"]
 
 
+@pytest.mark.promise("dead-proxy-intent")
 @pytest.mark.parametrize(
     ("point", "stored_before"),
     [(CrashPoint.AFTER_RESERVE, [b"sent 0"]), (CrashPoint.AFTER_WRITE, [b"sent 0", b"sent 1"])],

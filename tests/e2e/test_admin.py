@@ -198,6 +198,7 @@ def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
         assert admin.metrics()["idemproxy_doubt_duration_seconds_count"] == 1
 
 
+@pytest.mark.promise("compared-17")
 def test_a_proxy_without_redis_is_alive_and_says_why_it_is_not_ready(
     cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_proxy_without_redis_is_alive_and_says_why_it_is_not_ready(
         wait_until(lambda: admin.get("/readyz").status == 200, "it is ready again", 30)
 
 
+@pytest.mark.promise("compared-17")
 def test_a_proxy_that_has_lost_redis_is_ready_for_those_who_do_not_ask_for_it_and_one_that_never_had_it_is_not(
     cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
 ) -> None:
@@ -342,6 +344,7 @@ def test_a_port_in_use_is_one_sentence_and_the_end(cluster: LegacyCluster, admin
             other.__exit__()
 
 
+@pytest.mark.promise("compared-17")
 def test_a_proxy_that_drains_is_not_ready(cluster: LegacyCluster, admin: AdminPort, tmp_path: Path) -> None:
     """The end waits for an append that the broker does not answer: load balancers have to see it."""
     topic = fresh_topic(cluster, partitions=1)

@@ -100,6 +100,7 @@ def whole_trace(collector: Collector) -> tuple[list[Span], Span, dict[str, Span]
     return sends, batch, children
 
 
+@pytest.mark.promise("compared-18")
 @pytest.mark.parametrize(
     ("protocol", "propagator"),
     [

@@ -72,6 +72,7 @@ def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
         yield running
 
 
+@pytest.mark.promise("broker-restarts", "compared-7")
 def test_brokers_that_die_and_leaders_that_move_cost_no_record_and_make_no_second_one(
     cluster: LegacyCluster, tmp_path: Path
 ) -> None:

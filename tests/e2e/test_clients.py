@@ -48,6 +48,7 @@ def results(scene: FaultyScene) -> dict[str, ClientResult]:
     )
 
 
+@pytest.mark.promise("stored-once", "no-fault-reaches-the-user")
 @pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
 def test_every_record_is_stored_once_and_in_order_and_no_fault_on_either_side_reaches_the_user(
     scene: FaultyScene, results: dict[str, ClientResult], client: str

@@ -24,6 +24,7 @@ def story(quiet: QuietPair, tmp_path_factory: pytest.TempPathFactory) -> Story:
     return run_deaths(quiet.cluster, tmp_path_factory.mktemp("crashes"), place, plan, SEED)
 
 
+@pytest.mark.promise("crash-in-flight")
 def test_every_batch_is_stored_once_in_order_at_the_offset_that_its_producer_was_told(story: Story) -> None:
     assert story.complaints() == []
     assert len(story.values) > len(story.deaths)

@@ -36,6 +36,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.promise("stored-once")
 @pytest.mark.timeout(600)
 def test_the_load_has_duplicates_without_the_proxy_and_none_through_it(
     tmp_path: Path, environment: dict[str, str]

@@ -70,6 +70,7 @@ def records(*names: str) -> list[tuple[int, str, str]]:
     return [(offset, key, value) for offset, (key, value) in enumerate(wanted)]
 
 
+@pytest.mark.promise("brokers-from-0-11")
 @pytest.mark.timeout(400)
 def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away_or_passes_bytes(tmp_path: Path) -> None:
     kafka = tmp_path / "kafka"

@@ -107,6 +107,7 @@ def values_at(proxy: ProxyProcess) -> list[bytes | None]:
             time.sleep(0.1)
 
 
+@pytest.mark.promise("descriptors")
 @pytest.mark.parametrize("says", [b"", FIND_COORDINATOR], ids=["silent", "with a broker connection each"])
 def test_the_links_to_redis_and_the_broker_come_back_while_clients_want_every_descriptor(
     tmp_path: Path, says: bytes

@@ -18,6 +18,7 @@ DELAY_MS_MAX = 1_000.0
 """As every machine keeps it; the p99 of a quiet machine is in benchmarks/results/hostile.jsonl."""
 
 
+@pytest.mark.promise("compared-9")
 @pytest.mark.timeout(240)
 def test_a_producer_goes_on_beside_hundreds_of_idle_connections_and_dozens_that_stall(tmp_path: Path) -> None:
     figures = run_hostile(tmp_path, idle=IDLE, slow=SLOW, seconds=SECONDS, quiet_seconds=3)

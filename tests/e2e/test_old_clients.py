@@ -87,6 +87,7 @@ def produce_plainly(
     return requests
 
 
+@pytest.mark.promise("old-producers", "compared-4")
 @pytest.mark.parametrize("client", OLD_CLIENTS)
 def test_an_old_producer_is_stored_as_it_sent_with_every_codec(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str
@@ -102,6 +103,7 @@ def test_an_old_producer_that_is_told_its_brokers_version_sends_the_old_format(
     assert {version for key, version in requests if key == 0} == {2}
 
 
+@pytest.mark.promise("without-idempotence")
 @pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
 def test_a_new_producer_without_idempotence_is_converted_and_gets_no_marker(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str
@@ -110,6 +112,7 @@ def test_a_new_producer_without_idempotence_is_converted_and_gets_no_marker(
     assert max(version for key, version in requests if key == 0) >= 3
 
 
+@pytest.mark.promise("consumers")
 @pytest.mark.parametrize("client", [*OLD_CLIENTS, *IDEMPOTENT_CLIENTS])
 def test_a_group_reads_commits_and_goes_on_where_it_stopped(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str

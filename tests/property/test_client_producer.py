@@ -7,6 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def run(world: ClientWorld, steps: int, submit_chance: float = 0.3) -> None:
         world.step()
 
 
+@pytest.mark.promise("saved-numbers")
 @settings(max_examples=150)
 @given(seeds, st.sampled_from([Troubles(), BAD]))
 def test_every_batch_is_stored_once_and_in_order_and_its_receipt_is_true(seed: int, troubles: Troubles) -> None:
@@ -46,6 +48,7 @@ def test_every_batch_is_stored_once_and_in_order_and_its_receipt_is_true(seed: i
     assert world.core.buffered_bytes == 0
 
 
+@pytest.mark.promise("saved-numbers")
 @settings(max_examples=150)
 @given(seeds, st.sampled_from([Troubles(), BAD]))
 def test_what_is_given_up_is_said_to_be_absent_only_where_it_is(seed: int, troubles: Troubles) -> None:
@@ -65,6 +68,7 @@ def test_what_is_given_up_is_said_to_be_absent_only_where_it_is(seed: int, troub
     assert world.core.buffered_bytes == 0
 
 
+@pytest.mark.promise("saved-numbers")
 @settings(max_examples=150)
 @given(seeds, st.integers(0, 8), st.sampled_from([0, 7, SEQUENCE_MODULUS - 4]))
 def test_a_second_life_sends_the_same_batches_and_each_is_stored_once(seed: int, before: int, start: int) -> None:

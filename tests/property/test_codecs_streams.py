@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def test_a_stream_gives_the_same_frames_however_it_is_cut(frames: list[bytes], d
         assert out == frames
 
 
+@pytest.mark.promise("any-bytes")
 @settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=8), max_size=3), st.binary(max_size=60))
 def test_a_stream_of_any_bytes_fails_alike_in_one_piece_and_byte_by_byte(frames: list[bytes], rest: bytes) -> None:
@@ -181,6 +183,7 @@ def test_requests_to_brokers_come_back(
     assert {(p.topic, p.partition): bytes(p.records or b"") for p in request.partitions} == parts
 
 
+@pytest.mark.promise("any-bytes")
 @settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(-1, 10))
 def test_any_bytes_are_produce_messages_or_wire_errors(data: bytes, version: int) -> None:
@@ -190,6 +193,7 @@ def test_any_bytes_are_produce_messages_or_wire_errors(data: bytes, version: int
         parse_response(data, 0, version)
 
 
+@pytest.mark.promise("any-bytes")
 @settings(deadline=None)
 @given(requests, st.integers(0, 9), st.data())
 def test_damaged_produce_requests_are_requests_or_wire_errors(

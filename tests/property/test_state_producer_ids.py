@@ -1,5 +1,6 @@
 """Properties of the id allocator and of the keys."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ clusters = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 ids = st.integers(0, 2**62 - 1)
 
 
+@pytest.mark.promise("producer-ids-unique")
 @given(st.lists(st.tuples(st.binary(min_size=16, max_size=16), st.integers(1, 2500), st.booleans()), max_size=12))
 def test_no_id_is_handed_out_twice_and_each_is_of_a_claimed_block(
     steps: list[tuple[bytes, int, bool]],

@@ -23,7 +23,6 @@ FOLDERS: Final = (".", "docs", "benchmarks", "charts/idemproxy", "examples", "te
 GENERATED: Final = (
     "docs/COMPATIBILITY.md",
     "docs/DIFFERENCES_SEEN.md",
-    "docs/GUARANTEES_TESTS.md",
     "charts/idemproxy/README.md",
 )
 """Each is made by a program of its own, which keeps to this."""

@@ -37,6 +37,7 @@ def test_without_a_fault_everything_is_acknowledged_at_once(batches: int, proxie
     assert result.counts.commands >= 3
 
 
+@pytest.mark.promise("stored-once")
 @pytest.mark.parametrize("proxies", [1, 2])
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_no_single_fault_at_any_moment_breaks_a_promise(batches: int, proxies: int) -> None:
@@ -46,6 +47,7 @@ def test_no_single_fault_at_any_moment_breaks_a_promise(batches: int, proxies: i
     assert not (failures := failures_of(cases, batches=batches, proxies=proxies)), "\n".join(failures)
 
 
+@pytest.mark.promise("stored-once")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", FIRST_KINDS)
 def test_no_pair_of_faults_breaks_a_promise_to_a_single_batch(kind: str) -> None:

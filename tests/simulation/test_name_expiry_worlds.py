@@ -20,6 +20,7 @@ def played() -> list[NameExpiry]:
     return worlds
 
 
+@pytest.mark.promise("name-one-instance")
 def test_in_these_worlds_paused_clients_begin_again_and_nothing_of_their_old_ids_is_taken(
     played: list[NameExpiry],
 ) -> None:

@@ -73,6 +73,7 @@ def test_some_random_worlds_break_no_promise() -> None:
     assert sum(some.faults.values()) > 10 * SOME_SEEDS
 
 
+@pytest.mark.promise("stored-once", "redis-loses-writes", "stored-never-out-of-order", "name-one-instance")
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_no_promise_is_broken_in_a_random_world(worlds: Tally) -> None:

@@ -64,6 +64,7 @@ def keep_journal(world: World, disk: Disk) -> Journal:
     return journal
 
 
+@pytest.mark.promise("journal-required")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("has_pass_through", [False, True])
 def test_nobody_is_told_what_has_no_line(seed: int, has_pass_through: bool) -> None:

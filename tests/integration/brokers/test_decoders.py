@@ -49,6 +49,7 @@ def wrapper_in(codec: Codec, make: Make) -> bytes:
     return encode_message(None, make(inner), magic=1, offset=offset, timestamp=1_700_000_000_000, codec=codec)
 
 
+@pytest.mark.promise("compressed-as-brokers")
 def test_both_brokers_take_what_the_list_says(scene: LossyScene, modern: LegacyCluster) -> None:
     old_topic, new_topic = fresh_topic(scene.cluster, 1), fresh_topic(modern, 1)
     taken: dict[str, bool] = {}
@@ -62,6 +63,7 @@ def test_both_brokers_take_what_the_list_says(scene: LossyScene, modern: LegacyC
     assert taken == {shape: shape in TAKEN_BY_BROKERS for shape in SHAPES}
 
 
+@pytest.mark.promise("compressed-as-brokers")
 @pytest.mark.parametrize("producer", ["idempotent", "plain"])
 def test_the_proxy_takes_what_both_brokers_take(scene: LossyScene, producer: str) -> None:
     topic = fresh_topic(scene.cluster, len(SHAPES))

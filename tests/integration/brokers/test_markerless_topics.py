@@ -21,6 +21,7 @@ def results(scene: LossyScene, producer_id: int) -> list[str]:
     return [one.result for one in resolved_in(scene.proxy.log) if one.producer_id == producer_id]
 
 
+@pytest.mark.promise("no-markers")
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4"])
 def test_where_the_topic_has_a_codec_a_lost_answer_is_found_from_the_second_append_on(
     scene: LossyScene, compression: str

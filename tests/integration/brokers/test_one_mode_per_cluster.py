@@ -153,6 +153,7 @@ def test_before_modern_brokers_alone_every_start_serves_transactions_and_none_le
         assert (proxy.data_directory / "incarnations").read_text() == ""
 
 
+@pytest.mark.promise("brokers-from-0-11")
 def test_a_start_that_wants_another_mode_than_redis_has_is_refused_with_a_sentence(
     legacy_broker: LegacyCluster, modern: LegacyCluster, redis: RedisProcess, tmp_path: Path
 ) -> None:
@@ -250,6 +251,7 @@ class Upgraded:
             return str(answer.read().decode())
 
 
+@pytest.mark.promise("brokers-from-0-11")
 def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_stopped(
     redis: RedisProcess, tmp_path: Path
 ) -> None:

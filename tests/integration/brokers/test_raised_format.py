@@ -81,6 +81,7 @@ def test_where_it_stores_the_old_format_markers_are_kept_and_a_lost_answer_is_fo
     assert lines(scene, f"topic {place[0]} keeps") == 0
 
 
+@pytest.mark.promise("raised-format")
 def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_fails_for_good(
     scene: LossyScene,
 ) -> None:
@@ -96,6 +97,7 @@ def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_f
     assert lines(scene, f"topic {place[0]} keeps") == 1
 
 
+@pytest.mark.promise("raised-format")
 def test_a_format_that_is_raised_under_a_running_proxy_is_noticed_and_so_is_its_return(scene: LossyScene) -> None:
     place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
     with RawClient(scene.proxy.address) as client:

@@ -121,6 +121,7 @@ def test_a_new_producers_doubt_reads_nothing_of_a_million_foreign_records_below_
     assert scene_end(scene, crowded) == end + 2
 
 
+@pytest.mark.promise("proof-of-absence")
 def test_a_batch_that_never_left_is_proven_absent_without_reading_a_million_foreign_records(
     scene: LossyScene, crowded: Place, mortal: MortalProxy, direct: RawClient
 ) -> None:
@@ -229,6 +230,7 @@ def never_forwarded_again(orphan: Orphan, reason: str) -> None:
     assert orphan.stored() == [*before, (fresh.base_offset, b"again 0")]
 
 
+@pytest.mark.promise("log-cannot-tell")
 def test_a_batch_that_compaction_may_have_removed_is_never_forwarded_again(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_batch_that_compaction_may_have_removed_is_never_forwarded_again(
     never_forwarded_again(orphan, "missing from the log")
 
 
+@pytest.mark.promise("log-cannot-tell")
 def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScene) -> None:
     """The topic's compression was changed under the proxy: what the broker stores has no marker any more."""
     place = (fresh_topic(scene.cluster, 1), 0)
@@ -274,6 +277,7 @@ def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScen
 
 
 # ---------------------------------------------------------------------- a topic that was made anew
+@pytest.mark.promise("recreated-topic")
 def test_in_a_topic_that_was_made_anew_a_batch_is_looked_for_from_the_start(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient
 ) -> None:
@@ -314,6 +318,7 @@ def test_in_a_topic_that_was_made_anew_a_batch_that_is_not_there_is_forwarded_on
 
 
 # ---------------------------------------------------------------------- last: nothing is deleted in the first 30 s
+@pytest.mark.promise("log-cannot-tell")
 def test_a_batch_that_retention_may_have_deleted_is_never_forwarded_again(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient
 ) -> None:

@@ -121,6 +121,7 @@ def leads(direct: RawClient, topic: str, partition: int) -> bool:
         return False
 
 
+@pytest.mark.promise("creates-no-topic")
 def test_a_partition_that_is_added_can_be_produced_to_as_soon_as_the_proxy_may_look_again(
     creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_partition_that_is_added_can_be_produced_to_as_soon_as_the_proxy_may_l
     assert client.produce_one("known", 2, batch([b"x"], producer_id=producer_id)).error_code == UNKNOWN
 
 
+@pytest.mark.promise("creates-no-topic")
 def test_a_topic_that_is_deleted_under_its_producer_is_not_created_anew_by_the_proxy(
     creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:

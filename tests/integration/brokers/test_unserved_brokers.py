@@ -72,6 +72,7 @@ def check(directory: Path, address: tuple[str, int], idempotence: str = "auto") 
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.promise("brokers-before-0-10", "brokers-from-0-11")
 @pytest.mark.parametrize(
     ("version", "settings", "idempotence", "why"),
     [
@@ -104,6 +105,7 @@ def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(
         assert any(line.startswith("PROBLEM ") and why in line for line in told.splitlines()), told
 
 
+@pytest.mark.promise("brokers-from-0-11")
 def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(tmp_path: Path) -> None:
     """Then it is read, and gets no batch; the proxy runs on, and serves it again in the old format."""
     kafka = tmp_path / "kafka"
@@ -168,6 +170,7 @@ def test_where_brokers_give_idempotence_one_without_producer_ids_is_not_served_u
             assert len(errors_in(proxy.log)) == 1, proxy.log
 
 
+@pytest.mark.promise("brokers-before-0-10")
 def test_a_broker_in_whose_place_comes_one_that_cannot_be_served_is_named_once_and_served_again_later(
     tmp_path: Path,
 ) -> None:

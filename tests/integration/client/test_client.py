@@ -89,6 +89,7 @@ def test_batches_are_stored_in_order_and_their_receipts_tell_where(
     assert read_values(bootstrap, place) == values_of(0, BATCHES)
 
 
+@pytest.mark.promise("saved-numbers")
 def test_the_same_batches_under_the_same_numbers_get_the_same_offsets(
     shell: str, bootstrap: str, place: Place, legacy_broker: LegacyCluster
 ) -> None:
@@ -101,6 +102,7 @@ def test_the_same_batches_under_the_same_numbers_get_the_same_offsets(
     assert values_in_log(legacy_broker, place) == values_of(0, 8)
 
 
+@pytest.mark.promise("saved-numbers")
 @pytest.mark.parametrize("kind", FaultKind)
 def test_whatever_happens_to_connections_each_record_is_stored_once(
     shell: str, kind: FaultKind, shared_proxy: ProxyProcess, place: Place, legacy_broker: LegacyCluster
@@ -115,6 +117,7 @@ def test_whatever_happens_to_connections_each_record_is_stored_once(
     assert values_in_log(legacy_broker, place) == values_of(0, 120)
 
 
+@pytest.mark.promise("saved-numbers")
 def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
     shell: str, bootstrap: str, place: Place, legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
     assert values_in_log(legacy_broker, place) == values_of(0, KILLED_BATCHES)
 
 
+@pytest.mark.promise("saved-numbers")
 def test_a_proxy_that_is_killed_is_replaced_by_the_other_one(
     shell: str, legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:

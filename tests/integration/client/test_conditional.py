@@ -96,6 +96,7 @@ def stored(pair: TwoProxies, place: Place) -> list[tuple[int, bytes]]:
     return list(pair.stored([place])[place])
 
 
+@pytest.mark.promise("conditional")
 def test_two_writers_by_two_proxies_append_where_the_log_ends_or_not_at_all(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:
@@ -110,6 +111,7 @@ def test_two_writers_by_two_proxies_append_where_the_log_ends_or_not_at_all(
     assert stored(pair, place) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
 
 
+@pytest.mark.promise("conditional")
 def test_a_batch_that_is_sent_again_is_told_its_offset_and_anothers_of_the_same_size_is_not_taken_for_it(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_log_that_others_have_begun_is_gone_on_with_at_its_end(
     assert [value for _, value in stored(pair, place)] == [b"first", b"second", b"third"]
 
 
+@pytest.mark.promise("conditional")
 def test_who_writes_past_the_rules_fences_the_shard_until_an_operator_has_looked(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster, url: str
 ) -> None:
@@ -157,6 +160,7 @@ def test_who_writes_past_the_rules_fences_the_shard_until_an_operator_has_looked
     assert next_offset(publish(one, place, 1, b"b")) == 4
 
 
+@pytest.mark.promise("conditional")
 def test_a_fence_and_the_end_of_the_log_outlive_redis(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster
 ) -> None:
@@ -244,6 +248,7 @@ def test_a_writer_may_have_several_batches_under_way(
     assert next_offset(publish(other, place, 9, b"x")) == 10
 
 
+@pytest.mark.promise("conditional")
 def test_a_proxy_that_is_killed_leaves_no_doubt_behind(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:

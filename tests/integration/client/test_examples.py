@@ -81,6 +81,7 @@ def killed_at_random(lives: Lives, pair: TwoProxies, again: Callable[[], None], 
     lives.stop()
 
 
+@pytest.mark.promise("copies")
 def test_an_exclusive_producer_has_each_line_in_the_log_once(pair: TwoProxies, bootstrap: str, tmp_path: Path) -> None:
     file, written = tmp_path / "lines.txt", 0
 
@@ -113,6 +114,7 @@ def test_an_exclusive_producer_has_each_line_in_the_log_once(pair: TwoProxies, b
             lives.run()
 
 
+@pytest.mark.promise("copies")
 def test_a_merge_is_what_its_log_says(
     pair: TwoProxies, bootstrap: str, feed: Callable[[str, int, int], None], tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def assert_it_is_what_its_log_says(cluster: LegacyCluster, inputs: Sequence[tupl
     return ids
 
 
+@pytest.mark.promise("copies")
 def test_a_changelog_has_counted_each_record_once(
     pair: TwoProxies, bootstrap: str, feed: Callable[[str, int, int], None], tmp_path: Path
 ) -> None:
@@ -191,6 +194,7 @@ def test_a_changelog_has_counted_each_record_once(
     assert {(key or b"").removeprefix(b"count "): int(value or b"") for key, value in latest.items()} == wanted
 
 
+@pytest.mark.promise("copies")
 def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
     pair: TwoProxies, bootstrap: str, feed: Callable[[str, int, int], None], tmp_path: Path
 ) -> None:
@@ -230,6 +234,7 @@ def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
             assert offsets == sorted(set(offsets))
 
 
+@pytest.mark.promise("copies")
 def test_a_second_instance_fences_the_first_where_a_name_says_so(
     pair: TwoProxies, bootstrap: str, feed: Callable[[str, int, int], None], tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
         yield running
 
 
+@pytest.mark.promise("conditional")
 def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_killed(
     cluster: LegacyCluster, tmp_path: Path
 ) -> None:

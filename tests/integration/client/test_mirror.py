@@ -32,6 +32,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorScene]:
         assert running.proxies.errors_of_ours() == []
 
 
+@pytest.mark.promise("copies")
 def test_killed_at_each_step_it_copies_each_record_once(scene: MirrorScene) -> None:
     planned = 0
     for step, number in STEPS:
@@ -46,6 +47,7 @@ def test_killed_at_each_step_it_copies_each_record_once(scene: MirrorScene) -> N
     assert stored >= 600 * len(STEPS)
 
 
+@pytest.mark.promise("copies")
 def test_killed_at_random_with_proxies_and_brokers_it_copies_each_record_once(scene: MirrorScene) -> None:
     before = scene.compare().stored
     kills = RandomKills(7)

@@ -59,6 +59,7 @@ def proxy(cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield running
 
 
+@pytest.mark.promise("saved-numbers")
 def test_the_programs_of_the_page_do_what_it_says(proxy: ProxyProcess, cluster: LegacyCluster, tmp_path: Path) -> None:
     place, other_place = (fresh_topic(cluster, 1), 0), (fresh_topic(cluster, 1), 0)
 

@@ -41,6 +41,7 @@ sys.exit(f"{left} left, {failures[:1]}" if left or failures else 0)
 """
 
 
+@pytest.mark.promise("compared-2")
 @pytest.mark.parametrize("version", [LAST_3X_CLIENT, MODERN_CLIENT])
 def test_javas_admin_client_is_told_of_the_proxys_own_addresses_alone(shared_proxy: ProxyProcess, version: str) -> None:
     host, port = shared_proxy.address
@@ -56,6 +57,7 @@ def test_javas_admin_client_is_told_of_the_proxys_own_addresses_alone(shared_pro
     assert last == {"brokers": [f"{host}:{port + 1}"], "final": True}
 
 
+@pytest.mark.promise("compared-2")
 def test_kafka_pythons_admin_client_too(shared_proxy: ProxyProcess) -> None:
     host, port = shared_proxy.address
     admin = KafkaAdminClient(bootstrap_servers=f"{host}:{port}")
@@ -66,6 +68,7 @@ def test_kafka_pythons_admin_client_too(shared_proxy: ProxyProcess) -> None:
     assert [(one["broker_id"], one["host"], one["port"]) for one in found["brokers"]] == [(0, host, port + 1)]
 
 
+@pytest.mark.promise("compared-4")
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
 @pytest.mark.parametrize("is_idempotent", [True, False])
 def test_an_old_librdkafka_goes_on_compressing(

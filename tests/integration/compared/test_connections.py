@@ -54,6 +54,7 @@ class AllAtOnce:
         self._send(b"".join(self._kept))
 
 
+@pytest.mark.promise("compared-10")
 def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_connected_yet(
     shared_proxy: ProxyProcess, place: Place
 ) -> None:
@@ -79,6 +80,7 @@ def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_co
         assert reader.values(topic, partition) == [b"plain"]
 
 
+@pytest.mark.promise("compared-5")
 @pytest.mark.parametrize("count", [3, 20, 1000])
 @pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "TLS"])
 def test_batches_without_acks_are_all_stored_though_their_client_hangs_up_behind_the_last_one(
@@ -95,6 +97,7 @@ def test_batches_without_acks_are_all_stored_though_their_client_hangs_up_behind
     assert sorted(client.values(*place)) == sorted(values), "a broker itself changes their order when a client hangs up"
 
 
+@pytest.mark.promise("compared-5")
 @pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "TLS"])
 def test_a_producer_without_acks_may_flush_and_go(
     shared_proxy: ProxyProcess, secure: Secure, client: RawClient, place: Place, over_tls: bool

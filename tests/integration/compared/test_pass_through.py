@@ -55,6 +55,7 @@ def authenticated(world: World, name: str) -> RawClient:
     return client
 
 
+@pytest.mark.promise("compared-5")
 @pytest.mark.parametrize(("partition", "count"), [(0, 1), (1, 1), (2, 100)])
 def test_who_wants_no_answer_may_flush_and_go(world: World, partition: int, count: int) -> None:
     producer = Producer(

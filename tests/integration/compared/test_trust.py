@@ -7,6 +7,7 @@ import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 import trio
 
 from idemproxy.proxy.settings.tls import TlsClient, TlsServer
@@ -27,6 +28,7 @@ class Trust:
         self.file.write_bytes(b"".join(one.ca_file.read_bytes() for one in authorities))
 
 
+@pytest.mark.promise("compared-15")
 def test_clients_of_a_new_authority_are_let_in_and_those_of_the_old_one_no_more(tmp_path: Path) -> None:
     trust = Trust(tmp_path)
     own = trust.old.issue("listener")
@@ -64,6 +66,7 @@ def test_clients_of_a_new_authority_are_let_in_and_those_of_the_old_one_no_more(
     play(settings, act)
 
 
+@pytest.mark.promise("compared-15")
 def test_a_broker_of_a_new_authority_is_believed_from_then_on(tmp_path: Path) -> None:
     trust = Trust(tmp_path)
     broker = trust.new.issue("broker")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
 from testkit.real.clients.raw_client import RawClient, batch
@@ -19,6 +21,7 @@ BROKERS_IDLE_SECONDS = 1
 Place = tuple[str, int]
 
 
+@pytest.mark.promise("compared-8")
 def test_a_broker_that_closes_idle_connections_costs_a_client_nothing(tmp_path: Path) -> None:
     settings = {"connections.max.idle.ms": BROKERS_IDLE_SECONDS * 1000}
     with LegacyCluster(tmp_path / "kafka", broker_settings=settings) as cluster:
@@ -69,6 +72,7 @@ def seconds_to_the_first_client(directory: Path, bootstrap: list[Place]) -> floa
         return time.monotonic() - began
 
 
+@pytest.mark.promise("compared-16")
 def test_bootstrap_addresses_that_lead_nowhere_do_not_delay_the_start(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_what_is_added_and_removed_is_in_the_topic(
     assert "is not compacted" not in keeper.log
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_after_flushall_redis_is_filled_from_the_topic(
     keeper: ConfiguredProxy, legacy_broker: LegacyCluster, redis: ExternalRedis, url: str, topic: str, log: Place
 ) -> None:
@@ -125,6 +126,7 @@ def test_after_flushall_redis_is_filled_from_the_topic(
     assert (again.returncode, "nothing to restore" in again.stdout) == (0, True)
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_a_later_word_in_redis_stays(
     keeper: ConfiguredProxy, legacy_broker: LegacyCluster, redis: ExternalRedis, url: str, topic: str, log: Place
 ) -> None:

@@ -25,6 +25,7 @@ def log(legacy_broker: LegacyCluster) -> Place:
     return fresh_topic(legacy_broker, 1), 0
 
 
+@pytest.mark.promise("hidden-ranges")
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
 def test_a_second_copy_is_left_out_for_every_consumer_and_stays_in_the_log(
     producer: RawClient, proxy: ProxyProcess, legacy_broker: LegacyCluster, url: str, log: Place, codec: Codec
@@ -43,6 +44,7 @@ def test_a_second_copy_is_left_out_for_every_consumer_and_stays_in_the_log(
     assert (row["first"], row["last"], row["state"], row["reason"]) == (5, 7, "active", "sent twice on Tuesday")
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_a_consumer_that_stands_before_a_hidden_end_goes_on_with_what_comes_next(
     producer: RawClient, url: str, log: Place
 ) -> None:
@@ -57,6 +59,7 @@ def test_a_consumer_that_stands_before_a_hidden_end_goes_on_with_what_comes_next
     assert [read(producer, log, 2, version) for version in VERSIONS] == [[b"a0", b"b0"]] * 3
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_of_a_wrapper_a_part_is_left_out(producer: RawClient, url: str, log: Place) -> None:
     producer_id = producer.new_producer_id()
     records = batch([b"%d" % number for number in range(5)], producer_id=producer_id)
@@ -122,6 +125,7 @@ def test_what_is_left_out_already_is_not_shown_meanwhile(producer: RawClient, ur
     assert [(row["state"], row["reason"]) for row in rows(url, log)] == [("active", "third")]
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_a_topic_that_was_made_anew_loses_nothing(
     producer: RawClient, legacy_broker: LegacyCluster, url: str, log: Place
 ) -> None:
@@ -135,6 +139,7 @@ def test_a_topic_that_was_made_anew_loses_nothing(
     assert read(producer, log, 2)[-1] == b"n1"
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_what_redis_loses_is_given_back(
     producer: RawClient, redis: ExternalRedis, proxy: ProxyProcess, url: str, log: Place
 ) -> None:

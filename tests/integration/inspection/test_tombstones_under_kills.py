@@ -131,6 +131,7 @@ def knows(client: RawClient, log: Place, wanted: list[bytes]) -> bool:
     return read(client, log, len(wanted)) == wanted
 
 
+@pytest.mark.promise("hidden-ranges")
 @pytest.mark.timeout(400)
 def test_consumers_get_all_but_what_was_named_while_proxies_are_killed(
     legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory

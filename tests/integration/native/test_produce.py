@@ -337,6 +337,7 @@ def test_a_drain_finishes_what_is_under_way_and_ends(world: World) -> None:
     assert consume(world.bootstrap, topic, "drained", 1) == [b"before"]
 
 
+@pytest.mark.promise("complete-requests")
 @pytest.mark.parametrize("end", ["FIN", "FIN within a request", "garbage"])
 def test_complete_requests_before_a_fin_or_garbage_are_served_and_answered(world: World, end: str) -> None:
     topic = fresh_topic(world.cluster, 1)

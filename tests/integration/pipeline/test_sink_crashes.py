@@ -41,6 +41,7 @@ def check_log(cluster: LegacyCluster, plan: CommitterPlan) -> None:
     assert sorted(found) == list(range(BATCHES * ROWS))
 
 
+@pytest.mark.promise("sink-starts-again")
 def test_killed_at_every_step_of_commit(legacy_broker: LegacyCluster, plan: CommitterPlan) -> None:
     for number, step in enumerate(STEPS):
         with Committer(replace(plan, mishap=("kill", step), tasks=(2, 5, 3, 1)[number % 4])) as life:
@@ -51,6 +52,7 @@ def test_killed_at_every_step_of_commit(legacy_broker: LegacyCluster, plan: Comm
     check_log(legacy_broker, plan)
 
 
+@pytest.mark.promise("sink-starts-again")
 def test_killed_in_every_step_with_redis_emptied_meanwhile(
     legacy_broker: LegacyCluster, shared_proxy: ProxyProcess, plan: CommitterPlan
 ) -> None:

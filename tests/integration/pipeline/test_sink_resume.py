@@ -79,6 +79,7 @@ def check(cluster: LegacyCluster, topic: str) -> None:
     assert sorted(found) == sorted(b"value %d" % row for row in range(ROWS))
 
 
+@pytest.mark.promise("sink-starts-again")
 @pytest.mark.parametrize("name", ["orders query", None])
 def test_what_the_server_tells_is_not_sent_again(
     legacy_broker: LegacyCluster, shared_proxy: ProxyProcess, tmp_path: Path, sent: list[object], name: str | None
@@ -104,6 +105,7 @@ def pair(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[TwoProxies]:
         yield running
 
 
+@pytest.mark.promise("sink-starts-again")
 def test_another_proxy_tells_of_a_named_producer_and_searches_for_one_without_a_name(
     legacy_broker: LegacyCluster, pair: TwoProxies, tmp_path: Path, sent: list[object]
 ) -> None:
@@ -128,6 +130,7 @@ def test_another_proxy_tells_of_a_named_producer_and_searches_for_one_without_a_
         first.start()
 
 
+@pytest.mark.promise("sink-starts-again")
 def test_where_redis_has_lost_all_it_is_searched_for(
     legacy_broker: LegacyCluster, shared_proxy: ProxyProcess, tmp_path: Path, sent: list[object]
 ) -> None:

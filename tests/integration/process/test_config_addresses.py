@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer
 
@@ -49,6 +50,7 @@ def can_append(address: tuple[str, int], topic: str, partition: int, sequence: i
         return False
 
 
+@pytest.mark.promise("compared-11", "compared-12")
 def test_a_brokers_port_stays_the_same_while_it_goes_and_comes_and_over_restarts_of_the_proxy(tmp_path: Path) -> None:
     ports = sorted(free_ports(3))
     with LegacyCluster(tmp_path / "kafka", brokers=2) as cluster:
@@ -117,6 +119,7 @@ def test_brokers_that_are_reached_by_ipv6_alone_serve_clients_that_came_by_ipv6(
         assert forwarder.connections >= 3, "control, lane and pipe"
 
 
+@pytest.mark.promise("compared-12")
 def test_a_broker_that_moves_to_another_address_keeps_its_port_and_its_producers_go_on(tmp_path: Path) -> None:
     ports = sorted(free_ports(2))
     with (
@@ -152,6 +155,7 @@ def test_a_broker_that_moves_to_another_address_keeps_its_port_and_its_producers
             assert brokers_of(("127.0.0.1", ports[0])) == {0: ("127.0.0.1", ports[1])}
 
 
+@pytest.mark.promise("compared-13")
 def test_a_client_is_led_by_the_advertised_names_of_the_listener_it_came_to(
     legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:

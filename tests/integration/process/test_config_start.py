@@ -106,6 +106,7 @@ def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own
             assert (known.error_code, known.base_offset) == (again.error_code, again.base_offset)
 
 
+@pytest.mark.promise("compared-12")
 def test_a_broker_that_is_not_listed_is_told_of_and_not_advertised(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ class Sender(threading.Thread):
                 continue
 
 
+@pytest.mark.promise("journal")
 def test_after_every_sigkill_the_journal_tells_exactly_what_clients_were_told(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ def required(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[tuple[Con
         yield proxy, journal
 
 
+@pytest.mark.promise("journal-required")
 def test_while_a_required_journal_cannot_be_written_nobody_is_told_anything_and_then_each_batch_once(
     legacy_broker: LegacyCluster, required: tuple[ConfiguredProxy, Path]
 ) -> None:

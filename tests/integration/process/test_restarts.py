@@ -115,6 +115,7 @@ def is_reserved(proxy: ProxyProcess, producer: Producer) -> bool:
 
 
 # ---------------------------------------------------------------------- the proxy
+@pytest.mark.promise("crash-last-five")
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
 def test_a_restart_of_the_proxy_keeps_the_window(proxy: ProxyProcess, producer: Producer, end: str) -> None:
     assert [producer.send(sequence).base_offset for sequence in range(7)] == list(range(7))
@@ -152,6 +153,7 @@ def test_a_retry_after_sigkill_is_answered_with_the_offset_of_the_one_copy(
     assert producer.client.values(*producer.place) == [b"%d" % sequence for sequence in range(last + 2)]
 
 
+@pytest.mark.promise("crash-pipeline")
 def test_what_was_under_way_at_a_sigkill_is_in_the_log_once(
     proxy: ProxyProcess, producer: Producer, legacy_broker: LegacyCluster
 ) -> None:
@@ -171,6 +173,7 @@ def test_what_was_under_way_at_a_sigkill_is_in_the_log_once(
     assert producer.client.values(*producer.place) == [b"%d" % sequence for sequence in range(7)]
 
 
+@pytest.mark.promise("drain-finishes", "compared-6")
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
     end: signal.Signals,
@@ -207,6 +210,7 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
 
 
 # ---------------------------------------------------------------------- its Redis
+@pytest.mark.promise("redis-away")
 def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_goes_on(
     proxy: ProxyProcess,
     producer: Producer,

@@ -52,6 +52,7 @@ def topic(topics: Iterator[str]) -> str:
     return next(topics)
 
 
+@pytest.mark.promise("rolling-restart", "compared-6")
 def test_a_rolling_restart_under_load_leaves_no_doubt_behind_and_reaches_no_user(
     pair: TwoProxies, topic: str, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_rolling_restart_under_load_leaves_no_doubt_behind_and_reaches_no_user
     assert judged.stored == len(acknowledged) == load.sent + JAVA_RECORDS
 
 
+@pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGSTOP], ids=["is_killed", "stands_still"])
 def test_a_proxy_that_is_killed_or_stands_still_past_its_lease_reaches_no_user(
     pair: TwoProxies, topic: str, ends: signal.Signals

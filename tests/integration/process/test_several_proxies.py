@@ -92,6 +92,7 @@ def is_reserved(pair: TwoProxies, producer: RovingProducer) -> bool:
     return entry is not None and entry.has_open_intent
 
 
+@pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("hangs_up", [False, True], ids=["both_wait", "the_first_hung_up"])
 def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_the_same_offset(
     pair: TwoProxies, producer: RovingProducer, hangs_up: bool
@@ -118,6 +119,7 @@ def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_
     twin.hang_up()
 
 
+@pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
 def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_one_copys_offset(
     pair: TwoProxies, producer: RovingProducer, keeping: Keeping
@@ -142,6 +144,7 @@ def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_on
     assert pair.proxies[1].log.count("resolved as ") > resolved
 
 
+@pytest.mark.promise("client-moves")
 def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_order(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_
     assert producer.unanswered == {}
 
 
+@pytest.mark.promise("client-moves")
 def test_a_client_that_comes_back_before_its_retry_was_answered_finds_it_at_the_first_proxy(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_client_that_comes_back_before_its_retry_was_answered_finds_it_at_the_
     assert producer.told[sequence] == 1
 
 
+@pytest.mark.promise("long-pause")
 def test_a_proxy_that_slept_past_its_lease_between_reserve_and_send_sends_nothing(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -197,6 +202,7 @@ def test_a_proxy_that_slept_past_its_lease_between_reserve_and_send_sends_nothin
     assert producer.told[sequence + 1] == 2
 
 
+@pytest.mark.promise("intent-without-client")
 def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_afterwards(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -222,6 +228,7 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
     assert other.complaints(pair.stored([producer.place])[producer.place]) == []
 
 
+@pytest.mark.promise("client-moves")
 def test_the_same_batches_at_both_proxies_at_the_same_moment_are_stored_once_and_told_the_same(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -245,6 +252,7 @@ def test_the_same_batches_at_both_proxies_at_the_same_moment_are_stored_once_and
         twin.hang_up()
 
 
+@pytest.mark.promise("epoch-waits")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
 @pytest.mark.parametrize("dies", [False, True], ids=["its_proxy_lives", "its_proxy_died"])
 def test_a_new_epoch_at_the_other_proxy_comes_after_what_the_old_one_left_open(
@@ -293,6 +301,7 @@ def restart_without_the_last_writes(redis: ExternalRedis) -> None:
     redis.start()
 
 
+@pytest.mark.promise("redis-loses-writes")
 @pytest.mark.parametrize("forgets", [empty, restart_without_the_last_writes])
 def test_what_a_dead_proxy_had_out_is_found_by_the_other_though_redis_forgot_the_intent(
     pair: TwoProxies, producer: RovingProducer, forgets: Callable[[ExternalRedis], None]
@@ -314,6 +323,7 @@ def test_what_a_dead_proxy_had_out_is_found_by_the_other_though_redis_forgot_the
     assert producer.codes.keys() <= {0, CONNECTION_LOST, *RETRIABLE}
 
 
+@pytest.mark.promise("redis-loses-writes")
 def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_other(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
@@ -338,6 +348,7 @@ def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_
     producer.insist(lambda: pair.addresses[0])
 
 
+@pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
 def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_proxy(
     pair: TwoProxies, producer: RovingProducer, keeping: Keeping
@@ -367,6 +378,7 @@ def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_pr
     )
 
 
+@pytest.mark.promise("client-moves", "compared-14")
 def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_find_each_batch_once(
     legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

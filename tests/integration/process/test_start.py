@@ -58,6 +58,7 @@ def test_a_name_that_nobody_has_is_told_in_words(tmp_path: Path) -> None:
         proxy.__exit__()
 
 
+@pytest.mark.promise("private-redis")
 def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
         assert client_end(proxy) == 7
 
 
+@pytest.mark.promise("flushall")
 def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_second_copy(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_lost_answer_shows_as_a_resolve_in_the_trace(
     assert resolve.end_time_unix_nano - resolve.start_time_unix_nano >= 1e9, "it settles first, for a second at least"
 
 
+@pytest.mark.promise("collector-away")
 def test_a_collector_that_is_away_disturbs_no_producer_and_no_end(
     legacy_broker: LegacyCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ PRODUCE_HEADER = encode_request_header(ApiKey.PRODUCE, 3, 1, "bad")
 
 
 # ---------------------------------------------------------------------- frames
+@pytest.mark.promise("no-kafka-request", "false-size", "compared-9")
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -89,6 +90,7 @@ def test_other_requests_that_cannot_be_read_close_the_connection(
         assert client.is_closed()
 
 
+@pytest.mark.promise("part-of-a-request")
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_a_client_that_goes_away_in_the_middle_of_a_frame_leaves_nothing_behind(
     shared_proxy: ProxyProcess, witness: Witness, place: Place, share: float
@@ -103,6 +105,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_frame_leaves_nothing_behind(
             assert client.is_closed()
 
 
+@pytest.mark.promise("complete-requests")
 @pytest.mark.parametrize("end", [None, b"\xff\xff\xff\xff garbage", b"GET / HTTP/1.1\r\n\r\n"])
 def test_complete_requests_before_a_fin_or_garbage_are_served_and_answered(
     shared_proxy: ProxyProcess, place: Place, end: bytes | None
@@ -123,6 +126,7 @@ def test_complete_requests_before_a_fin_or_garbage_are_served_and_answered(
 
 
 # ---------------------------------------------------------------------- APIs and versions
+@pytest.mark.promise("compared-20")
 @pytest.mark.parametrize("api_key", [999, 32767, -1, 4, 5, 6, 7])
 def test_unknown_apis_and_those_among_brokers_close_the_connection(
     shared_proxy: ProxyProcess, witness: Witness, api_key: int
@@ -142,6 +146,7 @@ def test_a_produce_version_that_nobody_knows_closes_the_connection(
         assert client.is_closed()
 
 
+@pytest.mark.promise("compared-3")
 def test_an_api_versions_request_from_the_future_learns_the_present_range(client: RawClient, witness: Witness) -> None:
     with witness.nothing_moves():
         body = client.call(ApiKey.API_VERSIONS, 99, b"\x01\x02\x03")
@@ -150,6 +155,7 @@ def test_an_api_versions_request_from_the_future_learns_the_present_range(client
     assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 3)]
 
 
+@pytest.mark.promise("compared-3")
 @pytest.mark.parametrize(("api_key", "api_version"), [(ApiKey.FETCH, 12), (ApiKey.INIT_PRODUCER_ID, 5), (65, 0)])
 def test_a_version_that_is_not_offered_is_refused_in_its_own_layout_or_by_the_end(
     client: RawClient, witness: Witness, api_key: int, api_version: int
@@ -163,6 +169,7 @@ def test_a_version_that_is_not_offered_is_refused_in_its_own_layout_or_by_the_en
 
 
 # ---------------------------------------------------------------------- batches
+@pytest.mark.promise("checksum")
 def test_a_wrong_checksum_is_told_and_nothing_is_forwarded(client: RawClient, witness: Witness, place: Place) -> None:
     producer_id = client.new_producer_id()
     right = batch([b"value"], producer_id=producer_id)
@@ -202,6 +209,7 @@ BAD_RECORDS: Mapping[str, Callable[[int], bytes | None]] = {
 }
 
 
+@pytest.mark.promise("bad-batches")
 @pytest.mark.parametrize("kind", BAD_RECORDS)
 def test_what_no_producer_may_send_is_refused_for_good(
     client: RawClient, witness: Witness, place: Place, kind: str
@@ -271,6 +279,7 @@ def test_a_right_checksum_over_records_that_cannot_be_read_is_refused_for_good(
         assert "cannot be read" in answer.message
 
 
+@pytest.mark.promise("compression-bombs")
 def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused(
     client: RawClient, witness: Witness, place: Place
 ) -> None:
@@ -281,6 +290,7 @@ def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused(
 
 
 # ---------------------------------------------------------------------- times, names, keys
+@pytest.mark.promise("times-before-1970")
 @pytest.mark.parametrize("producer", ["idempotent", "plain"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 def test_times_before_1970_are_stored_as_the_broker_stores_them(
@@ -298,6 +308,7 @@ def test_times_before_1970_are_stored_as_the_broker_stores_them(
     assert [one.timestamp for one in stored] == times
 
 
+@pytest.mark.promise("creates-no-topic")
 @pytest.mark.parametrize("producer", ["idempotent", "plain"])
 @pytest.mark.parametrize("name", ["x" * 250, "x" * 255, "a/b", "", ".."])
 def test_a_name_that_no_topic_can_have_is_refused_at_once(
@@ -310,6 +321,7 @@ def test_a_name_that_no_topic_can_have_is_refused_at_once(
         assert [one.error_code for one in told.topics] == [INVALID_TOPIC]
 
 
+@pytest.mark.promise("refused-other-producer")
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_REQUEST), (7, INVALID_REQUEST), (8, INVALID_RECORD)])
 def test_a_record_without_a_key_for_a_compacted_topic_is_refused_for_good_without_idempotence(
     client: RawClient, witness: Witness, version: int, code: int
@@ -319,6 +331,7 @@ def test_a_record_without_a_key_for_a_compacted_topic_is_refused_for_good_withou
             assert client.produce_one("compacted", 4, batch([b"v"], codec=codec), version=version).error_code == code
 
 
+@pytest.mark.promise("refused-other-producer")
 def test_librdkafka_without_idempotence_fails_a_record_without_a_key_at_once_and_goes_on(
     shared_proxy: ProxyProcess,
 ) -> None:
@@ -380,6 +393,7 @@ def test_a_header_with_a_long_name_is_refused_with_a_short_message(
 
 
 # ---------------------------------------------------------------------- transactions
+@pytest.mark.promise("transactions")
 def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witness, place: Place) -> None:
     producer_id = client.new_producer_id()
     topic, number = place
@@ -413,6 +427,7 @@ def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witn
 
 
 # ---------------------------------------------------------------------- places that are not there
+@pytest.mark.promise("creates-no-topic")
 @pytest.mark.parametrize(
     "missing",
     [("plain", 1_000), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("n" * 249, 0)],
@@ -431,6 +446,7 @@ def test_an_unknown_partition_is_told_and_not_created(
     assert topics() == known
 
 
+@pytest.mark.promise("fewer-acks", "compared-5")
 def test_an_idempotent_batch_with_acks_zero_ends_the_connection(
     shared_proxy: ProxyProcess, witness: Witness, place: Place
 ) -> None:

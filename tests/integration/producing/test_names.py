@@ -101,6 +101,7 @@ def check(stored: Mapping[Place, Sequence[tuple[int, bytes]]], instances: Sequen
             assert (receipt.base_offset, value) in stored[place]
 
 
+@pytest.mark.promise("name-one-instance")
 def test_an_older_instance_is_fenced_at_both_proxies_and_where_the_newer_one_never_wrote(
     pair: TwoProxies, places: list[Place]
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_older_instance_is_fenced_at_both_proxies_and_where_the_newer_one_nev
         check(stored, [older, newer])
 
 
+@pytest.mark.promise("name-one-instance")
 def test_instances_follow_one_another_while_proxies_are_killed(pair: TwoProxies, places: list[Place]) -> None:
     random = Random(21)
     instances: list[Instance] = []
@@ -146,6 +148,7 @@ def test_instances_follow_one_another_while_proxies_are_killed(pair: TwoProxies,
         assert len(instances[-1].receipts()) == BATCHES
 
 
+@pytest.mark.promise("name-one-instance")
 def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_id(
     pair: TwoProxies, places: list[Place]
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_i
         check(pair.stored(places), [older, newer])
 
 
+@pytest.mark.promise("name-last-batch")
 def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoProxies, places: list[Place]) -> None:
     """As docs/NAMES.md says it: each life saves its id and epoch, and from which record of the input on it goes."""
     random, place, lives, ahead = Random(5), places[0], 8, 40
@@ -192,6 +196,7 @@ def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoPro
     assert [value for _, value in pair.stored([place])[place]] == rows[: position + ahead]
 
 
+@pytest.mark.promise("name-last-batch")
 def test_a_foreign_admin_client_is_told_where_producers_stopped(pair: TwoProxies, places: list[Place]) -> None:
     with ExitStack() as stack:
         instance = Instance(stack, bootstrap_of(pair, 0), "told", 0)
@@ -206,6 +211,7 @@ def test_a_foreign_admin_client_is_told_where_producers_stopped(pair: TwoProxies
             assert client.where_producers_stopped(*places[1]) == {}
 
 
+@pytest.mark.promise("name-one-instance")
 def test_a_client_id_that_fits_the_setting_is_a_name(pair: TwoProxies, places: list[Place]) -> None:
     def producer() -> KafkaProducer:
         return KafkaProducer(

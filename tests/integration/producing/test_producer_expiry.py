@@ -33,6 +33,7 @@ def send(client: RawClient, place: Place, producer_id: int, sequence: int) -> tu
     return answer.error_code, answer.base_offset
 
 
+@pytest.mark.promise("retry-after-expiry")
 def test_an_idle_producer_expires_its_commits_renew_it_and_then_any_sequence_begins(
     proxy: ProxyProcess, place: Place
 ) -> None:
@@ -56,6 +57,7 @@ def test_an_idle_producer_expires_its_commits_renew_it_and_then_any_sequence_beg
     assert "expire so soon" in proxy.log
 
 
+@pytest.mark.promise("retry-after-expiry")
 def test_what_is_open_expires_much_later(legacy_broker: LegacyCluster, proxy: ProxyProcess, place: Place) -> None:
     with RawClient(proxy.address) as client:
         producer_id = client.new_producer_id()

@@ -111,6 +111,7 @@ def test_one_request_with_several_partitions_is_answered_for_each(client: RawCli
 
 
 # ---------------------------------------------------------------------- duplicates
+@pytest.mark.promise("last-five-offsets")
 def test_each_of_the_last_five_batches_is_answered_with_its_old_offset(producer: Producer) -> None:
     first = [outcome(producer.send(sequence, 2)) for sequence in range(0, 14, 2)]
     for _ in range(2):
@@ -119,6 +120,7 @@ def test_each_of_the_last_five_batches_is_answered_with_its_old_offset(producer:
     assert producer.client.values(*producer.place) == producer.values(0, 14)
 
 
+@pytest.mark.promise("older-duplicate")
 def test_a_batch_below_the_window_is_a_duplicate_only_if_the_log_has_it_with_that_content(
     producer: Producer, shared_proxy: ProxyProcess
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_batch_below_the_window_is_a_duplicate_only_if_the_log_has_it_with_tha
 
 
 # ---------------------------------------------------------------------- refusals
+@pytest.mark.promise("gaps-refused")
 @pytest.mark.parametrize(
     ("sequence", "count", "reason"),
     [
@@ -178,12 +181,14 @@ def test_a_gap_is_told_at_once_also_right_after_a_success(producer: Producer, sh
     assert f"in doubt: producer {producer.producer_id} " not in shared_proxy.log
 
 
+@pytest.mark.promise("starts-at-zero")
 @pytest.mark.parametrize("sequence", [1, 5, SEQUENCE_MODULUS - 1])
 def test_a_new_producer_starts_at_sequence_zero(producer: Producer, sequence: int) -> None:
     assert outcome(producer.send(sequence)) == (OUT_OF_ORDER, -1)
     assert producer.appends([0, 1]) == [0, 1]
 
 
+@pytest.mark.promise("starts-at-zero")
 def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(
     client: RawClient, direct: RawClient, place: Place, other_place: Place
 ) -> None:
@@ -203,6 +208,7 @@ def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(
     assert known.appends([3]) == [3]
 
 
+@pytest.mark.promise("entry-unreadable")
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\xff" * 80, b"\x02" + bytes(63)])
 def test_a_stored_entry_that_cannot_be_read_is_no_licence_to_append(
     producer: Producer, shared_proxy: ProxyProcess, value: bytes
@@ -220,6 +226,7 @@ def test_a_stored_entry_that_cannot_be_read_is_no_licence_to_append(
 
 
 # ---------------------------------------------------------------------- epochs
+@pytest.mark.promise("epoch-fences")
 def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(producer: Producer) -> None:
     producer.appends(range(3))
     assert outcome(producer.send(3, epoch=1)) == (OUT_OF_ORDER, -1)
@@ -232,6 +239,7 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(producer: Producer) -
     assert outcome(producer.send(2, epoch=1)) == (FENCED, -1)
 
 
+@pytest.mark.promise("epoch-fences")
 def test_the_epoch_is_kept_per_partition(client: RawClient, place: Place, other_place: Place) -> None:
     producer = Producer(client, place)
     neighbour = Producer(client, other_place, producer.producer_id)
@@ -241,6 +249,7 @@ def test_the_epoch_is_kept_per_partition(client: RawClient, place: Place, other_
 
 
 # ---------------------------------------------------------------------- the numbers of a stored batch
+@pytest.mark.promise("other-records")
 def test_other_records_under_the_numbers_of_a_stored_batch_are_out_of_order(
     client: RawClient, shared_proxy: ProxyProcess, place: Place
 ) -> None:
@@ -266,6 +275,7 @@ def test_other_records_under_the_numbers_of_a_stored_batch_are_out_of_order(
 
 
 # ---------------------------------------------------------------------- the wrap
+@pytest.mark.promise("sequences-wrap")
 @pytest.mark.parametrize("before_wrap", [1, 2, 3])
 def test_the_sequence_after_the_last_one_is_zero(
     client: RawClient, shared_proxy: ProxyProcess, place: Place, other_place: Place, before_wrap: int
@@ -296,6 +306,7 @@ def test_the_sequence_after_the_last_one_is_zero(
 
 
 # ---------------------------------------------------------------------- acks
+@pytest.mark.promise("fewer-acks")
 def test_one_ack_makes_no_difference_to_the_sequence(client: RawClient, place: Place) -> None:
     producer = Producer(client, place)
     for sequence in range(3):
@@ -307,6 +318,7 @@ def test_one_ack_makes_no_difference_to_the_sequence(client: RawClient, place: P
 
 
 # ---------------------------------------------------------------------- sizes
+@pytest.mark.promise("parts")
 @pytest.mark.parametrize("compressible", [True, False])
 def test_a_batch_that_grows_above_the_brokers_limit_is_stored_whole_and_in_order(
     client: RawClient, place: Place, compressible: bool
@@ -361,6 +373,7 @@ def test_a_record_that_the_broker_refuses_harms_no_other_producer(
     assert client.values(*place) == [b"%d" % one for one in range(100)]
 
 
+@pytest.mark.promise("refused-batch-before")
 def test_a_refused_batch_in_a_pipeline_takes_nobody_with_it(client: RawClient) -> None:
     place = ("compacted", 2)
     producer_id = client.new_producer_id()

@@ -54,6 +54,7 @@ def markers(direct: RawClient, place: Place) -> list[bool]:
     return found
 
 
+@pytest.mark.promise("stored-plain")
 @pytest.mark.parametrize("key", [None, b"a key of a record"])
 def test_whatever_the_broker_takes_from_a_client_gets_through_the_proxy(
     scene: LossyScene, client: RawClient, direct: RawClient, key: bytes | None
@@ -97,6 +98,7 @@ def test_so_does_a_compressed_record(scene: LossyScene, client: RawClient, direc
     assert markers(direct, (topic, 1)) == [False]
 
 
+@pytest.mark.promise("no-room-for-marker")
 def test_the_lost_answer_to_a_record_without_a_marker_ends_in_an_error_and_in_one_copy(
     scene: LossyScene, client: RawClient, direct: RawClient
 ) -> None:
@@ -113,6 +115,7 @@ def test_the_lost_answer_to_a_record_without_a_marker_ends_in_an_error_and_in_on
     assert client.values(*place) == [*sent, b"next"]
 
 
+@pytest.mark.promise("raised-size-limit")
 def test_a_raised_limit_is_used_at_once_when_a_larger_record_is_taken(
     scene: LossyScene, client: RawClient, direct: RawClient
 ) -> None:

@@ -26,6 +26,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyScene]:
         yield running
 
 
+@pytest.mark.promise("compression-bombs")
 @pytest.mark.parametrize("is_idempotent", [True, False])
 def test_a_java_producer_whose_batches_unpack_to_much_loses_no_record(
     scene: LossyScene, tmp_path: Path, is_idempotent: bool
@@ -61,6 +62,7 @@ def test_a_java_producer_whose_batches_unpack_to_much_loses_no_record(
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 
+@pytest.mark.promise("compression-bombs")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("mebibytes", [17, 66, 130, 260])
 def test_a_batch_is_taken_whatever_it_unpacks_to_up_to_the_limit(
@@ -79,6 +81,7 @@ def test_a_batch_is_taken_whatever_it_unpacks_to_up_to_the_limit(
             assert client.end_offset(topic, 0) == mebibytes
 
 
+@pytest.mark.promise("compression-bombs")
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 @pytest.mark.parametrize("mebibytes", [17, 60, 66])
 def test_so_is_one_without_a_producer_id_up_to_what_one_wrapper_may_hold(
@@ -92,6 +95,7 @@ def test_so_is_one_without_a_producer_id_up_to_what_one_wrapper_may_hold(
         assert client.end_offset(topic, 0) == (mebibytes if is_taken else 0)
 
 
+@pytest.mark.promise("compression-bombs")
 def test_a_consumer_of_0_10_reads_every_record_of_such_a_batch(scene: LossyScene, tmp_path: Path) -> None:
     """It holds all messages of a wrapper in memory; its heap is small."""
     topic, count = fresh_topic(scene.cluster, 1), 600_000

@@ -201,6 +201,7 @@ def authenticated(world: World, name: str, *, version: int = 1) -> RawClient:
     return client
 
 
+@pytest.mark.promise("compared-19")
 @pytest.mark.parametrize("version", [0, 1])
 def test_tokens_pass_bare_and_in_requests(world: World, version: int) -> None:
     with authenticated(world, "alice", version=version) as client:
@@ -359,6 +360,7 @@ def test_a_failed_login_is_answered_late(world: World, version: int) -> None:
 
 
 # ---------------------------------------------------------------------- what they may do
+@pytest.mark.promise("right-to-write", "compared-20")
 def test_who_may_not_write_learns_nothing_and_moves_nothing(world: World) -> None:
     with authenticated(world, "alice") as alice, authenticated(world, "bob") as bob:
         producer_id = alice.new_producer_id()
@@ -379,6 +381,7 @@ def test_who_may_not_write_learns_nothing_and_moves_nothing(world: World) -> Non
         assert alice.values("alices", 0) == [b"hers", b"hers too"]
 
 
+@pytest.mark.promise("producer-id-owner")
 def test_a_producer_id_belongs_to_who_got_it(world: World) -> None:
     world.cluster.allow("Topic:alices", {"idemproxy": OURS, "alice": RIGHTS, "bob": RIGHTS})
     with authenticated(world, "alice") as alice, authenticated(world, "bob", version=0) as bob:
@@ -424,6 +427,7 @@ def test_metadata_shows_what_the_broker_shows_him(world: World) -> None:
             assert [(one.host, one.port) for one in answer.brokers] == [world.plain_address]
 
 
+@pytest.mark.promise("right-to-write")
 def test_rights_that_are_given_and_taken_count_within_seconds(world: World) -> None:
     with authenticated(world, "alice") as alice:
         producer_id = alice.new_producer_id()

@@ -94,6 +94,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(cluster, proxy, proxy.address[1])
 
 
+@pytest.mark.promise("principal")
 def test_the_broker_sees_the_client_and_never_the_proxy_write(world: World) -> None:
     told = kafka_cluster.produce(world.librdkafka("alice"), "client", PARTITIONS, 400, "alice")
     found = kafka_cluster.verdict(world.cluster, "client", PARTITIONS, told)
@@ -103,6 +104,7 @@ def test_the_broker_sees_the_client_and_never_the_proxy_write(world: World) -> N
     assert not {one for one in decided if one[0] == "idemproxy" and one[2] == "Write"}
 
 
+@pytest.mark.promise("right-to-write")
 def test_a_right_to_write_that_is_taken_counts_at_once(world: World) -> None:
     partition, leader = next(iter(world.leaders("taken").items()))
     with world.connect("alice", leader) as alice:
@@ -172,6 +174,7 @@ def test_a_fetch_that_waits_at_the_broker_delays_a_batch_and_does_not_stop_it(wo
         assert alice.answer()[0] == listed
 
 
+@pytest.mark.promise("principal")
 def test_each_batch_is_there_once_when_brokers_end_and_leaders_move(world: World) -> None:
     told: dict[tuple[str, int, int], int] = {}
 

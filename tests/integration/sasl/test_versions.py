@@ -23,6 +23,7 @@ SEES_SETTINGS = {"idemproxy": ("DescribeConfigs",)}
 RECORDS = 100
 
 
+@pytest.mark.promise("compared-19")
 @pytest.mark.parametrize(
     ("version", "mechanisms"), [("0.10.0.1", ("PLAIN",)), ("0.10.1.1", ("PLAIN",)), ("1.1.1", MECHANISMS)]
 )

@@ -10,6 +10,8 @@ from idemproxy.state.store import cluster_key
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.promise("other-cluster")
+
 KEY = cluster_key("default")
 NOTICED_SECONDS_MAX = 30.0
 

@@ -38,6 +38,7 @@ def test_the_registration_lives_six_seconds_and_is_renewed(proxy: Proxy, server:
     assert len(proxy.generations) == 1
 
 
+@pytest.mark.promise("no-lease-no-append")
 def test_an_incarnation_that_slept_is_dead_for_others_and_learns_it_before_it_may_send_again(
     proxy: Proxy, server: RedisProcess
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_server_that_comes_later_is_found(reactor: SelectReactor, directory: P
         assert isinstance(proxy.events[-1], StoreReady)
 
 
+@pytest.mark.promise("redis-unsuitable")
 def test_a_replica_is_refused_with_a_sentence(reactor: SelectReactor, server: RedisProcess) -> None:
     server.call("REPLICAOF", "127.0.0.1", "1")
     proxy = Proxy(reactor, server.socket_path)
@@ -136,6 +138,7 @@ def test_a_node_of_a_cluster_is_refused_with_a_sentence(reactor: SelectReactor, 
         assert "cluster mode" in proxy.until_event(StoreRefused).reason
 
 
+@pytest.mark.promise("redis-unsuitable")
 def test_a_server_that_evicts_is_refused_until_that_is_changed(reactor: SelectReactor, server: RedisProcess) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     proxy = Proxy(reactor, server.socket_path)
@@ -144,6 +147,7 @@ def test_a_server_that_evicts_is_refused_until_that_is_changed(reactor: SelectRe
     proxy.ready()
 
 
+@pytest.mark.promise("redis-unsuitable")
 def test_a_server_without_append_only_file_is_used_with_a_warning(reactor: SelectReactor, directory: Path) -> None:
     with RedisProcess(directory, "--appendonly", "no") as forgetful:
         proxy = Proxy(reactor, forgetful.socket_path).ready()

@@ -132,6 +132,7 @@ def test_callers_of_one_pass_share_one_write(proxy: Proxy) -> None:
     assert min(writes_of(first) for first in (0, 100, 200)) == 1, "a heartbeat may come between, and not each time"
 
 
+@pytest.mark.promise("redis-late-command")
 def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_version(
     proxy: Proxy, server: RedisProcess
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_vers
     assert proxy.read() == value(2, b"release")
 
 
+@pytest.mark.promise("redis-late-command")
 @pytest.mark.parametrize(("expected", "anew"), [(0, None), (1, value(1, b"written anew"))])
 def test_a_command_that_arrives_late_after_a_flush_is_fenced_by_the_registration(
     proxy: Proxy, server: RedisProcess, expected: int, anew: bytes | None
@@ -177,6 +179,7 @@ def test_before_the_first_connection_everything_is_away(reactor: SelectReactor, 
 
 
 # ---------------------------------------------------------------------- lives of the data
+@pytest.mark.promise("redis-new-data")
 def test_a_killed_server_answers_everybody_with_away_and_its_next_life_is_reported_once(
     proxy: Proxy, server: RedisProcess
 ) -> None:
@@ -227,6 +230,7 @@ def test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next(
     assert len(proxy.generations) == 1, "the life of the data is the same"
 
 
+@pytest.mark.promise("redis-new-data")
 def test_a_master_that_was_demoted_and_promoted_again_is_a_new_life(proxy: Proxy, server: RedisProcess) -> None:
     """Connection, run id and script cache survive that; only the heartbeat sees it."""
     first = proxy.store.generation

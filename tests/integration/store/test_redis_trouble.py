@@ -119,6 +119,7 @@ def wait_for_a_new_life(pair: TwoProxies, before: list[int]) -> None:
 
 
 # ---------------------------------------------------------------------- slow
+@pytest.mark.promise("redis-slow")
 @pytest.mark.parametrize("seconds", [2.0, LEASE_SECONDS + 2], ids=["within_the_lease", "longer_than_the_lease"])
 def test_a_redis_that_stands_still_delays_and_nothing_else(
     pair: TwoProxies, redis: ExternalRedis, seconds: float
@@ -132,6 +133,7 @@ def test_a_redis_that_stands_still_delays_and_nothing_else(
             redis.go_on()
 
 
+@pytest.mark.promise("redis-slow")
 def test_a_redis_that_holds_writes_back_delays_and_nothing_else(pair: TwoProxies, redis: ExternalRedis) -> None:
     with load(pair) as running:
         assert redis.call("CLIENT", "PAUSE", 60_000, "WRITE") == b"OK"
@@ -178,6 +180,7 @@ def mend_snapshots(redis: ExternalRedis) -> None:
     set_config(redis, "save", "")
 
 
+@pytest.mark.promise("redis-takes-no-writes")
 @pytest.mark.parametrize("seconds", [2.0, LEASE_SECONDS + 2], ids=["for_a_moment", "longer_than_the_lease"])
 @pytest.mark.parametrize(
     ("breaks", "mends", "says"),
@@ -216,6 +219,7 @@ def test_a_redis_that_is_restarted_costs_a_look_at_the_log_and_nothing_else(
         wait_for_a_new_life(pair, before)
 
 
+@pytest.mark.promise("redis-loses-writes")
 def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
     pair: TwoProxies, redis: ExternalRedis
 ) -> None:
@@ -230,6 +234,7 @@ def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
         wait_for_a_new_life(pair, before)
 
 
+@pytest.mark.promise("redis-loses-writes")
 def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_copy(
     pair: TwoProxies, redis: ExternalRedis, door: Forwarder
 ) -> None:
@@ -258,6 +263,7 @@ def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_cop
         wait_for_a_new_life(pair, before)
 
 
+@pytest.mark.promise("redis-loses-writes")
 def test_a_redis_that_was_emptied_makes_no_second_copy(pair: TwoProxies, redis: ExternalRedis) -> None:
     with load(pair):
         assert redis.call("FLUSHALL") == b"OK"
@@ -276,6 +282,7 @@ def long_partition(legacy_broker: LegacyCluster) -> Place:
     return place
 
 
+@pytest.mark.promise("rebuild-recent-log")
 def test_after_redis_was_emptied_a_long_partition_is_read_from_a_checkpoint_of_an_earlier_life(
     legacy_broker: LegacyCluster, redis: ExternalRedis, long_partition: Place, tmp_path: Path
 ) -> None:
@@ -331,6 +338,7 @@ def let_checkpoints_be_older(path: Path, seconds: int) -> None:
 
 
 # ---------------------------------------------------------------------- damaged values
+@pytest.mark.promise("entry-unreadable")
 def test_a_damaged_value_stops_its_producer_alone_and_only_as_long_as_it_is_there(
     pair: TwoProxies, redis: ExternalRedis
 ) -> None:

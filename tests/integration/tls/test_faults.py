@@ -5,6 +5,7 @@ from itertools import cycle, product
 from pathlib import Path
 from random import Random
 
+import pytest
 from chaos.pipe import Strike
 from chaos.relay import Relay
 
@@ -29,6 +30,7 @@ def has_seen_enough(relay: Relay, proxy: ConfiguredProxy) -> bool:
     return all(fell) and any(relay.strikes["proxy", strike] for strike in Strike) and "in doubt: " in proxy.log
 
 
+@pytest.mark.promise("tls")
 def test_records_are_stored_once_and_in_order_over_tls_connections_that_break(tmp_path: Path) -> None:
     authority, random = Authority(tmp_path / "certificates"), Random(1)
     places: dict[str, tuple[str, int]] = {}

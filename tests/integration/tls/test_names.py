@@ -126,6 +126,7 @@ def test_the_addresses_of_a_name_are_tried_in_turn_and_the_good_one_comes_first_
     play(kit.server, act)
 
 
+@pytest.mark.promise("compared-16")
 def test_an_address_that_says_nothing_is_left_for_the_next_one_after_a_while(
     kit: TlsKit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def test_garbage_ends_only_the_connection_that_it_came_over(kit: TlsKit) -> None
 
 
 # ---------------------------------------------------------------------- limits of handshakes
+@pytest.mark.promise("compared-9")
 def test_a_handshake_that_is_not_finished_in_time_is_ended(kit: TlsKit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TLS_HANDSHAKE_SECONDS", 0.2)
 

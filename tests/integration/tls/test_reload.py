@@ -103,6 +103,7 @@ def test_a_renewed_certificate_is_shown_to_those_who_come_after_it_was_seen(scen
     assert "CN=second" in scene.said("info")[-1]
 
 
+@pytest.mark.promise("compared-15")
 def test_a_certificate_that_is_reached_by_links_is_seen_when_the_folder_is_swapped(tmp_path: Path) -> None:
     """As Kubernetes does it with a secret: the files are links through one link to a folder."""
     authority = Authority(tmp_path / "authority")
@@ -125,6 +126,7 @@ def test_a_certificate_that_is_reached_by_links_is_seen_when_the_folder_is_swapp
     assert common_name_of(side) == "second"
 
 
+@pytest.mark.promise("compared-15")
 @pytest.mark.parametrize("broken", ["no PEM", "another key", "gone", "half"])
 def test_a_broken_renewal_keeps_what_was_there_and_is_told_once(scene: Scene, broken: str) -> None:
     if broken == "no PEM":

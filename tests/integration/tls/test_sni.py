@@ -101,6 +101,7 @@ def test_kafka_python_reaches_every_broker_through_the_one_port(world: World) ->
     reader.close()
 
 
+@pytest.mark.promise("compared-13")
 def test_java_reaches_every_broker_and_its_groups_coordinator_through_the_one_port(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,7 @@ def test_unsent_bytes_are_encrypted_ones_and_go_down_when_the_peer_reads(kit: Tl
     play(kit.server, act)
 
 
+@pytest.mark.promise("tls")
 @pytest.mark.parametrize("looks", [[False], [True, False]], ids=["before the write", "after the write"])
 def test_a_fenced_connection_is_reset_without_a_goodbye_when_the_lease_ends(kit: TlsKit, looks: list[bool]) -> None:
     seen: list[object] = []
@@ -349,6 +350,7 @@ def test_what_waited_for_the_end_of_its_record_counts_among_the_bytes_of_the_rea
     play(kit.server, act)
 
 
+@pytest.mark.promise("tls")
 def test_a_peer_that_hangs_up_is_noticed_also_while_nothing_is_read_from_it(kit: TlsKit) -> None:
     def client(port: int) -> None:
         with connected(port, context(kit.authority)) as line:

@@ -57,6 +57,7 @@ def scene() -> Scene:
 
 
 # ---------------------------------------------------------------------- requests that do not come
+@pytest.mark.promise("compared-9")
 @pytest.mark.parametrize("sent", [b"\0", b"\0\0\0\x40\0\0", LARGE_BYTES.to_bytes(4, "big") + bytes(60_000)])
 def test_who_begins_a_request_and_does_not_go_on_is_hung_up_on_and_that_is_said(scene: Scene, sent: bytes) -> None:
     client = scene.client()
@@ -184,6 +185,7 @@ def test_large_answers_that_are_taken_at_once_count_nothing_and_hold_nobody_up(
 
 
 # ---------------------------------------------------------------------- very many, or none
+@pytest.mark.promise("compared-10")
 def test_thousands_of_requests_at_once_are_answered_in_turn_and_the_others_in_between(scene: Scene) -> None:
     greedy, behaving = scene.client(), scene.client()
     assert greedy.wire is not None

@@ -48,6 +48,7 @@ def answers_with_an_address(ranges: BrokerRanges) -> set[tuple[int, str]]:
     }
 
 
+@pytest.mark.promise("compared-1")
 @pytest.mark.parametrize("ranges", [*KNOWN.values(), NEWEST], ids=[*KNOWN, "newest"])
 def test_no_answer_that_is_offered_has_room_for_an_address_but_those_that_are_rewritten(ranges: BrokerRanges) -> None:
     found = answers_with_an_address(advertised([ranges]))
@@ -65,6 +66,7 @@ def test_a_produce_is_understood_in_no_version_whose_answer_has_room_for_one() -
     assert answers_with_an_address({ApiKey.PRODUCE: (0, CLIENT_VERSION_MAX)}) == set()
 
 
+@pytest.mark.promise("compared-2")
 def test_describe_cluster_is_passed_on_to_no_broker() -> None:
     assert ApiKey.DESCRIBE_CLUSTER not in PASSED_MAX
     assert advertised([NEWEST])[ApiKey.DESCRIBE_CLUSTER] == OWN_RANGES[ApiKey.DESCRIBE_CLUSTER] == (0, 1)

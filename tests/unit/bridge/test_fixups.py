@@ -324,6 +324,7 @@ def test_a_coordinator_of_a_newer_broker_is_found_at_the_proxy_too(version: int)
     assert (told.host, told.port, told.error_message) == (*ADDRESSES[2], "fine")
 
 
+@pytest.mark.promise("compared-1")
 @pytest.mark.parametrize("version", [0, 1])
 def test_an_address_of_a_real_broker_never_gets_out(version: int) -> None:
     bridge = bridge_for(10, version, "0.10.2")

@@ -57,6 +57,7 @@ def take(
 
 
 # ---------------------------------------------------------------------- turns
+@pytest.mark.promise("flooded-partition")
 def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None:
     waiting = AppendQueue(all_usual)
     for number in range(1000):

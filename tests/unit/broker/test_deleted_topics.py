@@ -109,6 +109,7 @@ def test_a_topic_that_is_there_after_all_is_named_again(scene: Scene) -> None:
     assert len(found) == 3
 
 
+@pytest.mark.promise("creates-no-topic")
 def test_in_a_large_cluster_this_is_no_burden(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """One partition counts for a second, as 20,000 do otherwise."""
     monkeypatch.setattr(limits, "METADATA_PARTITION_SECONDS", 1.0)

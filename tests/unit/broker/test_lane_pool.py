@@ -107,6 +107,7 @@ def test_what_is_larger_than_a_request_may_be_goes_alone() -> None:
 
 
 # ---------------------------------------------------------------------- R5
+@pytest.mark.promise("short-timeout")
 def test_the_least_patient_client_does_not_shorten_the_time_of_others() -> None:
     lanes = Lanes()
     for partition, timeout_ms in enumerate((30_000, 1000, 10_000, 1500, 5000, 30_000)):
@@ -120,6 +121,7 @@ def test_the_least_patient_client_does_not_shorten_the_time_of_others() -> None:
 
 
 # ---------------------------------------------------------------------- R19
+@pytest.mark.promise("slow-partition")
 def test_partitions_are_suspects_while_their_request_is_out() -> None:
     lanes = Lanes()
     answer_in_time(lanes)
@@ -187,6 +189,7 @@ def test_slow_partitions_go_together_in_two_lanes_at_most() -> None:
     assert sorted(lanes.out) == [[0], [0, 1, 2], [0, 1, 2], [1], [2]]
 
 
+@pytest.mark.promise("slow-partition")
 def test_slow_partitions_take_no_lane_of_the_others() -> None:
     lanes = Lanes(lanes_max=3)
     slow_ones(lanes, 0, 1, 2)

@@ -270,6 +270,7 @@ def broker_end(scene: Scene, client: Line) -> VirtualWire:
     return next(end for end in near.connection.ends if end is not near)
 
 
+@pytest.mark.promise("compared-5")
 def test_who_sends_without_wanting_an_answer_waits_when_the_broker_does_not_take_it() -> None:
     scene = Scene()
     client = scene.client()
@@ -309,6 +310,7 @@ def test_what_was_sent_without_wanting_an_answer_counts_until_the_broker_has_it_
 
 
 # ---------------------------------------------------------------------- a connection that a broker closes
+@pytest.mark.promise("compared-8")
 def test_a_broker_that_closes_a_connection_on_which_nothing_is_due_does_not_end_the_clients() -> None:
     scene = Scene()
     client = scene.client()

@@ -54,6 +54,7 @@ def test_what_every_client_family_insists_on_is_advertised_with_minimum_0(versio
         assert ranges[key] == (0, highest)
 
 
+@pytest.mark.promise("compared-3")
 @pytest.mark.parametrize("ranges", [*KNOWN.values(), KAFKA_4_3])
 def test_no_minimum_is_raised_and_no_range_is_empty(ranges: BrokerRanges) -> None:
     for key, (first, last) in advertised([ranges]).items():
@@ -62,6 +63,7 @@ def test_no_minimum_is_raised_and_no_range_is_empty(ranges: BrokerRanges) -> Non
             assert first == ranges[key][0]
 
 
+@pytest.mark.promise("compared-3")
 @pytest.mark.parametrize("ranges", [*KNOWN.values(), KAFKA_4_3])
 def test_whatever_is_advertised_has_a_bridge(ranges: BrokerRanges) -> None:
     for key, (first, last) in advertised([ranges]).items():

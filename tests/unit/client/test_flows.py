@@ -322,6 +322,7 @@ def producer(number: int, last_sequence: int) -> dict[str, int]:
             "coordinator_epoch": -1, "current_txn_start_offset": -1}  # fmt: skip
 
 
+@pytest.mark.promise("sink-starts-again")
 def test_each_leader_is_asked_once_where_a_producer_stopped_on_all_its_partitions() -> None:
     places = [Place("t", number) for number in range(4)]
     leaders = metadata({places[0]: 0, places[1]: 1, places[2]: 0})

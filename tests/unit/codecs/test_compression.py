@@ -207,6 +207,7 @@ def test_lz4_frames_that_kafka_does_not_allow_are_refused(start: str, reason: st
 
 # What is in a row was sent to brokers of 0.10.2.2 (as a wrapper) and 3.9.1 (as a batch): both took it and stored all
 # records, or (REFUSED_BY_BROKERS) neither did. tests/integration/brokers/test_decoders.py sends them again.
+@pytest.mark.promise("compressed-as-brokers")
 @pytest.mark.parametrize("sample", SAMPLES[2:])
 @pytest.mark.parametrize("shape", compressed_shapes.TAKEN_BY_BROKERS)
 def test_what_brokers_take_is_read(shape: str, sample: bytes) -> None:

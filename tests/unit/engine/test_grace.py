@@ -138,6 +138,7 @@ def test_the_first_registration_of_all_is_not_told_later_ones_are_once_each() ->
 
 
 # ---------------------------------------------------------------------- registrations that are lost alone
+@pytest.mark.promise("flushall")
 def test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too() -> None:
     world = two_proxies()
     client = world.clients[0]

@@ -90,6 +90,7 @@ def test_a_drain_does_not_wait_for_consumers_that_wait() -> None:
     assert world.network.now - began < 2
 
 
+@pytest.mark.promise("creates-no-topic")
 def test_a_topic_that_is_not_there_is_looked_for_without_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old broker that creates topics by itself creates what Metadata names."""
     world = a_world()

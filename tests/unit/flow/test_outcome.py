@@ -11,6 +11,7 @@ UNKNOWN = [-32768, -3, -2, max(KNOWN) + 1, 1000, 32767]
 LANE = Lane()
 
 
+@pytest.mark.promise("append-with-error")
 @pytest.mark.parametrize("error_code", [-1, 0, 3, 6, 7, 19, 20, *UNKNOWN])
 @pytest.mark.parametrize("base_offset", [0, 1, 2**62])
 def test_a_base_offset_means_appended_on_that_leader_whatever_the_code(error_code: int, base_offset: int) -> None:

@@ -38,6 +38,7 @@ class Sleeper:
         self._stage.take(self._held)
 
 
+@pytest.mark.promise("second-copy-reported")
 def test_a_first_try_that_is_appended_after_all_is_told() -> None:
     stage = Stage()
     broker = Sleeper(stage)
@@ -51,6 +52,7 @@ def test_a_first_try_that_is_appended_after_all_is_told() -> None:
     assert copies(stage) == [(0, 1)]
 
 
+@pytest.mark.promise("pause-before-write")
 def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> None:
     stage = Stage()
     client = Client()
@@ -166,6 +168,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     assert not stage.context.duplicate_audit.is_looking
 
 
+@pytest.mark.promise("second-copy-reported")
 @pytest.mark.parametrize("held_part", [0, 1])
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(

@@ -371,6 +371,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[FetchRecords]:
     return found
 
 
+@pytest.mark.promise("one-reading")
 def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
     fetched: list[FetchRecords],
 ) -> None:
@@ -394,6 +395,7 @@ def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_prod
     assert world.errors() == []
 
 
+@pytest.mark.promise("one-reading")
 def test_doubts_of_one_partition_that_open_together_share_one_reading(fetched: list[FetchRecords]) -> None:
     world = World(1, WorldSettings(brokers=1, clients=100, network=CALM))
     world.start()

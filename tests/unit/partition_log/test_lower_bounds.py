@@ -4,6 +4,8 @@ import struct
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
@@ -17,6 +19,8 @@ from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, NOBODY
 from idemproxy.state.producer_ids import pack_block
 from testkit.stage.sequencer import BLOCK_KEY, GENERATION, PARTITION, TOPIC, Client, Stage
 from testkit.virtual.log import Message, Stored
+
+pytestmark = pytest.mark.promise("truncated-same-records")
 
 
 def store(stage: Stage, data: bytes, *, records: int = 1, magic: int = 1, codec: int = 0) -> None:

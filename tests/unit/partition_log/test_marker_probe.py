@@ -3,6 +3,8 @@ and the brokers' message format change under a proxy that runs."""
 
 from typing import Any
 
+import pytest
+
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.record_batch import Record, encode_batch
@@ -88,6 +90,7 @@ def test_a_lost_request_there_is_sent_again_if_nothing_came_since_the_last_look_
     assert request.offset == 2
 
 
+@pytest.mark.promise("raised-format")
 def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_appended() -> None:
     """Its client is told at once: what cannot be read stays so."""
     stage = Stage()
@@ -100,6 +103,7 @@ def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_app
     assert stage.stored_values() == [b"value 0"]
 
 
+@pytest.mark.promise("raised-format")
 def test_after_a_loss_in_the_store_a_producer_there_is_told_that_nobody_can_tell() -> None:
     stage = Stage()
     raise_format(stage)
@@ -128,6 +132,7 @@ def test_a_format_that_is_raised_later_is_noticed() -> None:
     assert stage.context.topics.unmarked == {TOPIC}
 
 
+@pytest.mark.promise("no-markers")
 def test_a_marker_that_is_lost_later_is_noticed_and_told_once_and_so_is_its_return() -> None:
     stage = Stage()
     client = Client()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from mutants.scenes import foreign
 
 from idemproxy.codecs.message_set import encode_set
@@ -84,6 +85,7 @@ def with_three_records() -> Stage:
     return stage
 
 
+@pytest.mark.promise("deposed-leader")
 def test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence() -> None:
     """Metadata names the true one again in the moment when its log was read."""
     scene = TwoLeaders(stage := with_three_records(), end=3)
@@ -96,6 +98,7 @@ def test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence() -> None:
     assert request.offset == 3
 
 
+@pytest.mark.promise("deposed-leader")
 def test_nor_for_a_batch_whose_client_has_gone_and_comes_back_when_another_one_leads() -> None:
     scene, client = TwoLeaders(stage := with_three_records(), end=3), Client()
     scene.metadata_names_the_deposed(lambda: len(stage.sent) == 1)
@@ -135,6 +138,7 @@ def with_seven_batches() -> Stage:
     return stage
 
 
+@pytest.mark.promise("deposed-leader")
 def test_a_batch_below_the_window_that_a_deposed_leader_lacks_is_no_gap() -> None:
     scene = TwoLeaders(stage := with_seven_batches(), end=1)
     scene.metadata_names_the_deposed()
@@ -157,6 +161,7 @@ def the_retry_of_the_sixth_gets_its_offset(scene: TwoLeaders) -> None:
     assert again.offset == 5
 
 
+@pytest.mark.promise("deposed-leader")
 def test_a_batch_that_a_deposed_leader_lacks_has_not_vanished() -> None:
     the_retry_of_the_sixth_gets_its_offset(TwoLeaders(with_seven_batches(), end=1))
 
@@ -169,6 +174,7 @@ def test_nor_has_one_in_whose_place_a_deposed_leader_has_another() -> None:
     the_retry_of_the_sixth_gets_its_offset(scene)
 
 
+@pytest.mark.promise("deposed-leader")
 def test_after_a_new_life_of_the_store_a_deposed_leader_does_not_tell_what_a_producer_has_sent() -> None:
     scene = TwoLeaders(stage := with_seven_batches(), end=1)
     stage.values.clear()

@@ -23,6 +23,7 @@ def values_of(cluster: VirtualCluster) -> list[Any]:
     return [record.value for stored in cluster.log(TOPIC, 0).messages for record in stored.message.records]
 
 
+@pytest.mark.promise("stale-metadata")
 def test_a_broker_that_the_controller_does_not_reach_makes_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """It lives and answers, and its metadata stand still (KAFKA-2729 and its like), while a partition that it does not
     even lead moves from another broker to a third one."""
@@ -49,6 +50,7 @@ def test_a_broker_that_the_controller_does_not_reach_makes_nobody_wait(monkeypat
     assert len(values_of(cluster)) == 2
 
 
+@pytest.mark.promise("other-cluster")
 @pytest.mark.parametrize("is_listed", [False, True])
 def test_a_broker_of_another_cluster_at_the_address_of_one_that_is_down_is_not_believed(is_listed: bool) -> None:
     world = World(1, WorldSettings(brokers=2))

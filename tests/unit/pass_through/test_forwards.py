@@ -93,6 +93,7 @@ def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_it
     assert [effect.way for effect in stage.sent] == [first, second]
 
 
+@pytest.mark.promise("principal")
 def test_nobody_forwards_a_batch_of_a_client_that_has_gone() -> None:
     stage, way = Stage(), Way()
     stage.outcomes.append(stage.loses_request)

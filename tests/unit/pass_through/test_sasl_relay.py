@@ -49,6 +49,7 @@ class Scene:
         self.network.run(1)
 
 
+@pytest.mark.promise("compared-19")
 @pytest.mark.parametrize("settings", [WHOLE, IN_PIECES])
 @pytest.mark.parametrize(
     ("versions", "client_version", "how"),

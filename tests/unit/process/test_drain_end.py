@@ -4,6 +4,7 @@ a virtual network. Time passes there as fast as trio's clock says."""
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -41,6 +42,7 @@ async def shut_down(server: Server, network: Network) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.promise("drain-nothing-late")
 def test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_take_the_proxy_for_dead(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
         assert (answer.message.encode() in encode_response(version, [one])) == (version >= 8)
 
 
+@pytest.mark.promise("stored-never-out-of-order")
 def test_nothing_else_than_a_proven_gap_gives_45_and_nothing_gives_59_or_an_unknown_error() -> None:
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
     proven = {"out_of_order", "not_in_log", "other_content", "conflict", "cut_off"}

@@ -33,6 +33,7 @@ def a_stage_with_one_batch() -> tuple[Stage, Client]:
     return stage, client
 
 
+@pytest.mark.promise("compared-7")
 def test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
@@ -283,6 +284,7 @@ class Sending:
         self.scene.stage.run(1)
 
 
+@pytest.mark.promise("waiting-for-topic")
 def test_what_overtakes_a_batch_whose_topic_is_looked_for_is_no_gap() -> None:
     """Somebody else has asked for this topic a moment before, and is answered first."""
     scene = LookedFor()

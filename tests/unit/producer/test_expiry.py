@@ -55,6 +55,7 @@ def test_only_an_id_that_was_issued_long_ago_may_have_expired(is_old: bool) -> N
     assert answer.code == (0 if is_old else OUT_OF_ORDER)
 
 
+@pytest.mark.promise("expired-producer")
 def test_what_comes_before_the_batch_with_which_an_expired_producer_begins_is_waited_for() -> None:
     """Its first batch fails, and the ones behind it are no beginning. The retries come in order."""
     stage, client = expiring(), Client()
@@ -69,6 +70,7 @@ def test_what_comes_before_the_batch_with_which_an_expired_producer_begins_is_wa
     assert stage.stored_values() == [b"value 0", b"value 1", b"value 2"]
 
 
+@pytest.mark.promise("expired-producer")
 def test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again() -> None:
     stage, client = expiring(), Client()
     stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
@@ -114,6 +116,7 @@ def test_behind_one_that_was_told_as_stored_already_an_expired_producer_goes_on(
     assert stage.stored_values() == [b"value %d" % sequence for sequence in range(8)]
 
 
+@pytest.mark.promise("expired-producer")
 def test_it_does_not_begin_with_what_overtakes_its_first_batch_over_another_connection() -> None:
     """A partition's leader moves, and with it the port that the client sends to."""
     stage, to_one, to_another = expiring(), Client(), Client()
@@ -166,6 +169,7 @@ def test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_
     assert stage.stored_values() == [b"value 0"]
 
 
+@pytest.mark.promise("expired-state")
 def test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_elsewhere() -> None:
     """A day later the store has forgotten the producer, the proxy remembers it, and another proxy has begun anew."""
     stage, other, client = expiring(), expiring(), Client()

@@ -98,6 +98,7 @@ def test_another_batch_with_its_numbers_takes_its_place() -> None:
 
 
 # ---------------------------------------------------------------------- when it is given up
+@pytest.mark.promise("log-cannot-tell")
 @pytest.mark.parametrize("keeps_markers", [True, False])
 def test_an_append_that_cannot_be_decided_late_is_given_up_though_nobody_waits(keeps_markers: bool) -> None:
     """A client whose requests time out sooner than it is decided may be away at each of the moments that count. Left
@@ -133,6 +134,7 @@ def test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_given_up_though_n
     is_told_and_not_sent_again(stage)
 
 
+@pytest.mark.promise("log-cannot-tell")
 @pytest.mark.parametrize("keeps_markers", [True, False])
 @pytest.mark.parametrize("sequence", [1, 2])
 def test_a_rebuild_that_comes_to_no_end_does_not_forget_it(keeps_markers: bool, sequence: int) -> None:

@@ -60,6 +60,7 @@ def test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order(is_op
     assert told(stage, b"a", b"b") == (0, 2), "its own retry is answered all the same"
 
 
+@pytest.mark.promise("other-records")
 @pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize(
     "more", [{"timestamp": LATER}, {"codec": Codec.GZIP}, {"headers": [("traceparent", b"00-1-2-01")]}]
@@ -105,6 +106,7 @@ def test_a_batch_of_which_no_checksum_is_known_is_compared_with_the_log() -> Non
     assert told(stage, b"a", b"another") == (OUT_OF_ORDER, -1)
 
 
+@pytest.mark.promise("other-records")
 def test_a_suspect_entry_is_rebuilt_before_anything_is_out_of_order() -> None:
     stage = with_a_batch(b"a", b"b")
     stage.begin_era()

@@ -133,6 +133,7 @@ def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker(
     assert stage.failures() == []
 
 
+@pytest.mark.promise("parts")
 @pytest.mark.parametrize("stored", [0, 1, 2])
 @pytest.mark.parametrize("behind", [[], [b"next"]])
 def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(stored: int, behind: list[bytes]) -> None:
@@ -175,6 +176,7 @@ def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_par
     assert stage.stored_values() == [b"before", *values]
 
 
+@pytest.mark.promise("parts")
 def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_first_record() -> None:
     stage, values = Stage(), records(3)
 

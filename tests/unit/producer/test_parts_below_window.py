@@ -52,6 +52,7 @@ def one_message(stage: Stage, offset: int) -> FetchAnswer:
 
 
 # ---------------------------------------------------------------------- rebuilt windows
+@pytest.mark.promise("parts-after-redis-loss")
 def test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate() -> None:
     stage = takes_one_record_at_a_time()
     batches: Batches = {0: records(2)} | {sequence: [b"%d" % sequence] for sequence in range(2, 6)}
@@ -73,6 +74,7 @@ def test_a_new_batch_that_pushes_a_part_of_the_oldest_one_out_of_a_rebuilt_windo
     assert stage.stored_values() == [*stored, b"5"]
 
 
+@pytest.mark.promise("parts-after-redis-loss")
 def test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate() -> None:
     stage = takes_one_record_at_a_time()
     batches: Batches = {0: records(6)}
@@ -132,6 +134,7 @@ def test_a_batch_of_which_brokers_have_lost_the_first_part_is_not_out_of_order()
     assert stage.stored_values() == [b"before", values[1]]
 
 
+@pytest.mark.promise("older-duplicate")
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order(is_made_anew: bool) -> None:
     """Nothing tells that other records were sent under its numbers. Told 45, a client would try it again and again, or

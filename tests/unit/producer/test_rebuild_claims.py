@@ -15,6 +15,7 @@ from testkit.stage.sequencer import INCARNATION, Client, Stage
 UNDECIDABLE = 87
 
 
+@pytest.mark.promise("log-cannot-tell")
 @pytest.mark.parametrize("changes", ["keys", "codec"])
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_rebuild_began(

@@ -106,6 +106,7 @@ def test_a_new_epoch_goes_on_without_reading_what_is_old() -> None:
     assert bytes_read(stage) < LONG_BYTES / 10
 
 
+@pytest.mark.promise("rebuild-recent-log")
 def test_a_gap_below_the_checkpoint_is_in_nobodys_way() -> None:
     stage = grown_old()
     foreign(stage)
@@ -192,6 +193,7 @@ def test_another_life_of_the_process_uses_the_checkpoints_of_the_one_before() ->
     assert 0 < bytes_read(stage) < LONG_BYTES / 10
 
 
+@pytest.mark.promise("rebuild-recent-log")
 @pytest.mark.parametrize("code", NOT_LASTING)
 def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int) -> None:
     """Leaders move and followers stop every day: a loss in Redis after that reads no whole log either."""
@@ -206,6 +208,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int)
     assert 0 < bytes_read(stage) < LONG_BYTES / 10
 
 
+@pytest.mark.promise("rebuild-recent-log")
 @pytest.mark.parametrize("code", NOT_LASTING)
 def test_a_checkpoint_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
     """The new leader lacks what the checkpoint was taken from: what it has stored since lies below the checkpoint."""
@@ -226,6 +229,7 @@ def test_a_checkpoint_that_no_longer_holds_after_such_an_answer_is_seen_when_it_
 
 
 # ---------------------------------------------------------------------- the checkpoint is not enough
+@pytest.mark.promise("rebuild-whole-log")
 def test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
     stage = grown_old(0, 1)
     foreign(stage)
@@ -283,6 +287,7 @@ def test_the_horizon_counts_back_from_when_a_batch_came() -> None:
     assert len(stage.log.messages) == 2
 
 
+@pytest.mark.promise("rebuild-whole-log")
 def test_a_log_that_was_cut_below_the_checkpoint_and_grew_again_is_read_as_a_whole() -> None:
     stage = grown_old()
     stage.log.truncate(0, unclean=True)
@@ -327,6 +332,7 @@ def test_who_goes_on_with_an_unfinished_rebuild_starts_from_the_stored_bound() -
 
 
 # ---------------------------------------------------------------------- the second look
+@pytest.mark.promise("second-copy-reported")
 def test_a_first_copy_that_comes_after_the_rebuild_is_told() -> None:
     stage = grown_old()
     foreign(stage)

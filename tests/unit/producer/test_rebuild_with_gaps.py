@@ -1,6 +1,8 @@
 """After a new life of the store, in a log that compaction has left gaps in: what is known all the same, what nobody can
 tell, and that a producer goes on (rules R9, R10, R11)."""
 
+import pytest
+
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.events import DoubtResolved
 from testkit.stage.sequencer import Client, Stage
@@ -107,6 +109,7 @@ def test_the_log_is_read_once_for_what_it_cannot_tell() -> None:
     assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["unknown"]
 
 
+@pytest.mark.promise("log-with-gaps")
 def test_a_new_epoch_of_a_client_that_was_told_goes_on() -> None:
     stage = after_a_loss(4, range(4))
     client = Client()

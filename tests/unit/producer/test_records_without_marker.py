@@ -71,6 +71,7 @@ def send_some(stage: Stage, client: Client, *sequences: int) -> None:
 
 
 # ---------------------------------------------------------------------- what the broker takes gets through
+@pytest.mark.promise("stored-plain")
 @pytest.mark.parametrize("bytes_below", [0, 1, 50, 100, 200])
 def test_whatever_the_broker_takes_as_a_plain_message_gets_through(bytes_below: int) -> None:
     stage, client, value = a_stage(), Client(), record(BORDER - bytes_below)
@@ -83,6 +84,7 @@ def test_whatever_the_broker_takes_as_a_plain_message_gets_through(bytes_below: 
     assert stage.send(client, 1, value).offset == 1, "a retry"
 
 
+@pytest.mark.promise("stored-plain")
 def test_the_marker_is_left_out_only_where_it_has_to_be() -> None:
     stage, client = a_stage(), Client()
     values = [record(BORDER - 200), record(BORDER), bytes(BORDER)]
@@ -97,6 +99,7 @@ def test_what_is_too_large_without_a_marker_too_gets_the_brokers_code() -> None:
     assert stage.stored_values() == []
 
 
+@pytest.mark.promise("stored-plain")
 def test_a_compressed_record_goes_as_a_wrapper_without_a_key() -> None:
     """As a plain message it is larger than the broker takes."""
     stage, value = Stage(), record().hex().encode()
@@ -134,6 +137,7 @@ def test_that_is_said_of_the_record_and_not_of_the_topic() -> None:
 
 
 # ---------------------------------------------------------------------- in doubt
+@pytest.mark.promise("no-room-for-marker")
 def test_a_lost_answer_ends_in_an_error_and_in_one_copy() -> None:
     stage, value = Stage(), record()
     ends_with(stage, "loses_answer")
@@ -172,6 +176,7 @@ def answers_with_an_error(stage: Stage, *foreign: bytes, is_cut_off: bool = Fals
     stage.outcomes.extend([stage.refuses(TOO_LARGE), answer])
 
 
+@pytest.mark.promise("no-room-for-marker")
 def test_what_was_appended_with_an_error_is_found_where_the_broker_said() -> None:
     stage, client, value = Stage(), Client(), record()
     send_some(stage, client, 0)
@@ -252,6 +257,7 @@ def test_it_is_committed_before_its_client_is_told(values: list[bytes]) -> None:
     assert stage.send(Client(), len(values)).offset == len(values)
 
 
+@pytest.mark.promise("no-room-for-marker")
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_who_takes_over_makes_no_second_copy(is_stored: bool) -> None:
     stage, value = Stage(), record()
@@ -282,6 +288,7 @@ def test_a_duplicate_whose_connection_is_gone_is_known_by_its_content_at_its_off
     assert len(stage.log.messages) == 2
 
 
+@pytest.mark.promise("no-room-for-marker")
 def test_from_before_the_last_five_it_is_no_gap() -> None:
     stage, client, value = a_stage(), Client(), record()
     assert stage.send(client, 0, value).offset == 0
@@ -309,6 +316,7 @@ def test_nor_is_a_batch_of_which_a_later_part_went_so(first: list[bytes], last: 
     assert other.code == OUT_OF_ORDER, "a client that begins its sequences anew"
 
 
+@pytest.mark.promise("no-room-for-marker")
 def test_after_a_loss_in_the_store_its_retry_is_no_second_copy() -> None:
     stage, value = a_stage(), record()
     send_some(stage, Client(), 0)
@@ -408,6 +416,7 @@ def test_what_is_larger_than_what_was_refused_is_sent_once() -> None:
     assert len(stage.sent) == sent + 1
 
 
+@pytest.mark.promise("raised-size-limit")
 def test_a_raised_limit_is_learnt_with_the_next_larger_batch_after_a_while() -> None:
     stage, client = a_stage(), Client()
     values = [record(1000) for _ in range(7)]
@@ -419,6 +428,7 @@ def test_a_raised_limit_is_learnt_with_the_next_larger_batch_after_a_while() -> 
     assert len(stage.log.messages) == 5
 
 
+@pytest.mark.promise("raised-size-limit")
 def test_it_is_learnt_at_once_from_a_larger_record_that_is_taken() -> None:
     stage, client = a_stage(), Client()
     assert stage.send(client, 0, record()).offset == 0

@@ -88,6 +88,7 @@ def follows_a_known_one(stage: Stage, *values: bytes, is_taken: int | None = Non
     return again
 
 
+@pytest.mark.promise("no-room-for-marker")
 def test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes() -> None:
     stage, value = a_stage(), record()
     client = follows_a_known_one(stage, value)
@@ -169,6 +170,7 @@ def test_what_is_not_there_is_appended(is_foreign_there: bool) -> None:
     assert stage.stored_values()[-2:] == [value, b"value 3"]
 
 
+@pytest.mark.promise("no-room-for-marker")
 @pytest.mark.parametrize("taken", [1, 2, 3])
 def test_a_batch_that_begins_with_such_a_record_is_not_begun_again(taken: int) -> None:
     stage, values = a_stage(), [record(), b"two", record()]
@@ -206,6 +208,7 @@ def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_on
     assert stage.stored_values()[first:] == (values if taken == 1 else values[:taken])
 
 
+@pytest.mark.promise("no-room-for-marker")
 @pytest.mark.parametrize("is_waited_for", [True, False])
 def test_where_retention_has_deleted_the_first_parts_the_others_are_looked_for(is_waited_for: bool) -> None:
     stage, values = a_stage(), [record() for _ in range(4)]

@@ -54,6 +54,7 @@ class Ours(Exception):
 
 
 # ---------------------------------------------------------------------- a living owner
+@pytest.mark.promise("stopped-working")
 def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_that_went_elsewhere() -> None:
     first = Stage()
 
@@ -151,6 +152,7 @@ def test_a_rebuild_that_one_proxy_cannot_finish_is_left_to_others() -> None:
     assert (intent.owner, intent.batches) == (NOBODY, ())
 
 
+@pytest.mark.promise("stopped-working")
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_client_comes_to(taken_over: bool) -> None:
     first = Stage()
@@ -267,6 +269,7 @@ def test_who_waits_for_a_living_proxy_looks_soon_and_then_more_seldom() -> None:
     assert waits[-1] == pytest.approx(limits.PARK_SECONDS_MAX)
 
 
+@pytest.mark.promise("living-proxy")
 def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_over() -> None:
     timeout_seconds = 8.0
     world = World(1, WorldSettings(brokers=1, client=ClientSettings(request_timeout=timeout_seconds)))
@@ -292,6 +295,7 @@ def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_o
     assert world.cluster.produce_count == 1
 
 
+@pytest.mark.promise("intent-without-client")
 def test_what_a_dead_proxy_left_open_is_resolved_though_the_client_left_before_its_lease_was_over() -> None:
     first = Stage()
     left_open(first)

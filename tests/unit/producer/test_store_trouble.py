@@ -68,6 +68,7 @@ def test_a_store_that_refuses_writes_is_answered_in_time_and_the_producer_goes_o
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
+@pytest.mark.promise("redis-slow")
 @pytest.mark.parametrize("stands_still", [True, False])
 def test_a_store_that_is_slow_for_less_than_two_seconds_delays_and_nothing_else(stands_still: bool) -> None:
     """Its whole process stands still, or each of its answers comes late."""

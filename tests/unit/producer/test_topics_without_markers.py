@@ -53,6 +53,7 @@ def test_a_lost_request_is_sent_again() -> None:
     assert stage.stored_values() == [b"value 0"]
 
 
+@pytest.mark.promise("log-cannot-tell")
 def test_after_a_loss_in_the_store_the_retry_of_a_batch_in_the_log_is_no_second_copy() -> None:
     stage = a_stage_that_lost_the_last_commit()
     retry = stage.send(Client(), 1)
@@ -96,6 +97,7 @@ def test_a_duplicate_whose_connection_is_gone_is_found_by_its_content_at_its_off
     assert other.code == UNDECIDABLE, "another record lies where it was committed"
 
 
+@pytest.mark.promise("log-cannot-tell")
 def test_where_markers_were_dropped_midway_a_batch_that_is_found_does_not_stand_for_the_next_one() -> None:
     stage, client = Stage(), Client()
     stage.send(client, 0)

@@ -1,4 +1,4 @@
-"""The house rules that no other tool enforces: sizes, names, purity, no skipped tests, guarantees that have a test.
+"""The house rules that no other tool enforces: sizes, names, purity, no skipped tests.
 
 Each rule is a function from source text to complaints, and is tried on a planted violation too, so that a rule which
 has stopped looking is noticed. Never changes a file.
@@ -57,7 +57,6 @@ SHELL_FILES = TRIO_FILES | {
     "client/security.py",
     "client/settings.py",
 }
-TROUBLES_OF_OTHERS = 20
 PURE_FOLDERS = ("codecs", "state", "proxy", "client", "src")
 OUTSIDE_MODULES = {
     "asyncio",
@@ -151,33 +150,6 @@ def skip_complaints(path: str, text: str) -> list[str]:
     return complaints
 
 
-def names_of_tests(text: str) -> set[str]:
-    """Return the names of the test functions in one file."""
-    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {function.name for function in functions if function.name.startswith("test_")}
-
-
-def guarantee_complaints(guarantees: str, tests: set[str], paths: set[str]) -> list[str]:
-    """Return the tests and test files which the text names and which do not exist."""
-    named_files = set(re.findall(r"\btests/[\w/]+\.py\b", guarantees))
-    named_tests = set(re.findall(r"\btest_\w+\b(?!\.py)", re.sub(r"\btests/[\w/]+\.py\b", "", guarantees)))
-    missing = sorted(named_files - paths) + sorted(named_tests - tests)
-    return [f"a promise names {name}, which does not exist" for name in missing]
-
-
-def place_complaints(text: str, places: set[str]) -> list[str]:
-    """Return what the text names as ``path::test`` and is not there, though both may exist apart."""
-    named = set(re.findall(r"\btests/[\w/]+\.py::test_\w+", text))
-    return [f"a promise names {name}, which is not there" for name in sorted(named - places)]
-
-
-def row_complaints(text: str, rows: int) -> list[str]:
-    """Return the numbers from 1 to ``rows`` that begin no row with a test in it, and those that begin several."""
-    found = re.findall(r"^\| (\d+) \|.*`tests/[\w/]+\.py::test_\w+` \|$", text, re.MULTILINE)
-    wanted = [str(number) for number in range(1, rows + 1)]
-    return [f"row {number} is there {found.count(number)} times" for number in wanted if found.count(number) != 1]
-
-
 def test_no_function_is_too_long() -> None:
     assert [complaint for path, text in every_file() for complaint in length_complaints(path, text)] == []
 
@@ -200,18 +172,6 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     assert [complaint for path, text in texts for complaint in skip_complaints(path, text)] == []
 
 
-@pytest.mark.parametrize("page", ["GUARANTEES_TESTS", "COMPARED"])
-def test_every_test_that_a_guarantee_names_exists(page: str) -> None:
-    text = (ROOT / f"docs/{page}.md").read_text()
-    tests = {path: names_of_tests(source) for path, source in every_file() if path.startswith("tests/")}
-    assert guarantee_complaints(text, set().union(*tests.values()), set(tests)) == []
-    assert place_complaints(text, {f"{path}::{name}" for path, names in tests.items() for name in names}) == []
-
-
-def test_each_of_twenty_troubles_of_others_has_a_row_with_a_test() -> None:
-    assert row_complaints((ROOT / "docs/COMPARED.md").read_text(), TROUBLES_OF_OTHERS) == []
-
-
 @pytest.mark.parametrize(
     "complaints",
     [
@@ -224,11 +184,6 @@ def test_each_of_twenty_troubles_of_others_has_a_row_with_a_test() -> None:
         purity_complaints("proxy/telemetry/reports.py", "import trio"),
         skip_complaints("tests/a.py", "@pytest.mark.skipif(True)\ndef test_a(): pass"),
         skip_complaints("tests/a.py", "from pytest import importorskip"),
-        guarantee_complaints("see `test_gone`", {"test_here"}, set()),
-        guarantee_complaints("see tests/unit/test_gone.py", set(), {"tests/unit/test_here.py"}),
-        place_complaints("`tests/unit/test_a.py::test_b`", {"tests/unit/test_b.py::test_b"}),
-        row_complaints("| 1 | a | b | not shown |", 1),
-        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n" * 2, 1),
     ],
 )
 def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
@@ -245,9 +200,6 @@ def test_a_planted_violation_is_seen(complaints: list[str]) -> None:
         purity_complaints("codecs/produce.py", "from .time import thing"),
         purity_complaints("demo/relay.py", "import socket"),
         skip_complaints("tests/a.py", "def test_skip_of_a_message(): reader.skip(4)"),
-        guarantee_complaints("`tests/unit/test_a.py::test_here`", {"test_here"}, {"tests/unit/test_a.py"}),
-        place_complaints("`tests/unit/test_a.py::test_b`, tests/unit", {"tests/unit/test_a.py::test_b"}),
-        row_complaints("| 1 | a | `tests/unit/test_a.py::test_b` |\n| 2 | c | `tests/unit/test_a.py::test_d` |\n", 2),
     ],
 )
 def test_what_is_allowed_is_not_complained_about(complaints: list[str]) -> None:

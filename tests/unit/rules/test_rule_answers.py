@@ -4,6 +4,8 @@ and what goes to the broker how. Whole proxies on a virtual network, but for R19
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append
@@ -125,6 +127,7 @@ def test_a_proxy_that_is_ending_takes_nothing_new() -> None:
 
 
 # ---------------------------------------------------------------------- R16
+@pytest.mark.promise("fewer-acks")
 def test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_hangs_up() -> None:
     world = a_world()
     raw = RawClient(world)
@@ -138,6 +141,7 @@ def test_what_is_sent_without_wanting_an_answer_is_written_though_its_client_han
     assert world.cluster.log(TOPIC, 0).end_offset == count
 
 
+@pytest.mark.promise("fewer-acks")
 def test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for() -> None:
     world = a_world()
     seen = seen_by_the_broker(world)
@@ -150,6 +154,7 @@ def test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks
 
 
 # ---------------------------------------------------------------------- R18
+@pytest.mark.promise("answered-in-time")
 def test_a_produce_is_answered_after_three_quarters_of_its_own_time() -> None:
     world = a_world(client=ClientSettings(request_timeout=REQUEST_SECONDS))
     (client,), (broker,) = world.clients, world.cluster.brokers.values()
@@ -165,6 +170,7 @@ def test_a_produce_is_answered_after_three_quarters_of_its_own_time() -> None:
     assert 0 <= first.at - begun - 0.75 * REQUEST_SECONDS < LATE_SECONDS_MAX
 
 
+@pytest.mark.promise("answered-in-time")
 def test_a_time_below_a_second_counts_as_one() -> None:
     world = a_world()
     raw, (broker,) = RawClient(world), world.cluster.brokers.values()
@@ -218,6 +224,7 @@ def test_one_producers_doubt_does_not_hold_another_one() -> None:
 
 
 # ---------------------------------------------------------------------- R20
+@pytest.mark.promise("old-producers")
 def test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry() -> None:
     world = a_world()
     seen = seen_by_the_broker(world)

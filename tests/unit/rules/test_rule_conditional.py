@@ -108,6 +108,7 @@ def test_who_has_read_what_was_written_past_the_rules_learns_that_the_shard_is_f
     assert shard.stored_values() == [b"at 0", b"foreign"]
 
 
+@pytest.mark.promise("conditional")
 def test_a_log_that_has_lost_records_fences_the_shard(shard: Shard) -> None:
     assert [shard.outcome(expected)[0] for expected in range(3)] == [0] * 3
     unclean_election(shard, b"another log")
@@ -152,6 +153,7 @@ def test_a_fence_that_an_operator_has_lifted_is_not_told_from_memory(shard: Shar
     assert shard.outcome(3) == (0, 3)
 
 
+@pytest.mark.promise("conditional")
 def test_what_is_found_elsewhere_after_a_lost_answer_fences_the_shard(shard: Shard) -> None:
     assert shard.outcome(0) == (0, 0)
     foreign(shard, b"foreign")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign, unclean_election
 
 from idemproxy.codecs.compression import Codec
@@ -142,6 +143,7 @@ def a_stage_with_four_batches() -> tuple[Stage, Client]:
     return stage, client
 
 
+@pytest.mark.promise("truncated-batch")
 def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> None:
     stage, client = a_stage_with_four_batches()
     stage.log.truncate(2, unclean=True)
@@ -154,6 +156,7 @@ def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> No
     assert stage.stored_values() == [b"value 0", b"value 1", b"value 4"]
 
 
+@pytest.mark.promise("truncated-batch")
 def test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now() -> None:
     """The unclean election happens while its successor is out; that one is sent again, and no answer was heard."""
     stage, client = a_stage_with_four_batches()

@@ -4,6 +4,8 @@ what he owes. Two proxies are two stages on the same store and the same log."""
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
@@ -58,6 +60,7 @@ def appends_and_dies(stage: Stage) -> Callable[[Append], Outcome]:
 
 
 # ---------------------------------------------------------------------- R1
+@pytest.mark.promise("living-proxy")
 def test_an_intent_is_not_taken_over_while_its_owners_lease_lives() -> None:
     first = Stage()
     broker = SlowBroker(first)
@@ -232,6 +235,7 @@ def test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed()
 
 
 # ---------------------------------------------------------------------- R17
+@pytest.mark.promise("client-gone")
 def test_nothing_is_sent_for_a_client_that_has_gone() -> None:
     stage, client = Stage(), Client()
     once(stage, Append, lambda _effect: setattr(client, "is_closed", True))

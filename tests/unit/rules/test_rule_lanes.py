@@ -45,6 +45,7 @@ def test_a_producer_has_one_unanswered_append_on_a_partition() -> None:
 
 
 # ---------------------------------------------------------------------- R4
+@pytest.mark.promise("no-lease-no-append")
 def test_no_byte_of_a_produce_leaves_after_the_deadline() -> None:
     lanes = Lanes()
     outcomes = lanes.append(0)

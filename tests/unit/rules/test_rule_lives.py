@@ -171,6 +171,7 @@ def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
     assert proxy.engine.statistics().incarnation != before, "others may have taken over what it reserved"
 
 
+@pytest.mark.promise("redis-late-command")
 def test_a_reserve_of_before_a_flush_that_is_executed_afterwards_brings_no_old_state_back() -> None:
     """The first reserve's connection breaks; it is executed when ten batches are stored, everything was deleted, and
     the proxy that might remember them is another one."""

@@ -24,11 +24,13 @@ SECOND = b"the second batch"
 
 
 # ---------------------------------------------------------------------- R5
+@pytest.mark.promise("append-with-error")
 def test_what_a_broker_appended_and_answered_with_an_error_is_not_sent_again() -> None:
     for seed in range(1, 6):
         assert run_case(Fault(BrokerFault.ERROR_AFTER_APPEND.value, 1), seed=seed).problems == []
 
 
+@pytest.mark.promise("append-with-error")
 def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> None:
     stage = Stage()
 
@@ -116,6 +118,7 @@ def test_the_broker_that_was_asked_is_waited_for_also_when_another_one_leads() -
     assert request.offset == 0
 
 
+@pytest.mark.promise("proof-of-absence")
 def test_the_log_is_read_to_its_end_once_that_is_replicated() -> None:
     stage = Stage()
 
@@ -149,6 +152,7 @@ def test_the_intent_is_renewed_before_the_batch_is_sent_again() -> None:
     assert first.stored_values() == [b"value 0"]
 
 
+@pytest.mark.promise("proof-of-absence")
 def test_a_batch_is_sent_three_times_at_most() -> None:
     stage = Stage()
     stage.outcomes.extend([stage.loses_request] * 10)

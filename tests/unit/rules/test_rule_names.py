@@ -102,6 +102,7 @@ def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_ne
     assert scene.codes(scene.send(older)) == [FENCED]
 
 
+@pytest.mark.promise("name-one-instance")
 def test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again() -> None:
     scene = NamedScene()
     first, second, third = scene.instance(), scene.instance(1), scene.instance()
@@ -149,6 +150,7 @@ def expiring(request: pytest.FixtureRequest) -> NamedScene:
     return NamedScene(by_client_id=request.param, expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
 
 
+@pytest.mark.promise("name-one-instance")
 def test_what_a_name_has_on_every_partition_lives_as_long_as_it_is_in_use_on_one(expiring: NamedScene) -> None:
     instance = expiring.instance()
     first = expiring.send(instance, 0)
@@ -179,6 +181,7 @@ def test_an_epoch_is_issued_only_once_what_the_id_has_on_partitions_is_renewed()
     assert times[0] < min(times[1:])  # type: ignore[type-var,operator]
 
 
+@pytest.mark.promise("name-one-instance")
 def test_an_instance_that_comes_back_after_its_name_has_expired_is_fenced_and_leaves_nothing(
     expiring: NamedScene,
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_producer_without_a_name_is_told_where_it_was_at_work(scene: NamedScen
     assert rows(scene, 1) == []
 
 
+@pytest.mark.promise("name-last-batch")
 def test_what_a_dead_proxy_has_left_open_is_found_out_first(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
@@ -111,6 +112,7 @@ def test_what_was_open_and_is_not_in_the_log_is_not_told(scene: NamedScene) -> N
     assert len(scene.stored()) == 1
 
 
+@pytest.mark.promise("name-last-batch")
 def test_after_a_loss_of_redis_the_log_is_read_first(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)

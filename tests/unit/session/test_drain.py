@@ -91,6 +91,7 @@ class Scene:
         return self.world.cluster.log(TOPIC, 0).end_offset
 
 
+@pytest.mark.promise("drain-finishes")
 @pytest.mark.parametrize("is_pass_through", [False, True])
 def test_a_drain_ends_though_producers_without_producer_ids_are_busy(is_pass_through: bool) -> None:
     scene = Scene(is_pass_through)

@@ -39,6 +39,7 @@ def test_what_was_issued_to_a_principal_serves_him_and_his_other_connections() -
     assert stage.send(Client(OWNER), 0).offset == 0
 
 
+@pytest.mark.promise("producer-id-owner")
 @pytest.mark.parametrize("thief", [THIEF, None])
 @pytest.mark.parametrize(("sequence", "epoch"), [(0, 0), (1, 0), (2, 0), (0, 1), (9, 0)])
 def test_nobody_else_learns_anything_or_moves_anything(thief: str | None, sequence: int, epoch: int) -> None:
@@ -65,6 +66,7 @@ def test_an_id_that_has_written_nothing_here_is_its_owners_all_the_same() -> Non
     assert stage.send(Client(OWNER), 0).offset == 0
 
 
+@pytest.mark.promise("producer-id-owner")
 def test_a_thief_does_not_join_the_owners_batch_while_it_is_out() -> None:
     stage = a_stage()
     stage.outcomes.append(stage.loses_answer)

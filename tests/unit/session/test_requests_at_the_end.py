@@ -127,6 +127,7 @@ def many(count: int) -> bytes:
     return b"".join(framed(produce(b"%d" % number, -1)) for number in range(count))
 
 
+@pytest.mark.promise("complete-requests")
 @pytest.mark.parametrize(
     "end", [b"", GARBAGE, UNKNOWN, UNREADABLE], ids=["FIN", "garbage", "unknown API", "unreadable"]
 )

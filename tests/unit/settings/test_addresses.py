@@ -62,6 +62,7 @@ def test_a_brokers_port_follows_from_its_id_alone() -> None:
     assert one.port_of(65_535) is None
 
 
+@pytest.mark.promise("compared-11")
 def test_listed_brokers_get_ports_in_the_order_of_the_list_and_no_other_broker_has_one() -> None:
     one = listener(9092, ids="1001-1003,5")
     assert [one.port_of(broker_id) for broker_id in (1001, 1002, 1003, 5)] == [9093, 9094, 9095, 9096]

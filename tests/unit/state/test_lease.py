@@ -1,5 +1,7 @@
 """The lease: until when an incarnation may send (rules R1, R4)."""
 
+import pytest
+
 from idemproxy.state.lease import LEASE_SECONDS, MARGIN_SECONDS, Lease
 
 
@@ -16,6 +18,7 @@ def test_the_deadline_counts_from_before_the_renewal_was_sent() -> None:
     assert lease.ends_at == 100.0 + LEASE_SECONDS
 
 
+@pytest.mark.promise("no-lease-no-append")
 def test_sending_stops_one_second_before_the_end() -> None:
     lease = Lease(b"incarnat", ttl_seconds=6.0)
     lease.renewed(100.0)

@@ -19,6 +19,7 @@ from testkit.stage.store import FIRST, StoreScene, value
 from testkit.virtual.redis import RedisFaultRates
 
 
+@pytest.mark.promise("redis-unsuitable")
 def test_a_server_that_is_too_old_is_refused_with_a_sentence() -> None:
     scene = StoreScene()
     scene.redis.server.version = "6.2.14"

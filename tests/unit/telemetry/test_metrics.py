@@ -225,6 +225,7 @@ def test_without_an_admin_port_nothing_is_counted_by_topic_and_duplicates_all_th
 
 
 # ---------------------------------------------------------------------- times
+@pytest.mark.promise("compared-18")
 def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None:
     telemetry, now = Telemetry(), [0.0]
     metrics = telemetry.metrics

@@ -30,6 +30,7 @@ def told(*reported: object) -> Telemetry:
 
 
 # ---------------------------------------------------------------------- counters
+@pytest.mark.promise("second-copy-reported")
 @pytest.mark.parametrize(
     ("event", "series"),
     [
@@ -82,6 +83,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
 
 
 # ---------------------------------------------------------------------- lines
+@pytest.mark.promise("second-copy-reported")
 @pytest.mark.parametrize(
     ("event", "level", "line"),
     [

@@ -92,6 +92,7 @@ def test_only_in_the_partition_with_a_tombstone_records_are_left_out(version: in
     assert scene.answered(fetch, 0, 8) == [[0, 1, 2, 6, 7, 8], [*range(9)]]
 
 
+@pytest.mark.promise("hidden-ranges")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_where_all_is_left_out_the_next_fetch_goes_on_behind_it(version: int) -> None:
     scene = Scene(version)

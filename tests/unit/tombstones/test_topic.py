@@ -152,6 +152,7 @@ def test_a_removed_one_keeps_a_value_and_an_unheard_wish_is_not_in_it() -> None:
     assert stage.records[-1] == (ONE, gone), "who reads the topic is told that it is no longer so"
 
 
+@pytest.mark.promise("hidden-ranges")
 def test_an_older_word_that_comes_late_is_answered_with_the_newer_one() -> None:
     stage = Stage()
     stage.look({ONE: REMOVED}, [ONE])
