@@ -56,6 +56,7 @@ HUNG_NEWCOMER_SECONDS_MAX = 10.0
 FIRST_ATTACK_SECONDS = 2.0
 """Before the SIGTERM that comes while the last attack lasts."""
 _LOOK_SECONDS = 0.25
+_ATTACKER_ENDS_SECONDS_MAX = 5.0
 _WINDOW_SECONDS = 1.0
 _PASSWORDS = {"alice": "hers", "idemproxy": "ours"}
 _WITHOUT_EXPIRY = """
@@ -218,7 +219,9 @@ class Attacker:
         return self._process.poll() is not None
 
     def end(self) -> Counter[str]:
-        """End it; return what it was answered, nothing if it had not ended by itself."""
+        """End it; return what it was answered, nothing if it does not end by itself soon."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ATTACKER_ENDS_SECONDS_MAX)
         self._process.kill()
         said = self._process.communicate()[0].splitlines()
         return Counter(json.loads(said[-1])) if said else Counter()
