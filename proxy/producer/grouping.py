@@ -60,7 +60,8 @@ class Target:
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
     """Convert what is left of the group into one wrapper. A single batch that unpacks to more than one wrapper may
     hold, or of a size that the topic is known to refuse, is cut: the first wrapper leaves next, and the others are its
-    later parts, which may still have to be cut. There may be more parts behind these.
+    later parts, which may still have to be cut. There may be more parts behind these. None at all: nobody waits for
+    the batch any more, or nobody did while it was read, so its end was not looked at.
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
@@ -75,7 +76,7 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
             pieces = deque(((yield from _wrapping(target, identities, inner, codec, size_max)),))
         else:
             pieces = yield from _planning_parts(target, batch, codec, size_max)
-    if size_max is not None and len(group) == 1 and not target.keeps_whole:
+    if pieces and size_max is not None and len(group) == 1 and not target.keeps_whole:
         yield from _fitting(target, pieces, size_max)
     return pieces
 
@@ -93,7 +94,9 @@ def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | 
     while not conversion.is_done:
         if pieces:
             yield
-            if not batch.is_wanted or (size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records):
+            if not batch.is_wanted:
+                return deque()
+            if size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records:
                 break
         inner = yield from conversion.making(limits.WRAPPER_UNPACKED_BYTES_MAX)
         if size_bytes >= limits.PLANNED_BYTES_MAX:

@@ -385,6 +385,8 @@ class Sequencer:
         except WireError as error:
             self._cannot_convert(group, answers.unreadable(error), "unreadable")
             return
+        if not pieces:
+            return  # it begins anew if another request for it has come meanwhile
         for batch in group:
             batch.ahead = None  # the wrapper counts its bytes itself
         leader = stream.context.leader_of(stream.topic, stream.partition)

@@ -81,8 +81,18 @@ PARTS = (
         "unit/producer/test_unpacked_parts.py::test_nothing_is_stored_of_a_batch_whose_last_record_is_refused",
         (
             "proxy.producer.grouping",
-            "(size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records)",
+            "size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records",
             "size_bytes >= limits.PLANNED_BYTES_MAX",
+        ),
+    ),
+    mutant(
+        "sent_though_the_reading_was_left",
+        "R19: nor when its client left the reading and came back",
+        "unit/producer/test_unpacked_parts.py::test_nor_of_one_whose_client_leaves_while_it_is_read_and_comes_back",
+        (
+            "proxy.producer.grouping",
+            "                return deque()\n",
+            "                break\n",
         ),
     ),
     mutant(

@@ -1,12 +1,16 @@
 """A batch that unpacks to more than one wrapper may hold is stored in several, and all of it was read before the first
 one is sent (rule R19)."""
 
+from typing import Any
+
 import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.steps import Steps
 from idemproxy.proxy import limits
-from testkit.stage.sequencer import Client, Stage
+from idemproxy.proxy.flow.effects import Work
+from testkit.stage.sequencer import Client, Request, Stage
 
 MIB = 1 << 20
 TOO_LARGE, HEADER_REFUSED = 10, 43
@@ -59,6 +63,37 @@ def test_nothing_is_stored_of_a_batch_whose_last_record_is_refused(monkeypatch: 
     request = stage.send(Client(), 0, *VALUES, codec=Codec.ZSTD, last_headers=[("tenant", b"blue")])
     stage.run(60)
     assert request.code == HEADER_REFUSED
+    assert stage.stored_values() == []
+
+
+class _ClientThatComesBack(Stage):
+    """The client leaves while its batch is unpacked, and sends it again over another connection once that has ended."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__()
+        self.first = Client()
+        self._sent: dict[str, Any] = {"codec": codec, "last_headers": [("tenant", b"blue")]}
+        self.again: Request | None = None
+        self.send(self.first, 0, *VALUES, **self._sent)
+
+    def _work(self, effect: Work[Any], resume: Any) -> None:
+        def start() -> Steps[Any]:
+            steps = effect.start()
+            next(steps)
+            self.first.is_closed = True
+            made = yield from steps
+            self.again = self.again or self.send(Client(), 0, *VALUES, **self._sent)
+            return made
+
+        super()._work(Work(start, effect.sender), resume)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_nor_of_one_whose_client_leaves_while_it_is_read_and_comes_back(codec: Codec) -> None:
+    stage = _ClientThatComesBack(codec)
+    stage.run(60)
+    assert stage.again is not None
+    assert stage.again.code == HEADER_REFUSED
     assert stage.stored_values() == []
 
 
