@@ -166,10 +166,10 @@ attacks: uv  ## one client that means harm, beside a producer that is to notice 
 hostile: uv  ## 10,000 idle and 1,000 slow connections beside a producer that behaves; a line in benchmarks/results/hostile.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.hostile --record $(HOSTILE_ARGS)
 
-mutants: uv  ## the proxy without a rule, for every part of every rule: each is caught; SEEDS=40, JOBS=1, NAMES="..."
+mutants: uv  ## the proxy without one rule after the other, in scenes and random worlds: each is caught; SEEDS=40, JOBS=1, NAMES="..."
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds $(or $(SEEDS),40) --jobs $(or $(JOBS),1) $(NAMES)
 
-scenes: uv  ## every mutant by its scene alone; two minutes
+scenes: uv  ## every mutant by its scene alone; half a minute
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m mutants.run --seeds 0 --jobs 2
 
 pictures: uv  ## the screenshots of status page and audit in docs/pictures, from a real proxy in a real browser

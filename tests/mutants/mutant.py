@@ -1,7 +1,4 @@
-"""What a mutant is: the shipped proxy with a line that keeps a rule taken out. Only data, and a search by name.
-
-The lines themselves are in the tables beside this file, one table for each part of the protocol.
-"""
+"""What a mutant is: the shipped proxy with one expression that keeps a rule taken out."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ from dataclasses import dataclass
 
 from testkit.virtual.mutant import Patch
 
-CHAOS = "simulation.chaos"
-
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``rule``: what is missing. ``test``: the scene in which it matters, as pytest names it below ``tests/``.
+    """``rule``: its number, and what is missing. ``test``: the scene in which it matters, as pytest names it below
+    ``tests/``.
 
     ``deaths``: the beginnings of the oracle's complaints that are the right reason to die in a random world; empty
     where no random world can tell, because what is lost is not a promise to a client.
@@ -22,28 +18,21 @@ class Mutant:
 
     name: str
     rule: str
-    patches: tuple[Patch, ...]
     test: str
+    patches: tuple[Patch, ...]
     deaths: tuple[str, ...] = ()
-    is_quick: bool = True
-    """Its test takes less than five seconds to fail: it may be the one of its rule that every test run tries."""
-    worlds: str = CHAOS
-    """The module whose random worlds can tell."""
 
     @property
     def number(self) -> int:
         """Of the rule."""
         return int(self.rule.partition(":")[0].removeprefix("R"))
 
+    @property
+    def worlds(self) -> str:
+        """The module whose random worlds can tell."""
+        return "simulation.tombstones" if self.number == 24 else "simulation.chaos"
 
-def mutant(
-    name: str,
-    rule: str,
-    test: str,
-    *patches: tuple[str, str, str],
-    deaths: tuple[str, ...] = (),
-    is_quick: bool = True,
-    worlds: str = CHAOS,
-) -> Mutant:
-    """Put one together. Each patch: module without the package's name, the line that is there, what stands instead."""
-    return Mutant(name, rule, tuple(Patch(*patch) for patch in patches), test, deaths, is_quick, worlds)
+
+def mutant(name: str, rule: str, test: str, *patches: Patch, deaths: tuple[str, ...] = ()) -> Mutant:
+    """Put one together."""
+    return Mutant(name, rule, test, patches, deaths)

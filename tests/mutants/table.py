@@ -1,45 +1,761 @@
-"""All mutants, in the order of their rules."""
+"""The mutants, in the order of their rules: one for each rule, and one for each part of a rule to which the executable
+model has a counterexample of its own (docs/RULES.md names these rows). At most 80: a new one takes another one's place.
+"""
 
 from __future__ import annotations
 
-from mutants.answers import ANSWERS
-from mutants.bounds import BOUNDS
-from mutants.conditional import CONDITIONAL
-from mutants.expired import EXPIRED
-from mutants.fast import FAST
-from mutants.intents import INTENTS
-from mutants.lanes import LANES
-from mutants.lives import LIVES
-from mutants.log import LOG
-from mutants.mutant import Mutant
-from mutants.names import NAMES
-from mutants.owned import OWNED
-from mutants.parts import PARTS
-from mutants.pass_through import PASS_THROUGH
-from mutants.shell import SHELL
-from mutants.tombstones import TOMBSTONES
-from mutants.unissued import UNISSUED
+from mutants.mutant import mutant
 
-MUTANTS: tuple[Mutant, ...] = tuple(
-    sorted(
-        (
-            *ANSWERS,
-            *BOUNDS,
-            *EXPIRED,
-            *PASS_THROUGH,
-            *INTENTS,
-            *LANES,
-            *LIVES,
-            *LOG,
-            *NAMES,
-            *PARTS,
-            *SHELL,
-            *FAST,
-            *OWNED,
-            *CONDITIONAL,
-            *TOMBSTONES,
-            *UNISSUED,
+from testkit.virtual.mutant import Patch
+
+_FAST_PATH = "unit/producer/test_fast_path.py"
+_OWNED = "unit/producer/test_owned.py"
+_ANSWERS = "unit/rules/test_rule_answers.py"
+_CONDITIONAL = "unit/rules/test_rule_conditional.py"
+_DUPLICATES = "unit/rules/test_rule_duplicates.py"
+_INTENTS = "unit/rules/test_rule_intents.py"
+_LANES = "unit/rules/test_rule_lanes.py"
+_LIVES = "unit/rules/test_rule_lives.py"
+_LOG = "unit/rules/test_rule_log.py"
+_NAMES = "unit/rules/test_rule_names.py"
+_FETCH = "unit/tombstones/test_fetch.py"
+_UPKEEP = "unit/tombstones/test_upkeep.py"
+
+MUTANTS = (
+    mutant(
+        "living_owner_robbed",
+        "R1: an intent is taken over only when its owner's lease is gone",
+        _INTENTS + "::test_an_intent_is_not_taken_over_while_its_owners_lease_lives",
+        Patch("proxy.producer.takeover", "Takeover._is_over", "await MemberAlive(owner) is not False", "False"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "robbed_as_all_registrations_are_gone",
+        "R1: a proxy that lost its registration takes another's intent over only when earlier leases are over",
+        "unit/engine/test_grace.py::test_who_has_lost_his_registration_robs_nobody_who_may_have_lost_his_too",
+        Patch("proxy.producer.takeover", "Takeover._is_over", "owner != NOBODY", "False"),
+    ),
+    mutant(
+        "no_intent",
+        "R2: the intent is written before a byte goes to the broker",
+        _INTENTS + "::test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._append",
+            "await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent), is_reserve=True)",
+            "not setattr(stream.held, 'entry', reserved(stream.held.or_fresh(first, group[0].principal), intent))",
         ),
-        key=lambda mutant: mutant.number,
-    )
+        deaths=("I1",),
+    ),
+    mutant(
+        "intent_expires",
+        "R2: an entry with an open intent does not expire with those at rest",
+        _INTENTS + "::test_an_entry_with_an_open_intent_does_not_expire_with_those_at_rest",
+        Patch("proxy.producer.entry_cache", "CachedEntry.write", "entry.has_open_intent", "False"),
+    ),
+    mutant(
+        "fast_without_the_store",
+        "R2: the fast path sends nothing before the store has confirmed its swap",
+        _FAST_PATH + "::test_whatever_becomes_of_it_both_leave_the_same[appended-Swap-the store is away]",
+        Patch("proxy.producer.fast_path", "FastPath._reserved", "type(result) is not Swapped", "False"),
+        deaths=("I1", "I3", "the user"),
+    ),
+    mutant(
+        "pipelined_lane",
+        "R3: at most one unanswered produce per lane",
+        _LANES + "::test_a_lane_has_one_unanswered_request",
+        Patch("proxy.broker.lane_pool", "LanePool._dispatch", "self._idle.pop()", "self._idle[-1]"),
+        Patch("proxy.broker.lane", "Lane.send", "assert not self._appends", ""),
+        deaths=("a produce behind", "R3", "I1", "I3"),
+    ),
+    mutant(
+        "no_deadline",
+        "R4: the lease is looked at in the step of every send",
+        _LANES + "::test_no_byte_of_a_produce_leaves_after_the_deadline",
+        Patch("proxy.broker.lane_pool", "LanePool._take", "None if self.may_send() else 'the lease has ended'", "None"),
+        Patch("proxy.broker.lane", "Lane.connected", "wire.fence(self._may_write)", ""),
+        deaths=("I1",),
+    ),
+    mutant(
+        "error_with_offset_is_a_refusal",
+        "R5: a base offset means appended, whatever the code",
+        _LOG + "::test_what_a_broker_appended_and_answered_with_an_error_is_not_sent_again",
+        Patch("proxy.flow.outcome", "classify", "base_offset >= 0", "base_offset >= 0 and error_code == 0"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "error_with_offset_is_a_success",
+        "R5: what was appended with an error may vanish yet",
+        _LOG + "::test_what_was_appended_with_an_error_and_has_vanished_is_no_success",
+        Patch("proxy.producer.forward", "Forward._confirmed", "outcome.error_code == 0", "True"),
+        deaths=("I3",),
+    ),
+    mutant(
+        "no_settle",
+        "R6: a broker is seen awake for a second before the log is read",
+        _LOG + "::test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
+        Patch(
+            "proxy.partition_log.log_search",
+            "LogSearch.__init__",
+            "self._is_settled = False",
+            "self._is_settled = True",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "scan_to_high_watermark",
+        "R6: the log is read to its end, not to the high watermark",
+        _LOG + "::test_the_log_is_read_to_its_end_once_that_is_replicated",
+        Patch(
+            "proxy.partition_log.log_offsets",
+            "current_end",
+            "LatestOffset(topic, partition, LOG_END_REPLICA_ID)",
+            "LatestOffset(topic, partition, HIGH_WATERMARK_REPLICA_ID)",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "log_of_a_deposed_leader",
+        "R6: nothing is concluded as long as two brokers say that they lead",
+        "unit/partition_log/test_two_leaders.py::test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence",
+        Patch(
+            "proxy.partition_log.log_offsets",
+            "current_end",
+            "not await _has_rival(topic, partition, leader, may_lead)",
+            "True",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "first_part_sent_again",
+        "R6: of an intent that is taken over what the log has is committed, also if that is less than all",
+        "unit/producer/test_parts.py::test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent",
+        Patch(
+            "proxy.producer.takeover",
+            "Takeover._conclude",
+            "min(records, batch.record_count)",
+            "batch.record_count if records >= batch.record_count else 0",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "owned_taken_over_by_its_first_batch",
+        "R6: whoever takes an ownership over takes all that lies behind its bound",
+        _OWNED + "::test_all_that_a_dead_owner_has_appended_is_found_in_the_log",
+        Patch(
+            "proxy.producer.fast_path",
+            "FastPath.start",
+            "value = held.take_ownership(entry, owned, now)",
+            "value = held.take_ownership(entry, owned, now)\n"
+            "entry.version -= 1\n"
+            "value = entry.reserving(life.incarnation, bound, anchor, self._content, broker.id, members, batches)\n"
+            "entry.version += 1\n",
+        ),
+        deaths=("I1", "I2", "I3", "45", "the user"),
+    ),
+    mutant(
+        "before_the_place_it_joined_unread",
+        "R6: what comes before the place where a pass was joined is read last",
+        "unit/partition_log/test_one_pass.py::test_a_rebuild_concludes_the_same_wherever_it_joins_a_pass[0]",
+        Patch(
+            "proxy.partition_log.log_search",
+            "LogSearch._reads_to",
+            "self._joined is not None and self._later is None and (self._next >= log_end)",
+            "False",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "held_broker_served",
+        "R6: a broker that stores format v2, in which a batch could not be found again, is sent none",
+        "simulation/test_held_brokers.py::test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does",
+        Patch("proxy.broker.broker", "Broker._take_batches", "not self.is_held", "True"),
+    ),
+    mutant(
+        "commit_overwrites",
+        "R7: a commit compares owner and version",
+        _INTENTS + "::test_a_commit_does_not_overwrite_what_another_proxy_wrote_meanwhile",
+        Patch(
+            "proxy.producer.entry_cache",
+            "CachedEntry.write",
+            "self._take(result.value)",
+            'there = int.from_bytes(result.value[1:9], "big") if result.value else 0\n'
+            "self.stored_version = expected = there\n"
+            "entry = replace(entry, version=there + 1)\n"
+            "value = pack(entry)\n"
+            "continue\n",
+        ),
+        deaths=("I1", "I2"),
+    ),
+    mutant(
+        "log_end_as_bound",
+        "R8: the bound of a first batch is a high watermark, never the log end",
+        _LOG + "::test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log",
+        Patch("proxy.partition_log.log_offsets", "newest_position", "HIGH_WATERMARK_REPLICA_ID", "LOG_END_REPLICA_ID"),
+        Patch(
+            "proxy.partition_log.log_offsets",
+            "newest_position",
+            "below = await message_at(leader, topic, partition, answer.offset - 1)",
+            "return Position(answer.offset, NO_ANCHOR)",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "no_anchor",
+        "R8: the record below the bound is compared before every scan",
+        _LOG + "::test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start",
+        Patch(
+            "proxy.partition_log.log_search",
+            "LogSearch._begin",
+            "holds and bound.offset > 0 and (bound.anchor != NO_ANCHOR)",
+            "False",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "suspect_from_the_newest_append",
+        "R8: a suspect entry has only its own last commit as bound",
+        _LOG + "::test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit",
+        Patch(
+            "proxy.producer.takeover",
+            "Takeover._bound_of_rebuild",
+            "return bound",
+            "newest = self._bounds.known.get((self._stream.topic, self._stream.partition))\n"
+            "return bound if newest is None or newest[1].offset <= bound.offset else newest[1]\n",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "bound_behind_what_is_out",
+        "R8: the bound of an ownership moves to its producer's last commit and no further",
+        _OWNED + "::test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known",
+        Patch(
+            "proxy.producer.fast_path",
+            "FastPath.write_owned",
+            "self._held.write_owned(self._outside.swap, now)",
+            "newest = self._bounds.known[self._place][1]\n"
+            "if self._held.ownership is not None:\n"
+            "    self._held.ownership.move_to(newest.offset, newest.anchor)\n"
+            "self._held.write_owned(self._outside.swap, now)\n",
+        ),
+        deaths=("I1", "I2", "I3", "45", "the user"),
+    ),
+    mutant(
+        "duplicate_answered_from_state",
+        "R9: a duplicate is looked at in the log before it is confirmed",
+        _DUPLICATES + "::test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        Patch(
+            "proxy.producer.duplicates",
+            "answer_duplicate",
+            "found = await _look_for(stream, entry, batch, verdict.base_offset, compares=not is_same)",
+            "pass",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "duplicate_without_a_search",
+        "R9: 46 only if the log has the batch",
+        _DUPLICATES + "::test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._turn_down",
+            "await look_for_overlap(stream, batch, verdict.record_count, confirmed)",
+            "stream.dismiss(batch, answers.duplicate_below_window(), 'duplicate')",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "gap_without_a_search",
+        "R9: below the window no 45 before the log was searched",
+        _DUPLICATES + "::test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._turn_down",
+            "await look_for_overlap(stream, batch, verdict.record_count, confirmed)",
+            "stream.dismiss(batch, answers.not_in_log(), 'out_of_order')",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "numbers_are_enough",
+        "R9: what has the numbers of a stored batch and other records is no duplicate",
+        "unit/producer/test_other_content.py::test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order",
+        Patch("proxy.producer.duplicates", "answer_duplicate", "verdict.crc == batch.header.crc != NO_CRC", "True"),
+        deaths=("double is told 0",),
+    ),
+    mutant(
+        "lost_part_is_stored",
+        "R9: nor is it a duplicate",
+        "unit/producer/test_parts_below_window.py::test_nor_is_it_a_duplicate",
+        Patch("proxy.producer.duplicates", "_look_for", "_Found.SOME_OF_IT", "_Found.THE_BATCH"),
+    ),
+    mutant(
+        "generation_ignored",
+        "R10: an entry of an earlier generation is suspect",
+        _LIVES + "::test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
+        Patch(
+            "proxy.producer.entry_cache",
+            "CachedEntry.is_suspect",
+            "self.entry.generation != self._life.generation",
+            "False",
+        ),
+        Patch(
+            "proxy.producer.entry_cache",
+            "CachedEntry._take",
+            "version < self.stored_version and (not self._may_have_expired)",
+            "False",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "no_grace",
+        "R10: the leases of the lost state run out before an entry is touched",
+        _LIVES + "::test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
+        Patch(
+            "proxy.producer.takeover", "Takeover._is_quiet", "(now := await Now()) < self._life.grace_until", "False"
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "absent_entry_trusted",
+        "R10: an absent entry is suspect, unless its producer id is of this generation",
+        _LIVES + "::test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life",
+        Patch(
+            "proxy.producer.entry_cache",
+            "CachedEntry.is_suspect",
+            "block is None or block.generation != self._life.generation",
+            "False",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "one_batch_rebuilt",
+        "R10: every marker of the producer is taken, not only the batch asked for",
+        _LIVES + "::test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_asked_for",
+        Patch("state.commit", "rebuilt", "stored", "stored[:1]", which=1),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "checkpoint_decides_a_gap_producer",
+        "R10: a producer of which nothing is found after the checkpoint, and that goes on, is looked for below",
+        "unit/producer/test_rebuild_from_checkpoints.py::test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log",
+        Patch("proxy.producer.rebuild", "is_enough", "lowest.base_sequence == due", "True"),
+        deaths=("45",),
+    ),
+    mutant(
+        "unissued_without_limit",
+        "R10: so many outcomes of ids that nobody issued are looked for at a time",
+        "unit/producer/test_unissued_ids.py::test_beyond_the_limit_a_batch_gets_a_retriable_code_at_once_and_is_taken_later[proxy]",
+        Patch(
+            "proxy.producer.unissued", "UnissuedOutcomes.admit", "self.count >= limits.UNISSUED_OUTCOMES_MAX", "False"
+        ),
+    ),
+    mutant(
+        "out_of_order_in_doubt",
+        "R11: never 45 for a batch in doubt",
+        _LIVES + "::test_a_batch_in_doubt_is_never_told_to_be_out_of_order",
+        Patch(
+            "proxy.producer.answers",
+            "in_doubt",
+            "ErrorCode.REQUEST_TIMED_OUT",
+            "ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ),
+        deaths=("I1", "45"),
+    ),
+    mutant(
+        "successor_out_of_order",
+        "R11: a batch behind one that failed retriably is no gap",
+        _LIVES + "::test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
+        Patch("proxy.producer.stream", "Stream.answer", "answers.ends_epoch(answer.error_code)", "False"),
+        deaths=("45",),
+    ),
+    mutant(
+        "given_up_waited_for",
+        "R11: what a client has given up is waited for no longer",
+        "unit/producer/test_retry_notes.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
+        Patch("proxy.producer.retry_notes", "RetryNotes.has_failed_before", "failed.get((epoch, sequence), 0)", "0"),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "failure_before_the_answer_to_a_lower_one",
+        "R11: nothing fails for good whose answer leaves before that to a lower batch, which came again",
+        "unit/producer/test_behind_failures.py"
+        "::test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_given_up",
+        Patch(
+            "proxy.producer.retry_notes",
+            "RetryNotes.has_failed_before",
+            "last_epoch == epoch and request < last",
+            "False",
+        ),
+    ),
+    mutant(
+        "expired_begins_at_once",
+        "R11: an expired producer begins in the middle only with a batch that comes for the second time",
+        "unit/producer/test_expiry.py::test_it_does_not_begin_with_what_overtakes_its_first_batch_over_another_connection",
+        Patch("proxy.producer.sequencer", "Sequencer._work_on", "not batch.is_retry(stream.key)", "False"),
+        deaths=("45",),
+    ),
+    mutant(
+        "refused_from_memory",
+        "R11: before 45 or 47 the entry is confirmed by a swap",
+        _LIVES + "::test_what_is_known_is_confirmed_before_a_refusal",
+        Patch("proxy.producer.sequencer", "Sequencer._work_on", "await stream.confirm([batch])", "True"),
+        deaths=("45",),
+    ),
+    mutant(
+        "middle_is_out_of_order",
+        "R11: a batch that is stored up to its middle goes on there",
+        "unit/producer/test_refusals.py::test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest",
+        Patch(
+            "state.decide",
+            "decide",
+            "Overlap(overlap) if overlap else OutOfOrder(entry.next_sequence, 'there is a gap before this batch')",
+            "Overlap(overlap) if overlap == batch.record_count else OutOfOrder(entry.next_sequence, '')",
+        ),
+        deaths=("45",),
+    ),
+    mutant(
+        "old_intent_ignored",
+        "R12: a new epoch first resolves the open intent of the old one",
+        _LIVES + "::test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._open_doubt",
+            "entry.has_open_intent",
+            "entry.has_open_intent and not stream.is_outdated(entry.intent.producer_epoch)",
+        ),
+        deaths=("I2",),
+    ),
+    mutant(
+        "old_batch_sent_again",
+        "R12: an old batch that is not found is dropped, never forwarded",
+        _LIVES + "::test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
+        Patch(
+            "proxy.producer.forward",
+            "Forward._may_send",
+            "self._stream.is_outdated(self._group[0].identity.producer_epoch)",
+            "False",
+        ),
+        deaths=("I1", "I2"),
+    ),
+    mutant(
+        "asked_and_kept",
+        "R12: an owner that was asked hands over",
+        _OWNED + "::test_an_owner_that_goes_on_is_asked_and_hands_over",
+        Patch("proxy.producer.ownership", "Ownership.answered", "self.is_asked_for = True", ""),
+    ),
+    mutant(
+        "parked_for_ever",
+        "R13: across proxies a retry parks and reads the value again",
+        _INTENTS + "::test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
+        Patch("proxy.producer.stream", "Stream.park", "self.held.forget()", ""),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "no_second_look",
+        "R14: what was forwarded again is looked for twice in the log",
+        _DUPLICATES + "::test_what_was_sent_again_is_looked_for_twice_in_the_log",
+        Patch("proxy.producer.stream", "Stream.schedule_audit", "self.work_aside(flow)", "flow.close()"),
+    ),
+    mutant(
+        "ends_with_commits_unwritten",
+        "R15: SIGTERM: commits are written and intents are released",
+        _ANSWERS + "::test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
+        Patch("proxy.engine.engine", "Engine._drain_ends", "is_any_busy", "False", which=2),
+    ),
+    mutant(
+        "acks_of_the_leader_only",
+        "R16: idempotent batches go upstream with acks=-1",
+        _ANSWERS + "::test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
+        Patch(
+            "proxy.broker.lane",
+            "Lane.send",
+            "encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)",
+            "encode_request(BROKER_VERSION_MAX, 1, timeout_ms, parts)",
+        ),
+        deaths=("I3",),
+    ),
+    mutant(
+        "named_after_a_fin",
+        "R17: after a FIN nothing is begun for a producer with an id",
+        "unit/session/test_requests_at_the_end.py::test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id",
+        Patch(
+            "proxy.session.session",
+            "Session._look_whether_named",
+            "self.is_idempotent and (not self.is_closed)",
+            "False",
+        ),
+    ),
+    mutant(
+        "fast_for_the_dead",
+        "R17: nor does the fast path send for a client that has gone",
+        _FAST_PATH + "::test_whatever_becomes_of_it_both_leave_the_same[appended-Append-the client leaves]",
+        Patch(
+            "proxy.producer.fast_path", "FastPath.may_send", "waiter.is_done or waiter.connection.is_closed", "False"
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "one_client_is_enough",
+        "R17: every batch of a group needs its client",
+        _INTENTS + "::test_every_batch_of_a_group_needs_its_client",
+        Patch(
+            "proxy.producer.forward",
+            "Forward._may_send",
+            "batch.is_wanted",
+            "any(one.is_wanted for one in self._group)",
+        ),
+        deaths=("I1",),
+    ),
+    mutant(
+        "not_sent_not_released",
+        "R17: a proxy that reserved owes a commit or a release",
+        _INTENTS + "::test_who_reserved_and_sends_nothing_releases_what_he_holds",
+        Patch("proxy.producer.forward", "Forward._not_sent", "self._let_go()", ""),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "written_once_unconfirmed",
+        "R17: a proxy that may have reserved writes until a reply confirms it",
+        _INTENTS + "::test_who_may_have_reserved_writes_until_a_reply_confirms_it",
+        Patch(
+            "proxy.producer.entry_cache",
+            "CachedEntry.write",
+            "await Pause(self._bell, limits.PROBE_SECONDS)",
+            "await Pause(self._bell, limits.PROBE_SECONDS)\nself.forget()\nreturn False\n",
+        ),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "release_keeps_the_version",
+        "R17: every write raises the version, a release too",
+        _INTENTS + "::test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_fails",
+        Patch("state.commit", "_with_intent", "entry.version + 1", "entry.version + (intent is not None)"),
+    ),
+    mutant(
+        "undecidable_is_released",
+        "R17: an intent that cannot be decided is remembered, not released",
+        _INTENTS + "::test_what_cannot_be_decided_is_remembered_and_never_sent_again",
+        Patch("proxy.producer.forward", "Forward._give_up", "given_up(entry)", "released(entry)"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "given_up_by_the_living_waited_for",
+        "R17: no proxy waits for what a living one has given up",
+        "unit/producer/test_several_proxies.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
+        Patch(
+            "proxy.producer.takeover",
+            "Takeover._work",
+            "entry is not None and entry.has_open_intent",
+            "entry is not None",
+        ),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "owned_after_the_hand_over_is_sent",
+        "R17: nothing begins under an ownership from the moment on that the swap which ends it was sent",
+        _OWNED + "::test_nothing_begins_under_it_while_it_is_handed_over",
+        Patch("proxy.producer.ownership", "Ownership.may_append", "not self.is_ending", "True"),
+        Patch("proxy.producer.sequencer", "Sequencer.goes_fast", "self._running and not stream.is_resting", "False"),
+        deaths=("I1", "I2", "I3"),
+    ),
+    mutant(
+        "handed_over_in_flight",
+        "R17: an ownership is not handed over while a batch is in flight",
+        _OWNED + "::test_it_is_not_handed_over_while_a_batch_is_in_flight",
+        Patch("proxy.producer.sequencer", "Sequencer.look", "not fast.is_out", "True"),
+        Patch("proxy.producer.sequencer", "Sequencer.flush", "not self._is_out_fast", "True"),
+        deaths=("I1", "I2", "I3", "the user"),
+    ),
+    mutant(
+        "idle_and_kept",
+        "R17: an ownership that nobody uses is handed over",
+        _OWNED + "::test_what_nobody_uses_is_handed_over",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer.look",
+            "fast.committed_at <= now - limits.OWNED_WRITE_SECONDS",
+            "False",
+        ),
+    ),
+    mutant(
+        "no_answer_in_time",
+        "R18: a produce is answered after three quarters of its own timeout",
+        _ANSWERS + "::test_a_produce_is_answered_after_three_quarters_of_its_own_time",
+        Patch("proxy.session.sweeper", "Sweeper._sweeping", "call.answer_by <= now", "False"),
+        deaths=("liveness",),
+    ),
+    mutant(
+        "group_refused_as_a_whole",
+        "R19: what depends on content is tried one batch at a time",
+        _ANSWERS + "::test_batches_that_are_refused_together_are_tried_one_by_one",
+        Patch("proxy.producer.forward", "Forward._refused", "code in CONTENT_ERRORS and len(self._group) > 1", "False"),
+        deaths=("the user",),
+    ),
+    mutant(
+        "plain_acks_raised",
+        "R20: a batch without a producer id keeps its acks",
+        _ANSWERS + "::test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
+        Patch(
+            "proxy.session.non_idempotent",
+            "NonIdempotentBatches.send",
+            "encode_request(_VERSION, acks, timeout_ms, self.sendable)",
+            "encode_request(_VERSION, -1, timeout_ms, self.sendable)",
+        ),
+    ),
+    mutant(
+        "name_not_compared",
+        "R22: the swap that reserves compares the newest instance of the name",
+        _NAMES + "::test_the_name_is_compared_in_the_step_of_the_reserve",
+        Patch("proxy.producer.entry_cache", "CachedEntry.write", "name.check(entry) if is_reserve else None", "None"),
+        deaths=("zombie", "stored"),
+    ),
+    mutant(
+        "name_of_a_lost_life_goes_on",
+        "R22: after a new life of the data the next instance gets a new id",
+        _NAMES + "::test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again",
+        Patch("state.names", "next_instance", "record.generation != generation", "False"),
+    ),
+    mutant(
+        "higher_epoch_trusted",
+        "R22: after a higher epoch was seen than is stored the next instance gets a new id",
+        _NAMES + "::test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id",
+        Patch("state.names", "with_higher_epoch", "NO_GENERATION", "record.generation"),
+    ),
+    mutant(
+        "one_id_for_clients_that_raise_epochs",
+        "R22: by client id every instance has a producer id of its own",
+        _NAMES + "::test_by_client_id_every_instance_has_a_producer_id_of_its_own",
+        Patch("state.names", "next_instance", "not keeps_id", "False"),
+    ),
+    mutant(
+        "name_outlives_its_state",
+        "R22: what an id has is renewed before its next epoch is issued",
+        _NAMES + "::test_an_epoch_is_issued_only_once_what_the_id_has_on_partitions_is_renewed",
+        Patch("proxy.session.names", "Names._begin", "isinstance(verdict, Raised)", "False"),
+    ),
+    mutant(
+        "shard_begins_at_zero",
+        "R23: a shard begins where its log ends",
+        _CONDITIONAL + "::test_a_shard_begins_where_its_log_ends",
+        Patch("state.conditional", "begun", "sequence_of(next_offset)", "0"),
+    ),
+    mutant(
+        "same_numbers_same_batch",
+        "R23: a batch of the same numbers is compared by its content",
+        _CONDITIONAL + "::test_what_lies_at_the_offset_is_compared_by_its_content",
+        Patch("proxy.producer.conditional", "_lies_at", "search.stored_contents == contents", "True"),
+    ),
+    mutant(
+        "offset_not_compared",
+        "R23: who is told success has the expected offset",
+        _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_shard",
+        Patch("proxy.producer.forward", "Forward._commit", "stream.is_conditional", "False"),
+    ),
+    mutant(
+        "shard_not_fenced",
+        "R23: nothing is appended to a shard that somebody else has written to",
+        _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_shard",
+        Patch("state.conditional", "decide_conditional", "is_fenced(entry)", "False"),
+    ),
+    mutant(
+        "lost_records_not_looked_for",
+        "R23: a log that ends before where it ended fences, whoever looks",
+        _CONDITIONAL + "::test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_shard_is_fenced",
+        Patch("proxy.producer.conditional", "_ends_there", "end[1] == entry.end_offset", "end[1] <= entry.end_offset"),
+    ),
+    mutant(
+        "not_conditional_let_in",
+        "R23: who is not conditional is refused",
+        "unit/session/test_conditional_produce.py::test_who_is_not_conditional_is_refused",
+        Patch(
+            "proxy.session.produce",
+            "ProduceCall._start_part",
+            "refusal is None and is_conditional and header.producer_id != CONDITIONAL_ID",
+            "False",
+        ),
+    ),
+    mutant(
+        "each_of_a_pipeline_by_itself",
+        "R23: what a writer has in flight behind a refused batch is refused, too",
+        _CONDITIONAL + "::test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._work_on_conditional",
+            "Ahead.NOTHING if link is None else link.ahead",
+            "Ahead.NOTHING",
+        ),
+    ),
+    mutant(
+        "only_refusals_are_heeded",
+        "R23: nothing is appended in place of a batch that is to be sent again",
+        _CONDITIONAL + "::test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again",
+        Patch("state.conditional", "decide_conditional", "ahead in (Ahead.OPEN, Ahead.AGAIN)", "False"),
+        Patch(
+            "state.conditional",
+            "decide_conditional",
+            "_APPEND if ahead is Ahead.NOTHING else CutOff()",
+            "CutOff() if ahead is Ahead.REFUSED else _APPEND",
+        ),
+    ),
+    mutant(
+        "named_by_offset_alone",
+        "R24: a message with another checksum is another one",
+        _FETCH + "::test_a_message_with_another_checksum_is_another_one",
+        Patch("codecs.without_ranges", "without_ranges", "checksum == crc", "offset in noted"),
+        deaths=("offset ",),
+    ),
+    mutant(
+        "stands_before_what_is_left_out",
+        "R24: where all is left out, the next fetch begins behind it",
+        _FETCH + "::test_where_all_is_left_out_the_next_fetch_goes_on_behind_it",
+        Patch(
+            "proxy.tombstones.fetch",
+            "FetchWithoutTombstones._left_of",
+            "self._skips.note(place, offset, end, logs)",
+            "",
+        ),
+        deaths=("consumer-",),
+    ),
+    mutant(
+        "moved_by_what_another_saw",
+        "R24: what one client has seen is not believed for another one",
+        _FETCH + "::test_what_one_client_has_seen_is_not_believed_for_another",
+        Patch(
+            "proxy.tombstones.known",
+            "Skips.__init__",
+            "self._answers = 0",
+            "self._answers = 0\nself._noted = globals().setdefault('of_everybody', self._noted)\n",
+        ),
+    ),
+    mutant(
+        "left_out_before_it_is_stored",
+        "R24: a range counts once it is stored that its messages were seen",
+        _UPKEEP + "::test_who_removes_a_range_while_a_proxy_looks_into_the_log_is_heard",
+        Patch(
+            "proxy.tombstones.upkeep",
+            "TombstoneUpkeep._follow",
+            "await self._store(version, now)",
+            "await self._store(version, now) or True",
+        ),
+    ),
+    mutant(
+        "lost_with_redis",
+        "R24: what Redis loses is given back",
+        _UPKEEP + "::test_what_redis_loses_is_given_back",
+        Patch(
+            "proxy.tombstones.upkeep",
+            "TombstoneUpkeep._follow",
+            "[place for place, tombstone in now.items() if theirs.get(place) != tombstone]",
+            "[place for place in theirs if theirs[place] != now[place]]",
+        ),
+        deaths=("b'",),
+    ),
+    mutant(
+        "served_before_the_list_is_read",
+        "R24: no fetch passes before the list was read",
+        _UPKEEP + "::test_until_the_list_was_read_no_client_is_served",
+        Patch("proxy.tombstones.known", "KnownTombstones", "is_read: bool = False", "is_read: bool = True"),
+        deaths=("b'",),
+    ),
 )

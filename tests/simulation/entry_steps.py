@@ -42,51 +42,29 @@ def noted_as(entry, other):
 
 for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committed", "blurred"):
     globals()[_name] = _noting(globals()[_name])
-
-
-def _with_intent("""
+"""
+CACHE, REBUILDING, FAST_PATH = "proxy.producer.entry_cache", "state.rebuilding", "proxy.producer.fast_path"
+KNOWN = "self._known_era = self._life.era"
+UNPACKED = "entry = self._entry = packed.entry()"
+OLDER = "replace(entry, version=max(entry.version, found + 1))"
+NOWHERE = "replace(entry, version=NO_VERSION)"
 PATCHES = (
-    Patch(  # it is the loop that looks here, so that what it sees is what it goes on with
-        "proxy.producer.sequencer",
-        "self.stream, self.stream.held.seen\n",
-        "self.stream, self.stream.held.entry\n",
-    ),
-    Patch("state.commit", "def _with_intent(", MADE),
-    Patch(
-        "state.rebuilding",
-        "    return done\n",
-        "    from . import commit\n\n    return commit.noted('rebuilt', done)\n",
-    ),
-    Patch(
-        "proxy.producer.entry_cache",
-        "        self._known_era = self._life.era\n",
-        "        self._known_era = self._life.era\n"
-        "        from ...state import commit\n\n        commit.noted('read', self.entry)\n",
-    ),
-    Patch(
-        "proxy.producer.fast_path",
-        "        self._over().take_over(group, pieces, unpack(value), era,",
-        "        from ...state import commit\n\n"
-        "        self._over().take_over(group, pieces, commit.noted('reserved', unpack(value)), era,",
-    ),
-    Patch(
-        "proxy.producer.entry_cache",
-        "                    entry = replace(entry, version=max(entry.version, found + 1))\n",
-        "                    from ...state import commit\n\n"
-        "                    entry = commit.noted_as(replace(entry, version=max(entry.version, found + 1)), entry)\n",
-    ),
-    Patch(  # of nobody, and not stored: only its version is another one
-        "proxy.producer.entry_cache",
-        "                    self.entry, self.stored_version = replace(entry, version=NO_VERSION), NO_VERSION\n",
-        "                    from ...state import commit\n\n"
-        "                    self.entry = commit.noted_as(replace(entry, version=NO_VERSION), entry)\n"
-        "                    self.stored_version = NO_VERSION\n",
-    ),
+    # It is the loop that looks here, so that what it sees is what it goes on with.
+    Patch("proxy.producer.sequencer", "Sequencer.statistics", "self.stream.held.seen", "self.stream.held.entry"),
+    Patch("state.commit", "_with_intent", "", MADE),
+    Patch(REBUILDING, "completed", "", "from .commit import noted"),
+    Patch(REBUILDING, "completed", "return done", "return noted('rebuilt', done)"),
+    Patch(FAST_PATH, "FastPath", "", "from ...state.commit import noted"),
+    Patch(FAST_PATH, "FastPath._hand_back", "unpack(value)", "noted('reserved', unpack(value))"),
+    Patch(CACHE, "CachedEntry", "", "from ...state.commit import noted, noted_as"),
+    Patch(CACHE, "CachedEntry._take", KNOWN, f"{KNOWN}; noted('read', self.entry)"),
+    Patch(CACHE, "CachedEntry.write", OLDER, f"noted_as({OLDER}, entry)"),
+    Patch(CACHE, "CachedEntry.write", NOWHERE, f"noted_as({NOWHERE}, entry)"),  # of nobody, and not stored
     Patch(  # the fast path keeps its entries packed, and only reserves and commits
-        "proxy.producer.entry_cache",
-        "            entry = self._entry = packed.entry()\n",
-        "            entry = self._entry = packed.entry()\n            from ...state import commit\n\n"
-        "            commit.noted('committed' if entry.intent is None else 'reserved', entry)\n",
+        CACHE,
+        "CachedEntry.entry",
+        UNPACKED,
+        f"{UNPACKED}; noted('committed' if entry.intent is None else 'reserved', entry)",
     ),
 )
 Seen = tuple[str, str, str]

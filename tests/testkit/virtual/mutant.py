@@ -1,11 +1,13 @@
-"""The shipped package with some lines changed, imported from the same files: under another name, or in its own place.
+"""The shipped package with a few expressions changed, imported from the same files: under another name, or in its own
+place.
 
-The source text is patched before it is compiled, so the product has no switch for this, and a patch whose line is no
-longer there (or is there twice) is an error. Owns importing only; which lines matter is said by the tests.
+The syntax tree is changed before it is compiled, so the product has no switch for this, formatting and comments do not
+matter, and a patch of what is no longer there is an error. Owns importing only; what matters is said by the tests.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -17,19 +19,79 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 
 ORIGINAL = "idemproxy"
+Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """``module``: without the package's name. ``old`` must be in its source exactly once."""
+    """``module``: without the package's name. ``function``: as in ``Class.method``; also a class, or empty: the module.
+
+    ``old``: an expression of it, or a simple statement, in any formatting. ``new``: what stands instead: an expression,
+    or any number of statements. Where ``old`` is empty, ``new`` stands before the function itself. ``which``: of
+    several that are equal, from 1; 0: there has to be one."""
 
     module: str
+    function: str
     old: str
     new: str
+    which: int = 0
 
 
 class PatchError(Exception):
     """The shipped source is no longer what the patch was made for."""
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts something else in the place of one node."""
+
+    def __init__(self, old: ast.AST, new: ast.expr | list[ast.stmt]) -> None:
+        self._old = old
+        self._new = new
+
+    def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:
+        return self._new if node is self._old else self.generic_visit(node)
+
+
+def patch_tree(tree: ast.Module, patch: Patch) -> None:
+    """Change the tree of the patch's module."""
+    scopes = [tree] if not patch.function else _named(tree, patch.function.split("."))
+    new: ast.expr | list[ast.stmt] = ast.parse(patch.new or "pass").body
+    if patch.old:
+        old: ast.AST = ast.parse(patch.old).body[0]
+        assert isinstance(new, list)
+        if isinstance(old, ast.Expr) and len(new) == 1 and isinstance(new[0], ast.Expr):
+            old, new = old.value, new[0].value
+        found = [node for scope in scopes for node in ast.walk(scope) if _is_same(node, old)]
+        found.sort(key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
+    else:
+        found = list(scopes)
+    if len(found) != 1 and not 0 < patch.which <= len(found):
+        where = f"{patch.module}, {patch.function or 'module'}"
+        raise PatchError(f"{where} has {patch.old!r} {len(found)} times: the mutant has to follow the source")
+    place = found[patch.which - 1 if patch.which else 0]
+    for made in new if isinstance(new, list) else [new]:
+        for node in ast.walk(made):
+            ast.copy_location(node, place)
+    if not patch.old:
+        assert isinstance(new, list)
+        new.append(place)  # type: ignore[arg-type]
+    _Replacing(place, new).visit(tree)
+
+
+def _named(scope: ast.AST, names: Sequence[str]) -> list[Scope]:
+    """All definitions of this name, as a property may have two."""
+    found: list[Scope] = []
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found += () if isinstance(node, ast.expr) else _named(node, names)
+        elif node.name == names[0]:
+            found += _named(node, names[1:]) if len(names) > 1 else [node]
+    return found
+
+
+def _is_same(node: ast.AST, wanted: ast.AST) -> bool:
+    is_target = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+    return type(node) is type(wanted) and not is_target and ast.unparse(node) == ast.unparse(wanted)
 
 
 class _Loader(InspectLoader):
@@ -46,16 +108,13 @@ class _Loader(InspectLoader):
         if self._original.origin is None:
             return ""  # a folder without an __init__
         with open(self._original.origin, encoding="utf-8") as file:
-            text = file.read()
-        for patch in self._patches:
-            found = text.count(patch.old)
-            if found != 1:
-                raise PatchError(f"{patch.module} has {patch.old!r} {found} times: the mutant has to follow the source")
-            text = text.replace(patch.old, patch.new)
-        return text
+            return file.read()
 
     def get_code(self, fullname: str) -> CodeType:
-        code = compile(self.get_source(fullname), self._original.origin or fullname, "exec", dont_inherit=True)
+        tree = ast.parse(self.get_source(fullname))
+        for patch in self._patches:
+            patch_tree(tree, patch)
+        code = compile(tree, self._original.origin or fullname, "exec", dont_inherit=True)
         assert isinstance(code, CodeType)
         return code
 
