@@ -111,7 +111,7 @@ tools: uv  ## Kafka's own command line tools through the proxy, each subcommand;
 suites: uv  ## the clients' own suites at a real 0.10.2.2 and through the proxy: make suites [SUITES="kafka-python franz-go librdkafka"]; benchmarks/results/suites.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.suites $(SUITES)
 
-differences: uv  ## the same programs at a 3.9.1 and through the proxy to a 0.10.2.2, with faults; docs/DIFFERENCES_SEEN.md
+differences: uv  ## the same programs at a 3.9.1 and through the proxy to a 0.10.2.2, with faults; benchmarks/results/differences.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.differences
 
 audit-large: uv  ## a topic of RECORDS=1000000 with counted faults, audited; a line in benchmarks/results/audit.jsonl

@@ -1,7 +1,6 @@
 """The tables and the picture of docs/PERFORMANCE.md, made of the last line of ``results/proxy.jsonl``.
 
-``python benchmarks/performance_page.py`` writes them; ``bench_proxy.py`` does so after each whole run. A test holds the
-page to the line."""
+``python benchmarks/performance_page.py`` writes them; ``bench_proxy.py`` does so after each whole run."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ How a page is followed: testkit.real.scenes.followed_page. ``console`` is for ma
 Kubernetes); those blocks are tried in tests/charts.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -19,7 +18,6 @@ from idemproxy.codecs import marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
-from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
 from idemproxy.state import entry
@@ -104,53 +102,6 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
     assert [unbound[0], bound[0], named[0]] == [1, 2, 3]
     assert rows["markers"] == str(marker.VERSION)
     assert rows["offset checkpoints (where logs ended)"] == str(OffsetCheckpoints().pack(0, 0)[0])
-
-
-def rows_of(page: Path) -> list[list[str]]:
-    """Return the cells of all table rows of a page."""
-    lines = [line.strip() for line in page.read_text().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
-
-
-SIZED = {
-    "lone": "one record, one synchronous producer",
-    "c50": "one record, 50 connections",
-    "16k": "16 KB batches of 1 KB, 20 connections",
-    "64kx5": "64 KB batches of 1 KB, 6 producers, 5 in flight",
-    "lz4": "64 KB batches of 1 KB, lz4, 6 producers, 5 in flight",
-}
-"""What the cases of ``make bench-proxy`` are called in the sizing page."""
-
-
-def result_of(name: str, commit: str) -> Any:
-    """Return the last line of a benchmark's results that a commit has."""
-    lines = map(json.loads, (ROOT / f"benchmarks/results/{name}.jsonl").read_text().splitlines())
-    return [line for line in lines if line["commit"] == commit][-1]
-
-
-def test_the_figures_in_the_sizing_page_are_those_that_were_measured() -> None:
-    page = DOCS / "SIZING.md"
-    cpu, memory, *_ = re.findall(r"at commit\s+`(\w+)`", page.read_text())
-    rows = {row[0]: row[1:] for row in rows_of(page)}
-    measured = {case["case"]: case for case in result_of("proxy", cpu)["on"]["0.10.2.2"] if case["side"] == "proxy"}
-    for case, said in SIZED.items():
-        microseconds, per_core, per_gigabyte = rows[said]
-        assert microseconds == f"{measured[case]['cpu_us_per_request'][1]:.0f} µs"
-        assert int(per_core.replace(",", "")) == round(1e6 / measured[case]["cpu_us_per_request"][1], -2)
-        if per_gigabyte:
-            assert per_gigabyte == f"{measured[case]['cpu_seconds_per_gb'][1]:.1f} s"
-    state = result_of("state", memory)
-    in_memory = f"{state['memory']['proxy_bytes_per_producer']:,}"
-    assert rows["a producer on a partition that is in memory (at most `limits.producers_max`)"] == [in_memory]
-    stored = state["redis"]
-    said = f"{stored['redis_bytes_max']} bytes, {stored['redis_bytes_busy_max']} while something is open"
-    assert rows["memory of a producer on a partition"] == [said]
-    assert rows["values it consists of"] == [f"{stored['value_bytes_max']} bytes"]
-    caps = Caps()
-    assert f"({caps.request_bytes_total_max >> 20} MiB)" in page.read_text()
-    assert rows["answers that are not taken: `limits.response_bytes_total_max`"] == [
-        f"{caps.response_bytes_total_max >> 20} MiB"
-    ]
 
 
 def test_the_run_book_asks_for_the_file_that_the_chart_mounts() -> None:

@@ -1,7 +1,7 @@
 """Kafka's own command line tools, 3.9 and 4.x, through the proxy to a real 0.10.2.2.
 
 ``python -m runs.kafka_tools [VERSION ...]`` is ``make tools``: it prints what each subcommand did, and replaces the
-lines of these versions in benchmarks/results/kafka_tools.jsonl, from which docs/COMPATIBILITY.md is made.
+lines of these versions in benchmarks/results/kafka_tools.jsonl.
 ``tests/integration/foreign_clients/test_kafka_tools.py`` holds that it is still so.
 """
 
@@ -18,8 +18,7 @@ from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT
 from testkit.real.clients.kafka_tools import Said, run_tools
 from testkit.real.proxies.proxy_process import ProxyProcess
 
-from . import compatibility_page
-from .results import RESULTS, append_result
+from .results import RESULTS, append_result, rows_of
 
 RESULT = "kafka_tools"
 VERSIONS = (LAST_3X_CLIENT, MODERN_CLIENT)
@@ -44,12 +43,11 @@ def main(versions: Sequence[str]) -> int:
                 print(f"{version}: {said.command}: {'works' if said.works else said.sentence}", flush=True)
                 figures = {"tools": version, "command": said.command, "works": said.works, "sentence": said.sentence}
                 append_result(RESULT, figures)
-    compatibility_page.write()
     return 0
 
 
 def _forget(version: str) -> None:
-    kept = [json.dumps(line) + "\n" for line in compatibility_page.lines(RESULT) if line["tools"] != version]
+    kept = [json.dumps(line) + "\n" for line in rows_of(RESULT) if line["tools"] != version]
     (RESULTS / f"{RESULT}.jsonl").write_text("".join(kept))
 
 

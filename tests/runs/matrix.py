@@ -4,7 +4,7 @@
 it is run, and exit status 1 unless all of them came out without a duplicate, a loss, a reorder or an error. A run that
 was interrupted goes on where it was: a cell that is in the file without a complaint, with as many records and for the
 product as it is, is not run again, and those that never were come first. A client that can not be had here has a line
-that says why (``not_run``), and fails nothing. docs/COMPATIBILITY.md is made of that file (``compatibility_page.py``).
+that says why (``not_run``), and fails nothing. docs/COMPATIBILITY.md has a table of that file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from typing import Any
 from testkit.real.clients.client_runs import ALL_IDEMPOTENT_CLIENTS
 from testkit.real.clients.java_clients import JavaClientError
 
-from . import compatibility_page
 from .faulty_client import UNAVAILABLE, FaultyClient, said
 from .matrix_brokers import BROKERS, BrokerKind
 from .native import has_one_batch_in_mind, not_native
-from .results import PRODUCT, RESULTS, append_result
+from .results import PRODUCT, RESULTS, append_result, rows_of
 
 _ROOT = RESULTS.parents[1]
 Line = dict[str, object]
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="cells, each in a process of its own")
     parser.add_argument("--again", action="store_true", help="run also what is in the results file")
     options = parser.parse_args(arguments)
-    known = compatibility_page.lines(RESULT)
+    known = rows_of(RESULT)
     done = set() if options.again else _done(known, options.records, options.seed)
     tried = {(line["broker"], line["client"]) for line in known}
     chosen = [broker for broker in BROKERS if broker.name in options.brokers]
@@ -60,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in as_completed(running):
             figures, complaints = one.result()
             append_result(RESULT, {**figures, "complaints": complaints})
-            compatibility_page.write()
             print(said(figures), flush=True)
             if complaints:
                 status = 1

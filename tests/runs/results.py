@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from idemproxy import __version__
 
@@ -39,7 +40,7 @@ def append_result(name: str, figures: Mapping[str, object]) -> Path:
     return path
 
 
-def rows_of(name: str) -> list[dict[str, object]]:
+def rows_of(name: str) -> list[dict[str, Any]]:
     """The lines of all runs of this kind so far."""
     path = RESULTS / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -21,8 +21,7 @@ from pathlib import Path
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.proxies.proxy_process import ProxyProcess
 
-from . import compatibility_page
-from .results import RESULTS, append_result
+from .results import RESULTS, append_result, rows_of
 from .suite_kinds import FAILED, PASSED, SKIPPED, SUITES, Outcomes, Place, Suite, Way
 from .suite_reasons import reason_of
 from .suite_tools import SuiteUnavailable
@@ -57,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if unexplained:
                 status = status or 1
                 print(f"{suite.name}: not known why they fail {way.name}:", *unexplained, sep="\n", file=sys.stderr)
-            compatibility_page.write()
     return status
 
 
@@ -88,7 +86,7 @@ def _outcomes(directory: Path, suite: Suite, way: Way) -> Outcomes:
 
 def keep(suite: str, release: str, way: Way, outcomes: Outcomes, seconds: float) -> None:
     """Let a line of the results file be what came out, in place of the one before."""
-    kept = [line for line in compatibility_page.lines(RESULT) if (line["suite"], line["way"]) != (suite, way.name)]
+    kept = [line for line in rows_of(RESULT) if (line["suite"], line["way"]) != (suite, way.name)]
     (RESULTS / f"{RESULT}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     by_outcome = {
         kind: sorted(name for name, outcome in outcomes.items() if outcome == kind)

@@ -1,4 +1,4 @@
-"""The same produce requests at a real 3.9.1 and through the proxy to a real 0.10.2.2: as docs/DIFFERENCES_SEEN.md says.
+"""The same produce requests at a real 3.9.1 and through the proxy to a real 0.10.2.2: as the results say.
 
 The whole run, with more seeds and with real clients, is ``make differences``.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from runs.compatibility_page import lines
 from runs.differences import RESULT, Side, all_programs, both_sides, compare, counted
+from runs.results import rows_of
 from testkit.real.clients.compared_programs import Recorder, Seen
 from testkit.real.clients.raw_client import batch
 
@@ -21,12 +21,12 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         yield both
 
 
-def test_each_step_is_answered_as_the_page_says(sides: tuple[Side, Side]) -> None:
+def test_each_step_is_answered_as_the_results_say(sides: tuple[Side, Side]) -> None:
     rows = [row for name, program, plan in all_programs(2, 2) for row in compare(sides, name, program, plan)]
-    newest = [line for line in lines(RESULT) if "rows" in line][-1]["rows"]
+    newest = [line for line in rows_of(RESULT) if "rows" in line][-1]["rows"]
     known = {(row["step"], row["broker"], row["proxy"]) for row in newest}
     seen = {(row["step"], row["broker"], row["proxy"]) for row in counted(rows)}
-    assert seen <= known, "make differences runs all of it and writes the page"
+    assert seen <= known, "make differences runs all of it"
     assert {step for step, *_ in seen} == {step for step, *_ in known}
 
 
