@@ -378,7 +378,7 @@ For each of them a log is read, together with the others; it takes some 15 KB un
 for a log of 45 MB: 500 at a time took a tenth of that time for as long as a client went on. Beyond it a batch gets 7
 (REQUEST_TIMED_OUT), and its client sends it again. After Redis has lost all, the ids that come to a proxy for the first
 time are such ids, too: so many producers of one address are rebuilt at the same time, and the others after them."""
-UNISSUED_REST_SECONDS: Final = 1.0
+UNISSUED_REST_SECONDS: Final = 2.0
 UNISSUED_REST_SECONDS_MAX: Final = 5.0
 """For each batch beyond it nothing more is taken of its connection for so long, and at most so long from then on. Else
 a client that sends such batches as fast as they are answered takes twice the loop's time of one that produces as many,

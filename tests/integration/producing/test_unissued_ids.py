@@ -18,8 +18,8 @@ from testkit.real.machine.process_memory import resident_bytes
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 OUT_OF_ORDER, TIMED_OUT = 45, 7
-CONNECTIONS, IN_FLIGHT, ROUNDS = 100, 16, 2
-"""More batches at a time than outcomes may be unknown for one address, and 3,200 in all."""
+CONNECTIONS, IN_FLIGHT, ROUNDS = 100, 16, 1
+"""More batches at a time than outcomes may be unknown for one address, 1,600."""
 LOG_BATCHES, LOG_RECORDS, RECORD_BYTES = 20, 500, 1_000
 """10 MB, ten fetches."""
 GROWN_BYTES_MAX = 20 << 20
