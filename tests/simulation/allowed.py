@@ -46,7 +46,8 @@ class Allowed(Enum):
     )
     FORGOTTEN = (
         "45 for the next batch where the log has lost the one before it, by retention, compaction or with its topic, "
-        "and Redis began a new life: nobody knows that there was one, and brokers before 2.5 say 59 then"
+        "and Redis began a new life, or with its topic, before a proxy that died had noted it: nobody knows that there "
+        "was one, and brokers before 2.5 say 59 then"
     )
     BEHIND_A_FAILURE = (
         "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "
