@@ -27,8 +27,6 @@ def add_commands(commands: Commands) -> None:
     for name, text, is_long in (
         ("producers", "every producer on every partition, one a line", True),
         ("intents", "what is reserved and not committed, and by whom", True),
-        ("proxies", "proxies that hold a lease, and those that have left something open", False),
-        ("blocks", "claimed blocks of producer ids", False),
         ("names", "named producers: the newest producer id and epoch of each", False),
     ):
         below = what.add_parser(name, help=text)

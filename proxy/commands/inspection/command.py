@@ -72,12 +72,8 @@ def _lines(
     match options.what:
         case None:
             return views.overview(inspection, server, as_json)
-        case "proxies":
-            return views.proxies(inspection, server, as_json)
         case "names":
             return views.names(inspection.names(), server, as_json)
-        case "blocks":
-            return views.blocks(inspection.blocks(), server, as_json)
     raise AssertionError(options.what)
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from ....state.entry import NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, TAKEN_OVER, Entry, Intent
 from ....state.inspection import Damaged
-from ....state.names import is_named
-from ....state.producer_ids import BLOCK_SIZE
-from ....state.redis_inspection import BlockRow, EntryRow, NameRow, ServerFacts
+from ....state.redis_inspection import EntryRow, NameRow, ServerFacts
 from ....state.sequence import last_of
 
 ENTRY_TITLES = (
@@ -27,8 +25,6 @@ ENTRY_TITLES = (
     "EXPIRES",
 )
 INTENT_TITLES = ("TOPIC", "PARTITION", "PRODUCER", "STATE", "OWNER", "EPOCH", "SEQUENCES", "FROM OFFSET", "UNTOUCHED")
-PROXY_TITLES = ("PROXY", "LEASE", "INTENTS")
-BLOCK_TITLES = ("FIRST ID", "LAST ID", "CLAIMED", "GENERATION")
 NAME_TITLES = ("NAME", "PRODUCER", "EPOCH", "BEGAN", "PARTITIONS", "GENERATION", "PRINCIPAL")
 _VALUE_BYTES_SHOWN = 64
 
@@ -64,14 +60,6 @@ def intent_cells(row: EntryRow) -> tuple[object, ...]:
         *(place.topic, place.partition, place.producer_id, row.state, owner),
         *(intent.producer_epoch, _intent_range(intent), intent.lower_bound, untouched),
     )
-
-
-def block_cells(row: BlockRow, generation: bytes | None) -> tuple[object, ...]:
-    """Return the cells of a claimed block, as in ``BLOCK_TITLES``."""
-    ids = (row.start, _last_id(row))
-    if isinstance(row.block, Damaged):
-        return (*ids, "-", row.block.reason)
-    return (*ids, time_text(row.block.claimed_at_ms), _life(row.block.generation, generation))
 
 
 def name_cells(row: NameRow, generation: bytes | None) -> tuple[object, ...]:
@@ -159,27 +147,6 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "is_given_up": intent.is_given_up,
         "is_ownership": intent.is_ownership,
     }
-
-
-def block_fields(row: BlockRow, generation: bytes | None) -> dict[str, Any]:
-    """Return the JSON object of a claimed block."""
-    ids = {"first_id": str(row.start), "last_id": str(_last_id(row))}
-    if isinstance(row.block, Damaged):
-        return {**ids, "state": "damaged", "reason": row.block.reason}
-    return {
-        **ids,
-        "state": "claimed",
-        "claimed_at_ms": row.block.claimed_at_ms,
-        "generation": row.block.generation.hex(),
-        "is_present_generation": row.block.generation == generation,
-        "principal": _principal(row.block.principal),
-        "name": row.block.name or None,
-    }
-
-
-def _last_id(row: BlockRow) -> int:
-    """Return the last producer id of a block. A name's block is used for its first id only."""
-    return row.start if is_named(row.start) else row.start + BLOCK_SIZE - 1
 
 
 # ---------------------------------------------------------------------- sentences

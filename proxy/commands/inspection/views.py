@@ -10,24 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....state.entry import Entry
-from ....state.inspection import Damaged, owner_of
 from ....state.redis_inspection import (
-    BlockRow,
     EntryRow,
-    MemberRow,
     NameRow,
     RedisInspection,
     ServerFacts,
     UnknownRow,
 )
 from .render import (
-    BLOCK_TITLES,
     ENTRY_TITLES,
     INTENT_TITLES,
     NAME_TITLES,
-    PROXY_TITLES,
-    block_cells,
-    block_fields,
     entry_cells,
     entry_fields,
     entry_lines,
@@ -40,7 +33,6 @@ from .table import printable, table_lines
 
 INTENTS_SHOWN_MAX = 20
 GENERATIONS_COUNTED_MAX = 100
-OWNERS_COUNTED_MAX = 10_000
 STATES = {
     "quiet": "nothing is under way",
     "open": "a living proxy has reserved something and not committed it yet",
@@ -67,9 +59,7 @@ class Counts:
 
     states: Counter[str] = field(default_factory=Counter)
     generations: Counter[bytes] = field(default_factory=Counter)
-    intents_of: Counter[bytes | None] = field(default_factory=Counter)
-    members: dict[bytes, int] = field(default_factory=dict)
-    blocks: Counter[str] = field(default_factory=Counter)
+    open_intents: int = 0
     names: int = 0
     cluster_id: str | None = None
     unknown_keys: int = 0
@@ -89,57 +79,46 @@ class Counts:
             if row.entry.generation in self.generations or len(self.generations) < GENERATIONS_COUNTED_MAX:
                 self.generations[row.entry.generation] += 1
             if row.entry.has_open_intent:
-                owner = owner_of(row.entry)
-                if owner in self.intents_of or len(self.intents_of) < OWNERS_COUNTED_MAX:
-                    self.intents_of[owner] += 1
+                self.open_intents += 1
                 if len(self.intents) < INTENTS_SHOWN_MAX:
                     self.intents.append(row)
 
 
-def count(inspection: RedisInspection, generation: bytes | None) -> Counts:
+def count(inspection: RedisInspection) -> Counts:
     """Walk everything once."""
     counts = Counts()
     for row in inspection.everything():
         if isinstance(row, EntryRow):
             counts.add_entry(row)
-        elif isinstance(row, MemberRow):
-            counts.members[row.incarnation] = row.lease_ms
-        elif isinstance(row, BlockRow):
-            if isinstance(row.block, Damaged):
-                counts.blocks["damaged"] += 1
-            else:
-                counts.blocks["present" if row.block.generation == generation else "earlier"] += 1
         elif isinstance(row, NameRow):
             counts.names += 1
-        elif isinstance(row, UnknownRow) and row.cluster_id is not None:
-            counts.cluster_id = row.cluster_id.decode("utf-8", "backslashreplace")
-        else:
-            counts.unknown_keys += 1
+        elif isinstance(row, UnknownRow):
+            if row.cluster_id is None:
+                counts.unknown_keys += 1
+            else:
+                counts.cluster_id = row.cluster_id.decode("utf-8", "backslashreplace")
     return counts
 
 
-# ---------------------------------------------------------------------- overview and proxies
+# ---------------------------------------------------------------------- overview
 def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) -> Iterator[str]:
     """Yield the totals, and the first open intents."""
-    counts = count(inspection, server.generation)
+    counts = count(inspection)
     if as_json:
         yield json.dumps(_overview_fields(counts, server, inspection.cluster))
         return
     yield server_line(server, inspection.cluster)
     if counts.cluster_id is not None:
         yield f"the brokers' own cluster id: {printable(counts.cluster_id)}"
-    if not (counts.entries or counts.members or counts.blocks or counts.names):
-        others = ", ".join(inspection.cluster_names()) or "none"
-        yield f"nothing is stored under this cluster name; names that have something: {others}"
+    if not (counts.entries or counts.names):
+        known = ", ".join(inspection.cluster_names()) or "none"
+        yield f"no producer is stored under this cluster name; cluster names in this Redis: {known}"
         return
     yield ""
     yield f"producers on partitions: {counts.entries} ({counts.entry_bytes} bytes of values)"
     for state, meaning in STATES.items():
         if counts.states[state]:
             yield f"  {counts.states[state]:>9} {state:<10}  {meaning}"
-    yield f"blocks of producer ids: {counts.blocks.total()} ({counts.blocks['present']} of this generation)"
-    if counts.blocks["damaged"]:
-        yield f"  {counts.blocks['damaged']} of them cannot be read"
     if counts.names:
         yield f"named producers: {counts.names} (idemproxy inspect names)"
     if counts.unknown_keys:
@@ -148,12 +127,10 @@ def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) ->
     if len(lives) > 1 or (lives and lives[0][0] != server.generation):
         shown = ", ".join(f"{number} of {life.hex()[:8]}" for life, number in lives[:5])
         yield f"producers by generation of the data: {shown}"
-    yield ""
-    yield from table_lines(PROXY_TITLES, _proxy_cells(counts))
     if counts.intents:
         yield ""
         yield from table_lines(INTENT_TITLES, map(intent_cells, counts.intents))
-        if (more := sum(counts.intents_of.values()) - len(counts.intents)) > 0:
+        if (more := counts.open_intents - len(counts.intents)) > 0:
             yield f"... and {more} more: idemproxy inspect intents"
 
 
@@ -170,41 +147,11 @@ def _overview_fields(counts: Counts, server: ServerFacts, cluster: str) -> dict[
         "entry_bytes": counts.entry_bytes,
         "states": {state: counts.states[state] for state in STATES},
         "generations": {life.hex(): number for life, number in counts.generations.most_common()},
-        "blocks": {which: counts.blocks[which] for which in ("present", "earlier", "damaged")},
         "names": counts.names,
         "unknown_keys": counts.unknown_keys,
-        "proxies": list(_proxy_fields(counts)),
+        "open_intents": counts.open_intents,
         "intents": [entry_fields(row, server.generation) for row in counts.intents],
     }
-
-
-def proxies(inspection: RedisInspection, server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield the living proxies, and those that are gone and left an open intent."""
-    counts = count(inspection, server.generation)
-    if as_json:
-        yield from map(json.dumps, _proxy_fields(counts))
-    else:
-        yield from table_lines(PROXY_TITLES, _proxy_cells(counts))
-
-
-def _proxy_fields(counts: Counts) -> Iterator[dict[str, Any]]:
-    for incarnation, lease_ms in sorted(counts.members.items()):
-        yield {
-            "proxy": incarnation.hex(),
-            "is_alive": True,
-            "lease_seconds": lease_ms / 1000,
-            "open_intents": counts.intents_of[incarnation],
-        }
-    for owner, number in counts.intents_of.items():
-        if owner not in counts.members and number:
-            name = None if owner is None else owner.hex()
-            yield {"proxy": name, "is_alive": False, "lease_seconds": None, "open_intents": number}
-
-
-def _proxy_cells(counts: Counts) -> Iterator[tuple[object, ...]]:
-    for fields in _proxy_fields(counts):
-        lease = "gone" if fields["lease_seconds"] is None else f"{fields['lease_seconds']:.1f} s"
-        yield fields["proxy"] or "nobody", lease, fields["open_intents"]
 
 
 # ---------------------------------------------------------------------- lists
@@ -244,13 +191,6 @@ def _list(
 
 def _fields(row: EntryRow, server: ServerFacts, client_of: ClientOf) -> dict[str, Any]:
     return entry_fields(row, server.generation) | {"client_id": client_of(row.place.producer_id)}
-
-
-def blocks(rows: Iterable[BlockRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
-    """Yield the claimed blocks, one a line."""
-    if as_json:
-        return (json.dumps(block_fields(row, server.generation)) for row in rows)
-    return table_lines(BLOCK_TITLES, (block_cells(row, server.generation) for row in rows))
 
 
 def names(rows: Iterable[NameRow], server: ServerFacts, as_json: bool) -> Iterator[str]:

@@ -181,7 +181,7 @@ def test_where_nobody_is_asked_the_last_line_says_who_could_be(
 
 
 def test_a_view_without_producers_refuses_the_option(url: str, admin: Admin) -> None:
-    for view in ((), ("blocks",), ("names",)):
+    for view in ((), ("names",)):
         done = idemproxy("inspect", "--admin", admin, *view, "--redis", url)
         assert (done.returncode, done.stdout) == (2, "")
         assert "client ids are shown by inspect producers, intents, producer, topic" in done.stderr

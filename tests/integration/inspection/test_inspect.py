@@ -16,7 +16,6 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.commands.inspection.views import INTENTS_SHOWN_MAX
 from idemproxy.proxy.limits import LEASE_SECONDS, NAME_EXPIRY_SECONDS
 from idemproxy.state.entry import Entry, Intent, IntentBatch, pack, unpack
-from idemproxy.state.producer_ids import pack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
@@ -40,7 +39,7 @@ MANY = 40_000
 
 
 # ---------------------------------------------------------------------- looking
-def test_the_overview_shows_producers_proxies_and_blocks(
+def test_the_overview_counts_producers_and_names_the_data(
     producer: RawClient, redis: ExternalRedis, url: str, place: Place
 ) -> None:
     begin(producer, redis, place)
@@ -49,14 +48,10 @@ def test_the_overview_shows_producers_proxies_and_blocks(
     assert seen["entries"] == len(entries) == sum(seen["states"].values())
     assert seen["entry_bytes"] == sum(len(redis.call("GET", key)) for key in entries)
     assert seen["states"]["quiet"] >= 1
-    assert [proxy["proxy"] for proxy in seen["proxies"]] == member_names(redis)
-    assert all(0 < proxy["lease_seconds"] <= LEASE_SECONDS for proxy in seen["proxies"])
-    assert seen["blocks"]["present"] == len(redis.call("KEYS", "idem:default:block:*"))
     assert list(seen["generations"]) == [seen["redis"]["generation"]]
     text = "\n".join(lines_of("--redis", url))
     assert f"producers on partitions: {seen['entries']}" in text
     assert seen["redis"]["generation"] in text
-    assert all(name in text for name in member_names(redis))
 
 
 def test_a_producer_is_shown_with_the_window_that_the_proxy_keeps(
@@ -94,20 +89,6 @@ def test_a_topic_and_one_partition_of_it_are_shown_alone(producer: RawClient, re
         "idemproxy: no producer of topic 'smal?' is stored under the cluster name 'default'; "
     )
     assert "did you mean small?" in none.stderr
-
-
-def test_the_blocks_of_producer_ids_are_shown_with_their_time(
-    producer: RawClient, redis: ExternalRedis, url: str
-) -> None:
-    producer_id = producer.new_producer_id()
-    mine = [
-        block
-        for block in objects_of("blocks", "--redis", url)
-        if int(block["first_id"]) <= producer_id <= int(block["last_id"])
-    ]
-    assert [(block["state"], block["is_present_generation"]) for block in mine] == [("claimed", True)]
-    assert abs(mine[0]["claimed_at_ms"] / 1000 - time.time()) < 600
-    assert redis.call("EXISTS", block_key("default", int(mine[0]["first_id"]))) == 1
 
 
 def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouched(
@@ -172,14 +153,7 @@ def test_what_a_dead_proxy_left_open_is_shown_as_abandoned_and_may_be_forgotten(
         wait_until(lambda: redis.call("KEYS", "idem:other:member:*") == [], "its lease is over", LEASE_SECONDS + 2)
         (row,) = objects_of("producer", producer_id, *where)
         assert (row["state"], row["intent"]["is_owner_alive"]) == ("abandoned", False)
-        (gone,) = objects_of("proxies", *where)
-        assert gone == {
-            "proxy": row["intent"]["owner"],
-            "is_alive": False,
-            "lease_seconds": None,
-            "open_intents": 1,
-        }
-        assert lines_of("proxies", *where)[1].split() == [row["intent"]["owner"], "gone", "1"]
+        assert lines_of("intents", *where)[1].split()[3:5] == ["abandoned", row["intent"]["owner"]]
         assert idemproxy("forget", "producer", producer_id, "--yes", *where).returncode == 0
         assert redis.call("PTTL", key) > 0, "what was open did not expire; what is forgotten does"
         dying.start()
@@ -230,25 +204,21 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
         assert other_redis.call("SET", key, value) == b"OK"
     assert other_redis.call("RPUSH", entry_key("default", 7, "list", 0), b"x") == 1
     url = _url(other_redis)
-    for view in ("producers", "blocks", "proxies"):
-        shown = "\n".join(lines_of(view, "--redis", url))
-        assert all(character.isprintable() or character == "\n" for character in shown)
+    shown = "\n".join(lines_of("producers", "--redis", url))
+    assert all(character.isprintable() or character == "\n" for character in shown)
     (overview,) = objects_of("--redis", url)
     assert (overview["states"]["damaged"], overview["states"]["suspect"]) == (3, 2)
-    assert (overview["blocks"]["damaged"], overview["unknown_keys"]) == (1, 2)
+    assert overview["unknown_keys"] == 2
     assert {row["producer_id"]: row["state"] for row in objects_of("producers", "--redis", url)} == {
         **{"1": "suspect", "2": "suspect"},
         **{"3": "damaged", "4": "damaged", "7": "damaged"},
     }
     assert "a\\x1b[2Jb" in "\n".join(lines_of("producers", "--redis", url))
-    assert lines_of("--redis", url, "--cluster-name", "none")[-1].endswith("names that have something: default")
+    assert lines_of("--redis", url, "--cluster-name", "none")[-1].endswith("cluster names in this Redis: default")
     assert other_redis.call("SET", cluster_key("default"), b"clus\x1bter") == b"OK"
-    assert other_redis.call("SET", block_key("default", 1000), pack_block(bytes(16), 5, bytes(8))) == b"OK"
     lines = lines_of("--redis", url)
     for line in (
         "the brokers' own cluster id: clus\\x1bter",
-        "blocks of producer ids: 2 (0 of this generation)",
-        "  1 of them cannot be read",
         "keys that this version does not know: 2",
         "producers by generation of the data: 2 of 00000000",
     ):
@@ -263,7 +233,7 @@ def test_of_many_intents_the_first_are_shown_and_the_rest_is_counted(other_redis
     url = _url(other_redis)
     (overview,) = objects_of("--redis", url)
     assert len(overview["intents"]) == INTENTS_SHOWN_MAX
-    assert [proxy["open_intents"] for proxy in overview["proxies"]] == [INTENTS_SHOWN_MAX + 3]
+    assert overview["open_intents"] == INTENTS_SHOWN_MAX + 3
     assert lines_of("--redis", url)[-1] == "... and 3 more: idemproxy inspect intents"
 
 
@@ -347,7 +317,7 @@ def test_the_proxys_own_file_and_environment_name_the_server(
 
 
 def test_a_redis_over_tls_is_asked_and_its_name_is_checked(redis: ExternalRedis, tmp_path: Path) -> None:
-    assert redis.call("SET", member_key("guarded", b"12345678"), b"1") == b"OK"
+    assert redis.call("SET", entry_key("guarded", 5, "t", 0), pack(Entry(1, bytes(16), bytes(8), 0, 0))) == b"OK"
     authority = Authority(tmp_path)
     files = authority.issue("redis", "redis.example")
     file = tmp_path / "idemproxy.yaml"
@@ -355,7 +325,7 @@ def test_a_redis_over_tls_is_asked_and_its_name_is_checked(redis: ExternalRedis,
         redis_text = f"redis: {{url: 'redis://127.0.0.1:{port}', tls: {{ca_file: '{authority.ca_file}', server_name: "
         text = f"upstream: {{bootstrap: ['h:1']}}\ncluster_name: guarded\n{redis_text}"
         file.write_text(f"{text}redis.example}}}}\n")
-        assert lines_of("proxies", "--config", os.fspath(file))[1].split()[0] == b"12345678".hex()
+        assert [row["producer_id"] for row in objects_of("producers", "--config", os.fspath(file))] == ["5"]
         file.write_text(f"{text}other.example}}}}\n")
         refused = idemproxy("inspect", "--config", os.fspath(file))
     assert refused.returncode == 2

@@ -14,8 +14,7 @@ from idemproxy.proxy.commands.shared_arguments import partition_number, producer
 from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
 from idemproxy.state.names import FIRST_NAMED_ID, NameRecord
-from idemproxy.state.producer_ids import Block
-from idemproxy.state.redis_inspection import BlockRow, EntryRow, NameRow, ServerFacts
+from idemproxy.state.redis_inspection import EntryRow, NameRow, ServerFacts
 
 LIFE, EARLIER = b"L" * 16, b"E" * 16
 OWNER = b"incarnat"
@@ -70,14 +69,6 @@ def test_an_intent_is_a_line_with_its_owner_and_where_to_look_for_it() -> None:
     claim = replace(INTENT, owner=NOBODY, batches=())
     shown = render.intent_cells(row(replace(QUIET, intent=claim), untouched_seconds=None))
     assert (shown[4], shown[6], shown[8]) == ("nobody", "(all)", "-")
-
-
-def test_a_block_is_a_line_with_its_ids_its_time_and_its_life() -> None:
-    block = Block(LIFE, 1_700_000_000_000, b"somebody")
-    assert render.block_cells(BlockRow(5000, block), LIFE) == (5000, 5999, "2023-11-14 22:13:20Z", "4c4c4c4c (present)")
-    assert render.block_cells(BlockRow(5000, block), EARLIER)[3] == "4c4c4c4c (earlier)"
-    assert render.block_cells(BlockRow(5000, Damaged("cut")), LIFE)[2:] == ("-", "cut")
-    assert render.time_text(2**62) == f"{2**62} ms"
 
 
 # ---------------------------------------------------------------------- JSON
@@ -144,21 +135,6 @@ def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
     ]
 
 
-def test_a_block_is_an_object_that_says_of_which_life_it_is() -> None:
-    shown = render.block_fields(BlockRow(5000, Block(LIFE, 17)), EARLIER)
-    assert shown == {
-        "first_id": "5000",
-        "last_id": "5999",
-        "state": "claimed",
-        "claimed_at_ms": 17,
-        "generation": LIFE.hex(),
-        "is_present_generation": False,
-        "principal": None,
-        "name": None,
-    }
-    assert render.block_fields(BlockRow(5000, Damaged("cut")), LIFE)["state"] == "damaged"
-
-
 # ---------------------------------------------------------------------- sentences
 def test_a_producer_is_told_in_sentences() -> None:
     entry = replace(QUIET, intent=INTENT, generation=EARLIER)
@@ -209,7 +185,11 @@ def test_a_producer_id_may_be_written_as_in_the_keys_and_numbers_have_their_rang
 def test_a_name_shows_its_newest_instance() -> None:
     record = NameRecord(3, FIRST_NAMED_ID, 4, LIFE, b"a person", issued_at_ms=17)
     row = NameRow("orders", record, b"", partitions=2)
-    assert render.name_cells(row, EARLIER)[:3] == ("orders", FIRST_NAMED_ID, 4)
+    assert render.name_cells(row, EARLIER) == (
+        *("orders", FIRST_NAMED_ID, 4, "1970-01-01 00:00:00Z", 2),
+        *("4c4c4c4c (earlier)", b"a person".hex()),
+    )
+    assert render.time_text(2**62) == f"{2**62} ms"
     assert render.name_fields(row, LIFE) == {
         "name": "orders",
         "state": "in use",
@@ -227,8 +207,3 @@ def test_a_name_shows_its_newest_instance() -> None:
 def test_a_name_that_cannot_be_read_says_so() -> None:
     damaged = NameRow("orders", Damaged("it has 3 bytes"), b"abc")
     assert render.name_fields(damaged, LIFE)["reason"] == render.name_cells(damaged, LIFE)[5] == "it has 3 bytes"
-
-
-def test_of_a_names_block_there_is_one_id() -> None:
-    fields = render.block_fields(BlockRow(FIRST_NAMED_ID, Block(LIFE, 17, name="orders")), LIFE)
-    assert (fields["first_id"], fields["name"]) == (fields["last_id"], "orders")
