@@ -23,6 +23,7 @@ COPY src src
 COPY proxy proxy
 COPY codecs codecs
 COPY state state
+COPY producing producing
 COPY client client
 COPY demo demo
 COPY pipeline pipeline

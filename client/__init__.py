@@ -4,39 +4,33 @@ before a crash is sent again under the same numbers, and is in the log once.
 ``Client`` blocks; ``trio_client.TrioClient`` is the same on trio. docs/CLIENT.md shows how it is used, docs/PROTOCOL.md
 what it says to a server, byte for byte."""
 
-from .blocking import Client, Producer, Reader, finish
-from .errors import (
-    AuthenticationFailed,
+from ..producing.errors import (
     BehindFailed,
     ClientError,
     Conflict,
-    ConnectionFailed,
     Displaced,
     Fenced,
     NotAppended,
     NotDelivered,
-    OffsetOutOfRange,
     OutOfOrder,
     ProduceError,
     Refused,
-    RequestRefused,
     Undecided,
     Undeterminable,
     UnknownProducer,
+)
+from ..producing.numbered_batch import CONDITIONAL, ProducerId, Receipt, sequence_after
+from .blocking import Client, Producer, Reader, finish
+from .errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    OffsetOutOfRange,
+    RequestRefused,
     UnreadableLog,
     UnsupportedServer,
 )
 from .progress import PlannedBatch, Progress
-from .records import (
-    CONDITIONAL,
-    CommittedOffset,
-    ProducerId,
-    Receipt,
-    Record,
-    Stopped,
-    StoredRecord,
-    sequence_after,
-)
+from .records import CommittedOffset, Record, Stopped, StoredRecord
 from .security import Sasl, tls_context
 
 __all__ = [

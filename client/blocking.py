@@ -17,14 +17,18 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ..producing.backoff import backoff_seconds
+from ..producing.errors import ClientError
+from ..producing.limits import DELIVERY_SECONDS_MAX, REQUEST_SECONDS_MAX
+from ..producing.numbered_batch import Place, ProducerId, Receipt
+from ..producing.partition_queue import Outcome
+from ..producing.producer_core import ProducerCore
 from . import flows, limits, records
 from .blocking_connections import Connection, Connections, Connector
-from .errors import AuthenticationFailed, ClientError, ConnectionFailed, UnsupportedServer
+from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
 from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
-from .partition_queue import Outcome
-from .producer_core import ProducerCore
-from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord
+from .records import CommittedOffset, Compression, Record, Stopped, StoredRecord
 from .security import Sasl
 from .settings import ClientSettings
 
@@ -53,7 +57,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         sasl: Sasl | None = None,
         seconds_max: float = 60.0,
-        request_seconds_max: float = limits.REQUEST_SECONDS_MAX,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
         """See ``ClientSettings``. Nothing is connected yet."""
         self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
@@ -135,7 +139,7 @@ class Client:
         producer_id: ProducerId,
         *,
         next_sequences: Mapping[tuple[str, int], int] | None = None,
-        delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
+        delivery_seconds_max: float = DELIVERY_SECONDS_MAX,
         compression: Compression = "none",
     ) -> Producer:
         """Return a producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic,
@@ -540,7 +544,6 @@ class _LeaderThread(_Worker):
 
     def _pause(self) -> None:
         self._failures += 1
-        seconds = limits.BACKOFF_SECONDS_MIN * 2 ** min(self._failures, 10)
-        end = time.monotonic() + min(seconds, limits.BACKOFF_SECONDS_MAX) * random.uniform(0.8, 1.2)
+        end = time.monotonic() + backoff_seconds(self._failures) * random.uniform(0.8, 1.2)
         while self.producer._ended is None and time.monotonic() < end:
             self.wait(end)

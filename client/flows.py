@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..codecs.error_codes import ErrorCode
+from ..producing.backoff import backoff_seconds
+from ..producing.cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
+from ..producing.errors import ClientError
+from ..producing.limits import THROTTLE_SECONDS_MAX
+from ..producing.numbered_batch import Place, ProducerId
 from ..values import value
 from . import limits
-from .cluster import METADATA, METADATA_VERSIONS, Address, Cluster, cluster_of, metadata_fields
-from .errors import (
-    AuthenticationFailed,
-    ClientError,
-    ConnectionFailed,
-    OffsetOutOfRange,
-    RequestRefused,
-    UnsupportedServer,
-)
+from .errors import AuthenticationFailed, ConnectionFailed, OffsetOutOfRange, RequestRefused, UnsupportedServer
 from .reading import records_from
-from .records import CommittedOffset, Place, ProducerId, Stopped, StoredRecord
+from .records import CommittedOffset, Stopped, StoredRecord
 
 FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 1, 2, 22, 61
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
@@ -135,9 +132,9 @@ class _Tries:
     async def again_after(self, error: ClientError, seconds: float | None = None) -> None:
         """Wait for the next try. ``seconds``: for how long, if the server has said it. Raises the error when there is
         no time for another try."""
-        pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(self.failures, 10), limits.BACKOFF_SECONDS_MAX)
+        pause = backoff_seconds(self.failures)
         if seconds is not None:
-            pause = min(seconds, limits.THROTTLE_SECONDS_MAX)
+            pause = min(seconds, THROTTLE_SECONDS_MAX)
         self.failures += 1
         if await Now() + pause >= self._end:
             raise error

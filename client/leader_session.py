@@ -7,12 +7,12 @@ from typing import Final
 
 from ..codecs import produce
 from ..codecs.errors import WireError
+from ..producing.numbered_batch import CONDITIONAL
+from ..producing.partition_queue import Outcome
+from ..producing.producer_core import ProducerCore, Request
 from . import limits
 from .errors import ConnectionFailed, UnsupportedServer
 from .link import Answered, Link
-from .partition_queue import Outcome
-from .producer_core import ProducerCore, Request
-from .records import CONDITIONAL
 
 _ADD_PARTITIONS_TO_TXN: Final = 24
 """A proxy that gives idempotence serves no transactions; every broker that gives it has them (KIP-98)."""

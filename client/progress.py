@@ -11,9 +11,10 @@ import json
 from typing import Any, Final
 
 from ..codecs.record_batch import parse_single_batch
+from ..producing.numbered_batch import ProducerId, sequence_after
 from ..values import value
 from .limits import METADATA_BYTES_MAX
-from .records import CommittedOffset, ProducerId, sequence_after
+from .records import CommittedOffset
 
 FORMAT: Final = 1
 """The version of the text. A reader refuses one that it does not know."""

@@ -6,9 +6,9 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import limits
-from .cluster import Address
-from .producer_core import Timing
+from ..producing.cluster import Address
+from ..producing.limits import REQUEST_SECONDS_MAX
+from ..producing.producer_core import Timing
 from .security import Sasl
 
 
@@ -23,7 +23,7 @@ class ClientSettings:
     tls: ssl.SSLContext | None = None
     sasl: Sasl | None = None
     seconds_max: float = 60.0
-    request_seconds_max: float = limits.REQUEST_SECONDS_MAX
+    request_seconds_max: float = REQUEST_SECONDS_MAX
 
     def addresses(self) -> list[Address]:
         """Return the bootstrap addresses. Raises ValueError."""

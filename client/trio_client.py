@@ -13,13 +13,17 @@ from typing import Any, Self, TypeVar
 
 import trio
 
+from ..producing.backoff import backoff_seconds
+from ..producing.errors import ClientError, ProduceError
+from ..producing.limits import DELIVERY_SECONDS_MAX, REQUEST_SECONDS_MAX
+from ..producing.numbered_batch import Place, ProducerId, Receipt
+from ..producing.partition_queue import Outcome
+from ..producing.producer_core import ProducerCore
 from . import flows, limits
-from .errors import AuthenticationFailed, ClientError, ConnectionFailed, ProduceError, UnsupportedServer
+from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
 from .flows import Cursor, Effect, Servers
 from .leader_session import LeaderSession
-from .partition_queue import Outcome
-from .producer_core import ProducerCore
-from .records import CommittedOffset, Compression, Place, ProducerId, Receipt, Record, Stopped, StoredRecord, finish
+from .records import CommittedOffset, Compression, Record, Stopped, StoredRecord, finish
 from .security import Sasl
 from .settings import ClientSettings
 from .trio_connections import Connection, Connections, Connector
@@ -39,7 +43,7 @@ class TrioClient:
         tls: ssl.SSLContext | None = None,
         sasl: Sasl | None = None,
         seconds_max: float = 60.0,
-        request_seconds_max: float = limits.REQUEST_SECONDS_MAX,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
         """See ``ClientSettings``. Nothing is connected yet."""
         self._settings = ClientSettings(bootstrap, client_id, tls, sasl, seconds_max, request_seconds_max)
@@ -112,7 +116,7 @@ class TrioClient:
         producer_id: ProducerId,
         *,
         next_sequences: Mapping[tuple[str, int], int] | None = None,
-        delivery_seconds_max: float = limits.DELIVERY_SECONDS_MAX,
+        delivery_seconds_max: float = DELIVERY_SECONDS_MAX,
         compression: Compression = "none",
     ) -> AsyncIterator[TrioProducer]:
         """A producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic, partition); a
@@ -360,7 +364,7 @@ class TrioProducer:
                 self._keeper.ring()
             # Also where nothing was out: a server may close each connection at once.
             self._failures[broker] = failures = self._failures.get(broker, 0) + 1
-            pause = min(limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10), limits.BACKOFF_SECONDS_MAX)
+            pause = backoff_seconds(failures)
             await trio.sleep(pause * random.uniform(0.8, 1.2))
 
     async def _serve(self, broker: int, bell: _Bell, connection: Connection) -> None:

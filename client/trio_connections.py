@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import trio
 
 from ..codecs import messages
+from ..producing.cluster import Address
+from ..producing.errors import ClientError
 from . import limits
-from .cluster import Address
-from .errors import ClientError, ConnectionFailed
+from .errors import ConnectionFailed
 from .flows import Ask, Effect, Sleep
 from .link import Link, decode_answer
 from .security import login_maker

@@ -25,7 +25,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from idemproxy.client import Client, ClientError, Progress, Receipt, Record
-from idemproxy.client.records import SEQUENCE_MODULUS
+from idemproxy.producing.numbered_batch import SEQUENCE_MODULUS
 
 BATCH_LINES = 500
 WAITING_BATCHES_MAX = 20

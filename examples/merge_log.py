@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from idemproxy.client import Client, ClientError, Fenced, ProducerId, Reader, Record, StoredRecord
-from idemproxy.client.records import SEQUENCE_MODULUS
+from idemproxy.producing.numbered_batch import SEQUENCE_MODULUS
 
 BATCH_RECORDS, IDLE_SECONDS = 500, 0.1
 SETTLE_SECONDS = 5.0

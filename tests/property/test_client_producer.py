@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idemproxy.client.errors import NotAppended, ProduceError, Undecided
-from idemproxy.client.records import SEQUENCE_MODULUS, Place, Receipt, sequence_after
+from idemproxy.producing.errors import NotAppended, ProduceError, Undecided
+from idemproxy.producing.numbered_batch import SEQUENCE_MODULUS, Place, Receipt, sequence_after
 from idemproxy.state.sequence import SEQUENCE_MODULUS as STORED_MODULUS
 from idemproxy.state.sequence import advance
 from testkit.virtual.client_world import ClientWorld, Troubles

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from idemproxy.client.cluster import Cluster
-from idemproxy.client.errors import ClientError
 from idemproxy.client.flows import Ask, Now, Servers, Sleep
 from idemproxy.client.link import Link
-from idemproxy.client.records import Place
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
+from idemproxy.producing.cluster import Cluster
+from idemproxy.producing.errors import ClientError
+from idemproxy.producing.numbered_batch import Place
 
 ADDRESS = ("bootstrap", 9092)
 BROKERS = {0: ("broker", 9093), 1: ("broker", 9094)}

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from idemproxy.client.cluster import Cluster
-from idemproxy.client.errors import ProduceError
-from idemproxy.client.partition_queue import Outcome
-from idemproxy.client.producer_core import ProducerCore, Request, Timing
-from idemproxy.client.records import Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.codecs.record_batch import parse_single_batch
+from idemproxy.producing.cluster import Cluster
+from idemproxy.producing.errors import ProduceError
+from idemproxy.producing.numbered_batch import Place, ProducerId, Receipt
+from idemproxy.producing.partition_queue import Outcome
+from idemproxy.producing.producer_core import ProducerCore, Request, Timing
 
 from .kafka_reference import Appended, ReferenceProducer
 

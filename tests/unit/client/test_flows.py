@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from idemproxy.client import limits
-from idemproxy.client.cluster import METADATA
 from idemproxy.client.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -38,9 +37,12 @@ from idemproxy.client.flows import (
     init_producer_id,
     where_it_stopped,
 )
-from idemproxy.client.records import CommittedOffset, Place, ProducerId, Stopped
+from idemproxy.client.records import CommittedOffset, Stopped
 from idemproxy.client.settings import ClientSettings
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.producing.cluster import METADATA
+from idemproxy.producing.limits import BACKOFF_SECONDS_MAX
+from idemproxy.producing.numbered_batch import Place, ProducerId
 from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
 
 OTHER = ("other", 9092)
@@ -87,7 +89,7 @@ def test_a_server_that_cannot_yet_is_asked_again_for_some_seconds(code: int) -> 
     with pytest.raises(RequestRefused) as refused:
         run.run(init_producer_id(servers(), SECONDS))
     assert refused.value.code == code
-    assert SECONDS - limits.BACKOFF_SECONDS_MAX <= run.now < SECONDS
+    assert SECONDS - BACKOFF_SECONDS_MAX <= run.now < SECONDS
     assert 5 < len(run.asked) < 20
     assert FlowRun(in_turn(producer_id(code), producer_id())).run(init_producer_id(servers(), SECONDS)).number == 17
 
@@ -304,7 +306,7 @@ def test_a_group_without_a_coordinator_is_an_error_when_the_time_is_over() -> No
     run = FlowRun(lambda _ask: coordinator(15))
     with pytest.raises(RequestRefused, match="coordinator of group"):
         run.run(committed_offsets(servers(), "g", [Place("t", 0)], SECONDS))
-    assert SECONDS - limits.BACKOFF_SECONDS_MAX <= run.now < SECONDS
+    assert SECONDS - BACKOFF_SECONDS_MAX <= run.now < SECONDS
 
 
 def described(*partitions: tuple[int, int, int]) -> Any:

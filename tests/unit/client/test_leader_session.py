@@ -6,11 +6,12 @@ import pytest
 
 from idemproxy.client.errors import ConnectionFailed, UnsupportedServer
 from idemproxy.client.leader_session import LeaderSession
-from idemproxy.client.producer_core import ProducerCore, Timing
-from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import Record, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_response_header
+from idemproxy.producing.numbered_batch import CONDITIONAL, Place, ProducerId, Receipt
+from idemproxy.producing.producer_core import ProducerCore, Timing
 from testkit.stage.client import cluster_with_leader, ready_link
 
 PLACES = [Place("t", 0), Place("t", 1)]

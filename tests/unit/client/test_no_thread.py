@@ -12,10 +12,12 @@ import trio
 from trio._core import _thread_cache
 
 from idemproxy.client.blocking import Client
-from idemproxy.client.errors import ConnectionFailed, ProduceError
-from idemproxy.client.records import ProducerId, Record
+from idemproxy.client.errors import ConnectionFailed
+from idemproxy.client.records import Record
 from idemproxy.client.settings import ClientSettings
 from idemproxy.client.trio_connections import Connector
+from idemproxy.producing.errors import ProduceError
+from idemproxy.producing.numbered_batch import ProducerId
 
 RECORDS = [Record(value=b"value")]
 

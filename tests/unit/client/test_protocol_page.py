@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from idemproxy.client import limits
-from idemproxy.client.cluster import METADATA, metadata_fields
-from idemproxy.client.errors import Conflict
 from idemproxy.client.flows import INIT_PRODUCER_ID, Ask, Servers, init_producer_id, where_they_stopped
 from idemproxy.client.leader_session import LeaderSession
 from idemproxy.client.link import Link
-from idemproxy.client.producer_core import ProducerCore, Timing
-from idemproxy.client.reactions import REACTIONS, Meaning
-from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, Stopped, finish
+from idemproxy.client.records import Record, Stopped, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.produce import FLEXIBLE_VERSION, SENT_VERSION_MAX
+from idemproxy.producing import limits
+from idemproxy.producing.cluster import METADATA, metadata_fields
+from idemproxy.producing.errors import Conflict
+from idemproxy.producing.numbered_batch import CONDITIONAL, Place, ProducerId, Receipt
+from idemproxy.producing.producer_core import ProducerCore, Timing
+from idemproxy.producing.reactions import REACTIONS, Meaning
 from testkit.stage.client import ADDRESS, FlowRun, ask_of, cluster_with_leader, metadata, ready_link
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/PROTOCOL.md").read_text()

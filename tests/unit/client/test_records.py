@@ -2,9 +2,10 @@
 
 import pytest
 
-from idemproxy.client.records import Compression, ProducerId, Record, finish, number
-from idemproxy.codecs.record_batch import TRANSACTIONAL_FLAG, encode_batch, iterate_records
+from idemproxy.client.records import Compression, Record, finish
 from idemproxy.codecs.record_batch import Record as StoredRow
+from idemproxy.codecs.record_batch import iterate_records
+from idemproxy.producing.numbered_batch import ProducerId, number
 
 PRODUCER = ProducerId(2**62, 7)
 
@@ -31,21 +32,3 @@ def test_what_cannot_be_a_batch_is_refused() -> None:
         finish([Record(b"v", timestamp_ms=1), Record(b"v")])
     with pytest.raises(ValueError, match="'lz5': one of none, gzip"):
         finish([Record(b"v", timestamp_ms=1)], compression="lz5")  # type: ignore[arg-type]
-
-
-def test_what_is_no_finished_batch_gets_no_numbers() -> None:
-    batch = finish([Record(b"v", timestamp_ms=1)])
-    with pytest.raises(ValueError, match="more than one batch"):
-        number(batch + batch, PRODUCER, 0)
-    with pytest.raises(ValueError, match="CRC-32C"):
-        number(batch[:-1] + b"\7", PRODUCER, 0)
-    with pytest.raises(ValueError, match="31 bits"):
-        number(batch, PRODUCER, 2**31)
-    with pytest.raises(ValueError, match="transactions"):
-        number(encode_batch([StoredRow(0, 1, None, b"v")], attributes=TRANSACTIONAL_FLAG), PRODUCER, 0)
-
-
-@pytest.mark.parametrize(("identity", "epoch"), [(-1, 0), (2**63, 0), (1, -1), (1, 2**15)])
-def test_ids_that_no_server_gives_are_refused(identity: int, epoch: int) -> None:
-    with pytest.raises(ValueError, match="bits"):
-        ProducerId(identity, epoch)

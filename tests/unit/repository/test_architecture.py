@@ -16,7 +16,7 @@ ONE_PRODUCE = ("session", "produce", "sequencer", "forward", "lane_pool", "lane"
 
 def named() -> set[str]:
     """Every path on the page."""
-    return set(re.findall(r"`((?:proxy|state|codecs|client|src|tests)/[\w/.]*)`", PAGE))
+    return set(re.findall(r"`((?:proxy|state|codecs|producing|client|src|tests)/[\w/.]*)`", PAGE))
 
 
 def section(title: str) -> str:

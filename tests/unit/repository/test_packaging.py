@@ -28,7 +28,7 @@ from testkit.real.machine.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[3]
 KERNEL = "idemproxy/codecs/kernel/compiled.abi3.so"
-PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client")
+PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "producing", "client")
 
 
 def build(project: Path, target: str, destination: Path) -> Path:

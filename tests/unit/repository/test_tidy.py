@@ -14,7 +14,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "client", "examples", "src", "tests", "benchmarks")
+FOLDERS = (
+    "proxy",
+    "codecs",
+    "state",
+    "producing",
+    "demo",
+    "pipeline",
+    "client",
+    "examples",
+    "src",
+    "tests",
+    "benchmarks",
+)
 FUNCTION_LINES_MAX = 70
 
 # Only these run under trio; the rest is driven through src/idemproxy/reactor.py and runs in the simulation too.
@@ -57,7 +69,7 @@ SHELL_FILES = TRIO_FILES | {
     "client/security.py",
     "client/settings.py",
 }
-PURE_FOLDERS = ("codecs", "state", "proxy", "client", "src")
+PURE_FOLDERS = ("codecs", "state", "producing", "proxy", "client", "src")
 OUTSIDE_MODULES = {
     "asyncio",
     "logging",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.client.records import CONDITIONAL
+from idemproxy.producing.numbered_batch import CONDITIONAL
 from idemproxy.state.commit import Stored, committed, fresh
 from idemproxy.state.conditional import (
     Ahead,

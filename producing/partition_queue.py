@@ -36,8 +36,8 @@ from .errors import (
     UnknownProducer,
 )
 from .limits import CORRUPT_TRIES_MAX, IN_FLIGHT_MAX
+from .numbered_batch import CONDITIONAL, SEQUENCE_MODULUS, NumberedBatch, Place, Receipt
 from .reactions import Meaning, Reaction, reaction_to
-from .records import CONDITIONAL, SEQUENCE_MODULUS, NumberedBatch, Place, Receipt
 
 
 class _State(Enum):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client import limits
-from idemproxy.client.errors import BehindFailed, Fenced, OutOfOrder, Undecided
-from idemproxy.client.producer_core import ProducerCore, Request, Timing
-from idemproxy.client.records import Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.producing import limits
+from idemproxy.producing.errors import BehindFailed, Fenced, OutOfOrder, Undecided
+from idemproxy.producing.numbered_batch import Place, ProducerId, Receipt
+from idemproxy.producing.producer_core import ProducerCore, Request, Timing
 from testkit.stage.client import cluster_with_leader
 
 PLACES = [Place("t", number) for number in range(4)]

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from ..codecs.produce import PartitionAnswer
 from ..values import value
 from . import cluster, limits
+from .backoff import backoff_seconds
 from .cluster import Cluster
 from .errors import Fenced, ProduceError
+from .numbered_batch import CONDITIONAL, NumberedBatch, Place, ProducerId, number
 from .partition_queue import Outcome, PartitionQueue, QueuedBatch
 from .reactions import Meaning
-from .records import CONDITIONAL, NumberedBatch, Place, ProducerId, number
 
 
 @value(frozen=True, slots=True)
@@ -336,8 +337,7 @@ class ProducerCore:
             queue.not_before = now + self._backoff(queue.failures_in_row)
 
     def _backoff(self, failures: int) -> float:
-        doubled: float = limits.BACKOFF_SECONDS_MIN * 2 ** min(failures, 10)
-        return min(doubled, limits.BACKOFF_SECONDS_MAX) * self._spread()
+        return backoff_seconds(failures) * self._spread()
 
     def _settle(self, outcomes: list[Outcome]) -> list[Outcome]:
         for outcome in outcomes:

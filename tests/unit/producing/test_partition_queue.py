@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client.errors import (
+from idemproxy.client.records import Record, finish
+from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.producing.errors import (
     BehindFailed,
     Fenced,
     NotDelivered,
@@ -15,9 +17,8 @@ from idemproxy.client.errors import (
     Undeterminable,
     UnknownProducer,
 )
-from idemproxy.client.partition_queue import Outcome, PartitionQueue, QueuedBatch
-from idemproxy.client.records import Place, ProducerId, Receipt, Record, finish, number
-from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.producing.numbered_batch import Place, ProducerId, Receipt, number
+from idemproxy.producing.partition_queue import Outcome, PartitionQueue, QueuedBatch
 
 PLACE = Place("t", 0)
 PRODUCER = ProducerId(7)

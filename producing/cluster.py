@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..codecs.error_codes import ErrorCode
 from ..values import value
-from .records import Place
+from .numbered_batch import Place
 
 METADATA: Final = 3
 METADATA_VERSIONS: Final = (0, 4)

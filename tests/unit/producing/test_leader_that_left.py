@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from idemproxy.client.cluster import Cluster
-from idemproxy.client.producer_core import ProducerCore, Timing
-from idemproxy.client.records import Place, ProducerId, Record, finish
+from idemproxy.client.records import Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.producing.cluster import Cluster
+from idemproxy.producing.numbered_batch import Place, ProducerId
+from idemproxy.producing.producer_core import ProducerCore, Timing
 
 BUSY, IDLE = Place("busy", 0), Place("idle", 0)
 BATCH = finish([Record(b"v", timestamp_ms=1)])

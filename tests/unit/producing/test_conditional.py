@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.client.errors import Conflict, Displaced, ProduceError, Refused, Undecided, Undeterminable
-from idemproxy.client.producer_core import ProducerCore, Timing
-from idemproxy.client.records import CONDITIONAL, Place, ProducerId, Receipt, Record, finish
+from idemproxy.client.records import Record, finish
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.codecs.record_batch import says_it_follows
+from idemproxy.producing.errors import Conflict, Displaced, ProduceError, Refused, Undecided, Undeterminable
+from idemproxy.producing.numbered_batch import CONDITIONAL, Place, ProducerId, Receipt
+from idemproxy.producing.producer_core import ProducerCore, Timing
 from testkit.stage.client import cluster_with_leader
 
 PLACE = Place("wal", 0)

@@ -1,0 +1,28 @@
+"""What gets a producer's numbers, and what does not."""
+
+import pytest
+
+from idemproxy.client.records import Record, finish
+from idemproxy.codecs.record_batch import TRANSACTIONAL_FLAG, encode_batch
+from idemproxy.codecs.record_batch import Record as StoredRow
+from idemproxy.producing.numbered_batch import ProducerId, number
+
+PRODUCER = ProducerId(2**62, 7)
+
+
+def test_what_is_no_finished_batch_gets_no_numbers() -> None:
+    batch = finish([Record(b"v", timestamp_ms=1)])
+    with pytest.raises(ValueError, match="more than one batch"):
+        number(batch + batch, PRODUCER, 0)
+    with pytest.raises(ValueError, match="CRC-32C"):
+        number(batch[:-1] + b"\7", PRODUCER, 0)
+    with pytest.raises(ValueError, match="31 bits"):
+        number(batch, PRODUCER, 2**31)
+    with pytest.raises(ValueError, match="transactions"):
+        number(encode_batch([StoredRow(0, 1, None, b"v")], attributes=TRANSACTIONAL_FLAG), PRODUCER, 0)
+
+
+@pytest.mark.parametrize(("identity", "epoch"), [(-1, 0), (2**63, 0), (1, -1), (1, 2**15)])
+def test_ids_that_no_server_gives_are_refused(identity: int, epoch: int) -> None:
+    with pytest.raises(ValueError, match="bits"):
+        ProducerId(identity, epoch)
