@@ -40,15 +40,16 @@ from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
 from ..telemetry.otel import wants
 from ..telemetry.redis_hints import redis_reason
 from ..versions import NEWER
-from .check_guess import what_listens
 from .check_ports import try_ports
 from .finding import Finding
 
 ANSWER_SECONDS_MAX = 5.0
 TOPICS_LOOKED_AT = 50
 _FORMAT_V1 = 1
-_NOT_CONNECTED = ("cannot connect", "TLS")
-"""How a finding begins where nothing took the connection, or something took it with TLS."""
+_NOT_CONNECTED = "cannot connect"
+"""How a finding begins where nothing took the connection."""
+_NO_ANSWER = ("no answer", "the peer closed the connection")
+"""How a finding begins where something took the connection and did not answer as a broker."""
 _NO_RIGHT = "NOPERM"
 _ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
 """The byte with the codec in the first message or batch of what was fetched, by format."""
@@ -94,7 +95,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
                 else:
                     stored = entries
         brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, mode, partial(_agreed, settings, mode, stored))
-        found = await brokers.look(settings.upstream, logs_in=sasl is not None)
+        found = await brokers.look(settings.upstream)
         if settings.redis is not None and not (mode.is_native and isinstance(stored, Stored)):
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
         elif mode.is_native:
@@ -289,14 +290,11 @@ class _Brokers:
         self.ids: Collection[int] = ()
         """The brokers that the cluster has, by id; none before they are known."""
 
-    async def look(self, upstream: Sequence[tuple[str, int]], *, logs_in: bool) -> list[Finding]:
-        """Return a finding per address and per broker, and the message format of the topics. ``logs_in``: whether a
-        connection begins with a login by SASL; then what the listener says to that is the finding."""
+    async def look(self, upstream: Sequence[tuple[str, int]]) -> list[Finding]:
+        """Return a finding per address and per broker, and the message format of the topics."""
         first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
-        findings = [
-            await _named(one.finding(), address, logs_in=logs_in) for one, address in zip(first, upstream, strict=True)
-        ]
+        findings = [_doubted(one.finding()) for one in first]
         told: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
@@ -411,17 +409,16 @@ def _some(names: Sequence[str]) -> str:
 
 def _advertised(finding: Finding) -> Finding:
     """Say of a broker that cannot be reached where its address comes from: it is in no configuration of ours."""
-    if finding.sign != "problem" or not finding.text.startswith(_NOT_CONNECTED[0]):
+    if finding.sign != "problem" or not finding.text.startswith(_NOT_CONNECTED):
         return finding
     return finding._replace(text=f"{finding.text}; the cluster names this address (the broker's advertised.listeners)")
 
 
-async def _named(finding: Finding, address: tuple[str, int], *, logs_in: bool) -> Finding:
-    """Where something answers that is no broker, say what it is."""
-    if finding.sign != "problem" or finding.text.startswith(_NOT_CONNECTED):
+def _doubted(finding: Finding) -> Finding:
+    """Say of what takes connections and does not answer as a broker what is wrong most often."""
+    if finding.sign != "problem" or not finding.text.startswith(_NO_ANSWER):
         return finding
-    found = await trio.to_thread.run_sync(partial(what_listens, *address, asks_sasl=not logs_in))
-    return finding if found is None else finding._replace(text=found)
+    return finding._replace(text=f"{finding.text}; is this a broker's listener, and does it ask for TLS or SASL?")
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:

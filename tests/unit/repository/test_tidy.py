@@ -51,7 +51,6 @@ TRIO_FILES = {
 SHELL_FILES = TRIO_FILES | {
     "codecs/packages.py",
     "proxy/settings/child_process.py",
-    "proxy/commands/check_guess.py",
     "proxy/commands/inspection/tombstones.py",
     "proxy/commands/inspection/client_ids.py",
     "proxy/process/worker_process.py",
