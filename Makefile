@@ -188,8 +188,8 @@ wheels: uv  ## wheels with the compiled kernel for Linux on x86-64 and arm64, in
 docs: uv  ##use the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"
 
-model: uv  ## the model of the rules, its short list; a minute or two
-	@$(RUN_TOOLS) python tests/model/run.py --short
+model: uv  ## the model of the rules, its short list, as a table; a minute or two; ROWS="a1 b" for others
+	@$(RUN_TOOLS) python tests/model/run.py $(or $(ROWS),--short)
 
 upstream:
 	@test -n "$(UPSTREAM)" || { echo "UPSTREAM=host:port is missing, for example: make run UPSTREAM=kafka.example:9092" >&2; exit 2; }

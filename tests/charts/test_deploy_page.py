@@ -64,13 +64,6 @@ def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_p
     assert ":/etc/idemproxy/idemproxy.yaml:ro" in PAGE
 
 
-def test_the_page_says_which_pages_are_followed() -> None:
-    """On those the commands are ``sh``, which tests/e2e/test_docs.py allows nowhere else."""
-    followed = {page.name for page in (ROOT / "docs").glob("*.md") if "\n```sh\n" in page.read_text()}
-    (said,) = re.findall(r"tests \*\*run\*\* those of (.*?) in\s+their order", PAGE, re.DOTALL)
-    assert set(re.findall(r"\((\w+\.md)\)", said)) == followed
-
-
 def test_the_page_names_every_alert_and_only_values_that_there_are() -> None:
     alerts = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
     assert set(re.findall(r"\bIdemproxy\w+", PAGE)) == alerts

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 from idemproxy.demo.child_processes import ChildProcesses
@@ -24,7 +23,6 @@ PAGES = [
 ]
 VERBS = "run|check|schema|inspect|forget|demo|audit"
 IDEMPROXY = re.compile(rf"\s*(?:\$ |kubectl exec \S+ -- )?(?:\S*/)?idemproxy ((?:{VERBS})\b.*)")
-MODULE = re.compile(r"PYTHONPATH=tests (?:\S*/)?python -m (\S+)(.*)")
 
 
 def lines() -> list[tuple[str, str]]:
@@ -36,11 +34,6 @@ def lines() -> list[tuple[str, str]]:
                 whole = block.text.replace("\\\n", " ").splitlines()
                 found += [(page.name, re.split(r"\s{3,}|\s+#\s", line)[0]) for line in whole]
     return found
-
-
-def named(pattern: str) -> list[tuple[str, str]]:
-    """The lines with this in them."""
-    return [(page, line) for page, line in lines() if re.search(pattern, line)]
 
 
 def test_the_commands_on_the_first_page_of_settings_work_in_their_order(
@@ -78,41 +71,3 @@ def test_every_command_line_of_idemproxy_is_one_that_it_takes() -> None:
             _parser().parse_args(arguments)  # ends the process, with a sentence, if it does not
             taken += 1
     assert taken >= 20
-
-
-def test_every_module_that_is_called_is_there_and_has_the_options() -> None:
-    calls = [found.groups() for _, line in lines() if (found := MODULE.search(line))]
-    assert len(calls) >= 2
-    for module, arguments in calls:
-        told = help_of(module)
-        for option in re.findall(r"--[a-z-]+", arguments):
-            assert option in told, f"python -m {module} {arguments}"
-
-
-@cache
-def help_of(module: str) -> str:
-    """What ``python -m MODULE --help`` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, "--help"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_every_variable_that_make_is_given_is_one_that_it_reads() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    recipes = dict(re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
-    said = 0
-    for page, line in named(r"^\s*make [a-z]"):
-        words = shlex.split(line)[1:]
-        targets = [word for word in words if "=" not in word]
-        for name in (word.partition("=")[0] for word in words if "=" in word):
-            read = "".join(recipes[target] for target in targets) + recipes["upstream"]
-            assert re.search(rf"\$\((?:or \$\(|if \$\()?{name}\)", read), f"{page}: {line}"
-            said += 1
-    assert said >= 5

@@ -25,22 +25,6 @@ SINGLE_FILES = (
     "proxy/pass_through/write_acl.py",
 )
 """Of the other rooms: what decides about a batch. The rest of them carries it, or tells of it."""
-OTHER_FOLDERS = (
-    "admin",
-    "admission",
-    "bridge",
-    "commands",
-    "engine",
-    "native",
-    "net",
-    "pass_through",
-    "process",
-    "session",
-    "settings",
-    "telemetry",
-    "tombstones",
-)
-"""The rooms of ``proxy/`` that are not the core as a whole, so that a new one is in one of the two on purpose."""
 DIGEST_CHARACTERS = 12
 
 

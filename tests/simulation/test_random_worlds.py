@@ -136,17 +136,3 @@ def test_another_process_sees_the_same_world() -> None:
             subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
         )
     assert len(told) == 1
-
-
-def test_a_failing_seed_tells_how_to_see_it_again() -> None:
-    outcome = run_seed(3, batches=7)
-    outcome.problems.append("something")
-    assert "python -m simulation.chaos 3 --batches 7\n" in outcome.explain()
-    outcome = run_seed(3)
-    assert "python -m simulation.chaos 3\n" in outcome.explain()
-
-
-def test_every_exception_is_in_the_documentation() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "SIMULATION.md").read_text()
-    named = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
-    assert named == {one.name for one in Allowed}

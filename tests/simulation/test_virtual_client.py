@@ -285,32 +285,3 @@ def test_a_client_that_gives_up_tells_its_user_and_begins_a_new_epoch() -> None:
     assert network.run(5, lambda: client.is_done)
     assert second.acknowledged is not None
     assert server.sequences() == [(0, 0), (1, 0)]
-
-
-def test_a_client_that_moves_goes_on_at_another_address_with_what_was_open() -> None:
-    network, server, client = world(once(SILENCE, 0))
-    elsewhere = ("elsewhere", 9092)
-    network.listen(network.host("elsewhere"), elsewhere, lambda: Session(server))
-    client.send(TOPIC, 0)
-    network.run(0.5)
-    client.addresses.append(elsewhere)
-    assert client.connection is not None
-    assert client.connection.address == ADDRESS
-    client.move()
-    assert network.run(5, lambda: client.is_done)
-    assert client.connection is not None
-    assert client.connection.address == elsewhere
-    assert server.sequences() == [(0, 0), (0, 0)]
-
-
-def test_whoever_gives_everything_up_begins_a_new_epoch() -> None:
-    network, server, client = world(once(SILENCE, 1), ClientSettings(in_flight_max=1))
-    for _ in range(3):
-        client.send(TOPIC, 0)
-    network.run(0.5)
-    client.give_up_all()
-    assert [batch.failed is not None for batch in client.batches] == [False, True, True]
-    client.disconnect()
-    client.send(TOPIC, 0)
-    assert network.run(5, lambda: client.is_done)
-    assert server.sequences() == [(0, 0), (0, 1), (1, 0)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from idemproxy.reactor import Reactor, Wire
+from idemproxy.reactor import Wire
 from testkit.virtual.network import Network, NetworkSettings, VirtualReactor
 
 ADDRESS = ("server", 9092)
@@ -56,15 +56,6 @@ def wire_of(recorder: Recorder) -> Wire:
     return recorder.wire
 
 
-def check_reactor(reactor: Reactor) -> None:
-    """Takes what the interface promises: the type checker compares."""
-    assert reactor.now() >= 0
-
-
-def test_a_host_is_a_reactor() -> None:
-    check_reactor(Network(1).host("a"))
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_arrive_whole_and_in_order_whatever_the_split(seed: int) -> None:
     network, _, _, near, far = pair(seed, NetworkSettings(split_chance=0.8, partial_write_chance=0.5))
@@ -99,31 +90,6 @@ def test_bytes_leave_after_the_flush_callbacks_in_one_write() -> None:
     network.run(1)
     assert order == ["handler", "first", "second"]
     assert (bytes(far.data), far.pieces) == (b"handler flush", 1)
-
-
-def test_timers_fire_in_order_and_not_when_cancelled() -> None:
-    network = Network(3)
-    host = network.host("a", clock_offset=1000.0)
-    seen: list[tuple[str, float]] = []
-    host.later(0.2, lambda: seen.append(("b", host.now())))
-    host.later(0.1, lambda: seen.append(("a", host.now())))
-    timer = host.later(0.15, lambda: seen.append(("never", host.now())))
-    timer.cancel()
-    timer.cancel()
-    network.run(1)
-    assert [name for name, _ in seen] == ["a", "b"]
-    assert seen[0][1] >= 1000.1
-    assert host.now() == pytest.approx(1001.0)
-
-
-def test_a_refused_connection_is_lost_and_never_connected() -> None:
-    network = Network(1)
-    host = network.host("a")
-    near = Recorder()
-    host.connect(("nobody", 1), near)
-    network.run(1)
-    assert near.wire is None
-    assert near.reasons == ["connection refused"]
 
 
 def test_close_sends_what_is_queued_and_reset_discards_it() -> None:
@@ -209,36 +175,6 @@ def test_bytes_written_before_a_crash_may_arrive_or_not() -> None:
     assert len(lengths) > 3
 
 
-def test_a_host_that_crashes_inside_a_handler_does_nothing_more() -> None:
-    network, a, _, near, far = pair()
-    seen: list[str] = []
-
-    def handler() -> None:
-        wire_of(near).send(b"x")
-        try:
-            a.crash_now()
-        except Exception:  # what a careless handler would catch
-            seen.append("swallowed")
-        seen.append("went on")
-
-    a.later(0.1, handler)
-    network.run(1)
-    assert seen == []
-    assert bytes(far.data) == b""
-    assert not a.alive
-
-
-def test_a_crash_can_be_asked_for_by_a_predicate() -> None:
-    network, a, _, near, far = pair(settings=NetworkSettings(truncation_chance=0, split_chance=0))
-    a.crash_at(lambda: bytes(far.data) == b"x")
-    wire_of(near).send(b"x")
-    network.run(1)
-    assert a.alive, "it is looked at after a pass of that host"
-    wire_of(near).send(b"y")
-    network.run(1)
-    assert not a.alive
-
-
 def test_a_half_open_connection_tells_only_who_sends_and_only_after_the_timeout() -> None:
     network, a, _, near, far = pair()
     a.crash(half_open=True)
@@ -250,16 +186,6 @@ def test_a_half_open_connection_tells_only_who_sends_and_only_after_the_timeout(
     network.run(1)
     assert far.reasons == ["connection timed out"]
     assert near.reasons == []
-
-
-@pytest.mark.parametrize("byte", [0, 1, 4, 9])
-def test_a_connection_can_be_cut_after_any_byte(byte: int) -> None:
-    network, _, _, near, far = pair()
-    network.open_connections()[0].cut_after(0, byte)
-    wire_of(near).send(b"0123456789")
-    network.run(1)
-    assert bytes(far.data) == b"0123456789"[:byte]
-    assert len(far.reasons) == len(near.reasons) == 1
 
 
 def test_a_stranded_connection_delivers_late_and_never_tells_that_its_opener_has_gone() -> None:
@@ -299,37 +225,6 @@ def test_a_paused_host_runs_nothing_and_catches_up_later() -> None:
     assert not far.data
     network.run(2)
     assert bytes(far.data) == b"hello"
-
-
-def test_a_listener_of_a_new_life_takes_the_address_over() -> None:
-    network, a, b, near, _ = pair()
-    b.crash()
-    network.run(1)
-    assert len(near.reasons) == 1
-    again, second = Recorder(), Recorder()
-    a.connect(ADDRESS, again)
-    network.run(1)
-    assert again.reasons == ["connection refused"]
-    network.listen(network.host("b2"), ADDRESS, lambda: second)
-    third = Recorder()
-    a.connect(ADDRESS, third)
-    network.run(1)
-    assert third.wire is not None
-    assert second.wire is not None
-    assert wire_of(second).local_host == "server"
-
-
-def test_an_error_of_a_host_comes_out_with_its_seed_and_time() -> None:
-    network = Network(77)
-    host = network.host("a")
-
-    def fails() -> None:
-        raise ValueError("wrong")
-
-    host.later(1, fails)
-    with pytest.raises(ValueError, match="wrong") as caught:
-        network.run(2)
-    assert "seed 77" in caught.value.__notes__[0]
 
 
 def busy_run(seed: int) -> tuple[int, int, float]:

@@ -287,39 +287,6 @@ def test_a_late_command_is_executed_after_those_of_a_newer_connection() -> None:
     assert world.ask(new, (b"GET", b"k"), (b"GET", b"j")) == [b"old", b"old"]
 
 
-def test_a_late_command_dies_with_the_process() -> None:
-    world = with_fault(RedisFault.LATE, 1)
-    world.ask(world.connect(), (b"SET", b"k", b"old"))
-    world.redis.restart()
-    world.network.run(5)
-    assert world.redis.get(b"k") is None
-
-
-def test_slow_replies_keep_their_order() -> None:
-    world = with_fault(RedisFault.SLOW, 2)
-    client = world.connect()
-    world.send(client, (b"SET", b"a", b"1"), (b"GET", b"a"), (b"PING",))
-    world.network.run(0.3)
-    assert client.replies == [b"OK"]
-    world.send(client, (b"EXISTS", b"a"))
-    world.network.run(1)
-    assert client.replies == [b"OK", b"1", b"PONG", 1]
-
-
-def test_a_refused_command_is_not_executed() -> None:
-    world = with_fault(RedisFault.REFUSED, 1)
-    replies = world.ask(world.connect(), (b"SET", b"k", b"v"))
-    assert str(replies[0]).startswith("OOM")
-    assert world.redis.get(b"k") is None
-
-
-def test_without_the_password_nothing_works() -> None:
-    world = World(password=b"secret")
-    client = world.connect()
-    replies = world.ask(client, (b"GET", b"k"), (b"AUTH", b"wrong"), (b"AUTH", b"secret"), (b"GET", b"k"))
-    assert [comparable(reply) for reply in replies] == ["NOAUTH", "WRONGPASS", b"OK", None]
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_seeded_faults_break_connections_and_never_the_data(seed: int) -> None:
     rates = RedisFaultRates(lost_reply=0.05, lost_command=0.05, late=0.05, slow=0.05, refused=0.05)

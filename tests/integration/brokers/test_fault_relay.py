@@ -1,4 +1,4 @@
-"""The fault relay, in front of real brokers and of a small upstream of our own that answers every frame."""
+"""The fault relay, in front of a small upstream of our own that answers every frame."""
 
 import random
 import socket
@@ -14,98 +14,10 @@ from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from idemproxy.demo import relay_link
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.relay_frames import FIND_COORDINATOR, METADATA, FrameBuffer, NotKafka, rewrite_addresses
-from testkit.real.brokers.kafka_cluster import (
-    consume,
-    fresh_topic,
-    librdkafka_settings,
-    patient_settings,
-    produce,
-    verdict,
-)
 from testkit.real.proxies.proxy_process import wait_until
 
-PARTITIONS = 4
-CUTS_MAX = 200
 PRODUCE, INIT_PRODUCER_ID = 0, 22
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
-    with LegacyCluster(tmp_path_factory.mktemp("cluster"), brokers=2) as running:
-        yield running
-
-
-# In front of real brokers
-
-
-@pytest.mark.parametrize("kind", FaultKind)
-def test_every_kind_of_fault_happens_as_often_as_planned_and_loses_nothing(
-    cluster: LegacyCluster, kind: FaultKind
-) -> None:
-    topic = fresh_topic(cluster, PARTITIONS, 2)
-    plan = FaultPlan(seed=1, kinds=[kind], every_nth_produce=5, faults_max=10)
-    with FaultRelay(cluster.address(0), rewrite_addresses=True, plan=plan) as relay:
-        acknowledged = produce(
-            patient_settings(relay.address, batch_num_messages=20, max_in_flight=5), topic, PARTITIONS, 3000
-        )
-        # A cut some milliseconds after the request finds it answered where the broker was quicker.
-        wanted = range(2, 11) if kind is FaultKind.CUT else [10]
-        assert relay.faults in wanted
-        assert relay.counts == {one: relay.faults if one is kind else 0 for one in FaultKind}
-    judged = verdict(cluster, topic, PARTITIONS, acknowledged)
-    assert (judged.lost, judged.misplaced, judged.foreign) == (0, 0, 0), judged
-    if kind in (FaultKind.LOST_ANSWER, FaultKind.LATE_DELIVERY):
-        assert judged.duplicates, "a producer without idempotence must have written something twice"
-    if kind is FaultKind.SLOW_ANSWER:
-        assert judged.is_exactly_once, judged
-
-
-def test_a_relay_with_faults_switched_off_is_invisible(cluster: LegacyCluster) -> None:
-    topic = fresh_topic(cluster, PARTITIONS, 2)
-    with FaultRelay(cluster.address(0), rewrite_addresses=True, plan=FaultPlan(every_nth_produce=1)) as relay:
-        relay.set_faults(False)
-        acknowledged = produce(patient_settings(relay.address, max_in_flight=1), topic, PARTITIONS, 1000)
-        assert relay.faults == 0
-        assert relay.produce_requests > 0
-    assert verdict(cluster, topic, PARTITIONS, acknowledged).is_exactly_once
-
-
-def test_a_client_stays_on_the_relay_for_every_broker_and_for_its_group_coordinator(cluster: LegacyCluster) -> None:
-    topic = fresh_topic(cluster, PARTITIONS, 2)
-    with FaultRelay(cluster.address(0), rewrite_addresses=True) as relay:
-        produce(librdkafka_settings(relay.address), topic, PARTITIONS, 400)
-        assert len(consume(relay.address, topic, f"group of {topic}", 400)) == 400
-        ports = {relay.port_of(cluster.address(broker)) for broker in cluster.broker_ids}
-        assert len(ports) == 2
-        assert relay.port in ports
-        # JoinGroup, SyncGroup and OffsetCommit go to the coordinator, which only an answer names.
-        assert {8, 11, 14} <= {api_key for api_key, _ in relay.requests}
-
-
-def test_cutting_all_connections_only_makes_a_producer_try_again(cluster: LegacyCluster) -> None:
-    topic = fresh_topic(cluster, PARTITIONS)
-    with FaultRelay(cluster.address(0), rewrite_addresses=True) as relay:
-        stop = threading.Event()
-
-        def cut() -> None:
-            for _ in range(CUTS_MAX):  # where little gets through between two of them, the producer's time would be up
-                if stop.wait(0.1):
-                    break
-                relay.cut_all()
-
-        cutter = threading.Thread(target=cut)
-        cutter.start()
-        try:
-            acknowledged = produce(
-                librdkafka_settings(relay.address, linger_ms=0, batch_num_messages=1, max_in_flight=1), topic, 4, 2000
-            )
-        finally:
-            stop.set()
-            cutter.join()
-        assert relay.connections > 2
-    assert verdict(cluster, topic, PARTITIONS, acknowledged).lost == 0
 
 
 def test_the_same_seed_chooses_the_same_faults() -> None:

@@ -11,8 +11,6 @@ import pytest
 
 from runs.differences import RESULT, Side, all_programs, both_sides, compare, counted
 from runs.results import rows_of
-from testkit.real.clients.compared_programs import Recorder, Seen
-from testkit.real.clients.raw_client import batch
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +26,3 @@ def test_each_step_is_answered_as_the_results_say(sides: tuple[Side, Side]) -> N
     seen = {(row["step"], row["broker"], row["proxy"]) for row in counted(rows)}
     assert seen <= known, "make differences runs all of it"
     assert {step for step, *_ in seen} == {step for step, *_ in known}
-
-
-def test_a_difference_in_answers_and_in_the_log_is_seen(sides: tuple[Side, Side]) -> None:
-    broker = sides[0].front
-
-    def program(to: Recorder) -> None:
-        is_broker = to.address == broker
-        to.send("a batch", batch([b"a" if is_broker else b"b"]))
-        to.seen.append(Seen("another", "this" if is_broker else "that"))
-
-    rows = compare(sides, "two faces", program)
-    assert [(row.step, row.broker, row.proxy) for row in rows] == [
-        ("a batch", "success at 0", "success at 0"),
-        ("another", "this", "that"),
-        ("the log of: two faces", "1 record", "1 record, not the same ones or in another order"),
-    ]

@@ -228,7 +228,6 @@ class VirtualReactor:
         self._due: deque[VirtualTimer] = deque()
         self._flush: list[Callable[[], None]] = []
         self._dirty: dict[int, VirtualWire] = {}
-        self._crash_predicates: list[tuple[Callable[[], bool], bool]] = []
         self._is_awake = False
         """A pass will come, or runs now."""
         self._free_at = 0.0
@@ -315,10 +314,6 @@ class VirtualReactor:
         self.crash_after_this_pass = lambda: self.crash(half_open=half_open)
         self.wake()
 
-    def crash_at(self, predicate: Callable[[], bool], *, half_open: bool = False) -> None:
-        """Crash at the end of the first pass after which the predicate is true."""
-        self._crash_predicates.append((predicate, half_open))
-
     def _timer_is_due(self, timer: VirtualTimer) -> None:
         if self.alive and timer.callback is not None:
             self._due.append(timer)
@@ -337,7 +332,7 @@ class VirtualReactor:
             self._handlers()
             if self._flush or self._dirty:
                 self._write()
-            if self.crash_after_this_pass is not None or self._crash_predicates:
+            if self.crash_after_this_pass is not None:
                 self._crash_if_asked()
         except HostCrashed:
             assert not self.alive, "a host that lives says that it has crashed"
@@ -394,6 +389,3 @@ class VirtualReactor:
         asked, self.crash_after_this_pass = self.crash_after_this_pass, None
         if asked is not None:
             asked()
-        for predicate, half_open in self._crash_predicates:
-            if self.alive and predicate():
-                self.crash(half_open=half_open)

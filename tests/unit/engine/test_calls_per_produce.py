@@ -115,26 +115,3 @@ def test_what_does_not_go_the_fast_path_does_not_pay_for_it() -> None:
         ", ".join(f"{name} {n}" for name, n in called.most_common(20)),
     )
     assert calls < flows
-
-
-def collecting(engine: Engine) -> None:
-    """Have all garbage given back in the middle of the passes that are counted: 0.2 s go by before them."""
-    engine.without_fast_path()
-    engine.reactor.later(0.205, lambda: print(gc.collect(), "objects given back"))
-
-
-def test_what_other_tests_left_behind_is_not_counted() -> None:
-    gc.disable()
-    try:
-        first, _ = calls_per_produce(8, 1, 100, collecting)
-        World(16, begin=lambda world: world.engine.without_fast_path())  # ends with requests in flight
-        second, _ = calls_per_produce(8, 1, 100, collecting)
-    finally:
-        gc.enable()
-    assert first == second
-
-
-def test_the_count_is_the_same_each_time() -> None:
-    first, _ = calls_per_produce(8, 1, 100)
-    second, _ = calls_per_produce(8, 1, 100)
-    assert first == second

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.proxy.producer.fast_path import FastPath
 from runs.both_ways import play_some
 
 CASES_AT_A_TIME = 75
@@ -16,10 +15,3 @@ def test_in_random_cases_both_ways_leave_the_same(first: int) -> None:
     assert (tally.cases, tally.last_seed) == (CASES_AT_A_TIME, first + CASES_AT_A_TIME - 1)
     assert not tally.failures, "\n".join(tally.failures.values())
     assert tally.groups > CASES_AT_A_TIME
-
-
-def test_a_difference_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FastPath, "may_send", lambda _self: None)
-    tally = play_some(1, CASES_AT_A_TIME)
-    assert tally.failures
-    assert all(f"FIRST={seed}" in text for seed, text in tally.failures.items())

@@ -51,11 +51,6 @@ def test_with_one_the_wheel_is_for_this_machine_and_every_later_python(tmp_path:
         assert "without" not in said
 
 
-def test_the_library_is_not_taken_for_a_source() -> None:
-    ignored = ["git", "check-ignore", "--quiet", "codecs/kernel/compiled.abi3.so"]
-    assert subprocess.run(ignored, cwd=ROOT, check=False).returncode == 0
-
-
 def test_both_machines_get_a_wheel_with_it_for_nearly_every_linux(tmp_path: Path) -> None:
     command = ["make", "--no-print-directory", "wheels", f"DIRECTORY={tmp_path}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}

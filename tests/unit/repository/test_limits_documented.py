@@ -1,5 +1,5 @@
 """The table of limits in docs/SECURITY.md is true: every number is the one in proxy/limits.py, every setting has its
-default, and whoever departs from the usual number says why."""
+default."""
 
 from __future__ import annotations
 
@@ -29,33 +29,6 @@ INNER = {
 }
 """What is no limit to a client but a pace of ours, or said in the text of a row."""
 OTHER_SETTINGS = {"drain_seconds"}
-USUAL = {
-    "CONNECTIONS_MAX": 10_000,
-    "CONNECTIONS_PER_IP_MAX": 500,
-    "CONNECTION_CREATION_RATE_MAX": 200,
-    "UNAUTHENTICATED_MAX": 1_000,
-    "UNAUTHENTICATED_PER_IP_MAX": 64,
-    "SASL_SECONDS": 10,
-    "SASL_FRAME_BYTES_MAX": 64 * limits.KIB,
-    "TLS_HANDSHAKE_SECONDS": 5,
-    "REQUEST_BYTES_MAX": 32 * limits.MIB,
-    "REQUESTS_IN_FLIGHT_MAX": 16,
-    "REQUEST_BYTES_TOTAL_MAX": 256 * limits.MIB,
-    "UNFINISHED_SECONDS": 5,
-    "UNFINISHED_BYTES_PER_SECOND": 16 * limits.KIB,
-    "UNTAKEN_SECONDS": 30,
-    "IDLE_SECONDS": 600,
-    "RESPONSE_BYTES_MAX": 100 * limits.MIB,
-    "DECOMPRESSED_BYTES_MAX": 64 * limits.MIB,
-    "SEQUENCERS_MAX": 1_000_000,
-    "PRODUCER_EXPIRY_SECONDS": 24 * 3600,
-    "RIGHTS_SECONDS": 60,
-    "SCAN_BYTES_MAX": 256 * limits.MIB,
-    "SCAN_SECONDS_MAX": 20,
-    "FETCHES_AT_A_TIME": 2,
-    "CLIENT_TOPIC_SERIES_MAX": 1_000,
-}
-"""Numbers that proxies and brokers of this kind have; who takes another one has a reason."""
 
 
 def rows() -> list[list[str]]:
@@ -116,11 +89,3 @@ def test_every_setting_stands_beside_the_limit_that_is_its_default() -> None:
     assert {setting: getattr(limits, name) for setting, name in told.items()} == {
         setting: caps[setting] for setting in told
     }
-
-
-def test_another_number_than_the_usual_one_has_a_reason() -> None:
-    reasons = {named(row[1])[0][0]: row[4] for row in rows()}
-    assert set(USUAL) <= set(reasons)
-    departs = {name for name, usual in USUAL.items() if getattr(limits, name) != usual}
-    assert departs > {"TLS_HANDSHAKE_SECONDS", "REQUEST_BYTES_MAX"}
-    assert [name for name in departs if not reasons[name]] == []
