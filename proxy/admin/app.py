@@ -76,8 +76,9 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
         return Route(path, answer)
 
     def producers(request: Request) -> Any:
-        producer_id = _number(request, "producer_id", 2**63 - 1)
-        return views.producers(watched, producer_id, request.query_params.get("topic"), _limit(request))
+        text = request.query_params.get("producer_id")
+        producer_id = None if text is None else _whole("producer_id", text, 2**63 - 1)
+        return views.producers(watched, producer_id, request.query_params.get("topic"))
 
     return Starlette(
         routes=[
@@ -85,16 +86,7 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             Route("/readyz", readyz),
             Route("/metrics", metrics),
             json_route("/api/v1/client_ids", lambda request: views.client_ids(watched, _producer_ids(request))),
-            json_route("/api/v1/status", lambda _: views.status(watched, rates)),
-            json_route("/api/v1/history", lambda _: views.history(rates)),
-            json_route("/api/v1/brokers", lambda _: views.brokers(watched)),
             json_route("/api/v1/producers", producers),
-            json_route("/api/v1/doubts", lambda _: views.doubts(watched)),
-            json_route("/api/v1/duplicates", lambda _: views.duplicates(watched)),
-            json_route("/api/v1/clients", lambda request: views.clients(watched, _limit(request))),
-            json_route("/api/v1/names", lambda request: views.named(watched, _limit(request))),
-            json_route("/api/v1/tombstones", lambda request: views.tombstones(watched, _limit(request))),
-            json_route("/api/v1/events", lambda request: views.lines(watched, _limit(request))),
             json_route("/api/v1/page", lambda _: views.page(watched, rates)),
             *page_routes(),
         ],
@@ -106,24 +98,12 @@ class _BadQuery(Exception):
     """A parameter that cannot be used; one sentence."""
 
 
-def _limit(request: Request) -> int:
-    """How many entries of a list are wanted."""
-    number = _number(request, "limit", views.LIST_MAX)
-    return views.LIST_DEFAULT if number is None else number
-
-
 def _producer_ids(request: Request) -> set[int]:
     """Which producers are meant, with commas between them."""
     texts = request.query_params.get("producer_ids", "").split(",")
     if len(texts) > CLIENT_IDS_ASKED_MAX:
         raise _BadQuery(f"producer_ids has {len(texts)} of them, the limit is {CLIENT_IDS_ASKED_MAX}")
     return {_whole("producer_ids", text, 2**63 - 1) for text in texts}
-
-
-def _number(request: Request, name: str, highest: int) -> int | None:
-    """Return what a parameter says, None when it is not there."""
-    text = request.query_params.get(name)
-    return None if text is None else _whole(name, text, highest)
 
 
 def _whole(name: str, text: str, highest: int) -> int:

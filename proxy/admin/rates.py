@@ -17,19 +17,16 @@ LONG_STEPS_KEPT: Final = 120
 """An hour, for the curves on the status page."""
 
 
-class Durations(NamedTuple):
-    """A histogram. ``counts``: one for each of ``metric_names.DURATION_BOUNDS_SECONDS`` (not cumulative), and one for
-    those above the last bound."""
+Counts = Sequence[int]
+"""A histogram: one for each of ``metric_names.DURATION_BOUNDS_SECONDS`` (not cumulative), and one for those above the
+last bound."""
 
-    counts: Sequence[int]
-    total_seconds: float
 
-    def since(self, earlier: Durations | None) -> Durations:
-        """Return what was added since ``earlier``; None: since the start."""
-        if earlier is None:
-            return self
-        counts = [now - before for now, before in zip(self.counts, earlier.counts, strict=True)]
-        return Durations(counts, self.total_seconds - earlier.total_seconds)
+def since(present: Counts, earlier: Counts | None) -> Counts:
+    """Return what was added since ``earlier``; None: since the start."""
+    if earlier is None:
+        return present
+    return [now - before for now, before in zip(present, earlier, strict=True)]
 
 
 class Taken(NamedTuple):
@@ -37,7 +34,7 @@ class Taken(NamedTuple):
 
     at: float
     totals: Mapping[str, float]
-    times: Mapping[str, Durations]
+    times: Mapping[str, Counts]
 
 
 class Rates:
@@ -47,29 +44,24 @@ class Rates:
         self._taken: deque[Taken] = deque(maxlen=STEPS_KEPT + 1)
         self._long: deque[Taken] = deque(maxlen=LONG_STEPS_KEPT + 1)
 
-    def take(self, now: float, totals: Mapping[str, float], times: Mapping[str, Durations] | None = None) -> None:
+    def take(self, now: float, totals: Mapping[str, float], times: Mapping[str, Counts] | None = None) -> None:
         """Take them as they stand; about once a step."""
         taken = Taken(now, dict(totals), dict(times or {}))
         self._taken.append(taken)
         if not self._long or now - self._long[-1].at >= LONG_STEP_SECONDS:
             self._long.append(taken)
 
-    def per_second(self) -> dict[str, float]:
-        """Return the rate of each total over the last steps; empty before there are two."""
+    def per_second(self, name: str) -> float | None:
+        """Return the rate of one total over the last steps; None before there are two."""
         if len(self._taken) < 2:
-            return {}
-        first, last = self._taken[max(0, len(self._taken) - 1 - WINDOW_STEPS)], self._taken[-1]
-        return {name: per_second(first, last, name) for name in last.totals}
+            return None
+        return per_second(self._taken[max(0, len(self._taken) - 1 - WINDOW_STEPS)], self._taken[-1], name)
 
-    def lately(self, times: Mapping[str, Durations]) -> dict[str, Durations]:
+    def lately(self, times: Mapping[str, Counts]) -> dict[str, Counts]:
         """Return what the last two minutes have added. ``times``: the present totals."""
         if len(self._taken) <= STEPS_KEPT:  # the process is younger than that
             return dict(times)
-        return {name: found.since(self._taken[0].times.get(name)) for name, found in times.items()}
-
-    def history(self, name: str) -> list[float]:
-        """Return the rate of one total step by step, oldest first."""
-        return [per_second(before, after, name) for before, after in pairwise(list(self._taken))]
+        return {name: since(found, self._taken[0].times.get(name)) for name, found in times.items()}
 
     def hour(self) -> list[tuple[Taken, Taken]]:
         """Return begin and end of each of the longer steps, oldest first; the last one may be shorter."""

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from ..telemetry import metric_names as names
-from .views import LIST_MAX, Json, times_of
+from .views import ROWS_MAX, Json, times_of
 
 _SUMMED_UP: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
     **{metric.prometheus_name: min for metric in names.LEAST_OF_WORKERS},
@@ -30,9 +30,9 @@ _COUNTERS: Final = ("counter", "histogram")
 """Types of metrics that only grow."""
 
 _CLIENT_COUNTS: Final = ("batches", "records", "bytes", "duplicates_prevented")
-"""The numbers in a row of ``/api/v1/clients`` that are added."""
+"""The numbers in a row of the list of clients that are added."""
 _COUNTS: Final = ("count", "answered", "joined")
-"""The numbers in a row of ``/api/v1/duplicates``."""
+"""The numbers in a row of the list of duplicates."""
 
 
 class Told(NamedTuple):
@@ -149,15 +149,12 @@ def reasons(told: Iterable[Told]) -> list[str]:
 
 
 def status(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/status`` of all workers; the field ``workers`` has the numbers of each."""
+    """Return the status of all workers as one."""
     each = [one.answer for one in told]
     first = each[0]
     not_ready = reasons(Told(one.number, one.answer["not_ready"]) for one in told)
-    memory = [one["redis"]["memory_used_bytes"] for one in each if one["redis"]["memory_used_bytes"] is not None]
-    limit = [one["redis"]["memory_limit_bytes"] for one in each if one["redis"]["memory_limit_bytes"] is not None]
     return {
         "version": first["version"],
-        "at": max(one["at"] for one in each),
         "uptime_seconds": max(one["uptime_seconds"] for one in each),
         "ready": not not_ready,
         "not_ready": not_ready,
@@ -165,41 +162,23 @@ def status(told: Sequence[Told]) -> Json:
         "draining": any(one["draining"] for one in each),
         "cluster": first["cluster"],
         "idempotence": first["idempotence"],
-        "incarnation": " ".join(one["incarnation"] for one in each),
         "redis": {
             "connected": all(one["redis"]["connected"] for one in each),
-            "generation": first["redis"]["generation"],
             "lease_remaining_seconds": min(one["redis"]["lease_remaining_seconds"] for one in each),
-            "memory_used_bytes": max(memory, default=None),
-            "memory_limit_bytes": max(limit, default=None),
         },
-        "clients": _added(one["clients"] for one in each),
-        "memory": _added(one["memory"] for one in each),
+        "connections": sum(one["connections"] for one in each),
         "totals": _added(one["totals"] for one in each),
-        "per_second": _added(one["per_second"] for one in each),
-        "verdicts": _added(one["verdicts"] for one in each),
+        "batches_per_second": _sum([one["batches_per_second"] or 0.0 for one in each]),
         "doubts": {
             "now": sum(one["doubts"]["now"] for one in each),
             "oldest_seconds": max(one["doubts"]["oldest_seconds"] for one in each),
-            "resolved": _added(one["doubts"]["resolved"] for one in each),
         },
         "times": {name: _times([one["times"][name] for one in each]) for name in first["times"]},
-        "workers": [
-            {
-                "worker": one.number,
-                "incarnation": one.answer["incarnation"],
-                "ready": one.answer["ready"],
-                "uptime_seconds": one.answer["uptime_seconds"],
-                "connections": one.answer["clients"]["connections"],
-                "batches_per_second": one.answer["per_second"].get("batches", 0.0),
-            }
-            for one in told
-        ],
     }
 
 
 def history(told: Sequence[Told]) -> Json:
-    """Return ``/api/v1/history`` of all, step by step, as far back as the worker with the longest history. Of quantiles
+    """Return the history of all, step by step, as far back as the worker with the longest history. Of quantiles
     and ages it has the highest, as quantiles cannot be added."""
     found: Json = {}
     for name in told[0].answer:
@@ -218,7 +197,7 @@ def _highest(numbers: Sequence[float]) -> float | None:
 
 
 def brokers(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/brokers`` of all: a broker is ready if it is for all that know it."""
+    """Return the brokers of all: a broker is ready if it is for all that know it."""
     by_id: dict[int, list[Json]] = {}
     for one in told:
         for broker in one.answer:
@@ -226,8 +205,7 @@ def brokers(told: Sequence[Told]) -> list[Json]:
     found = []
     for _, same in sorted(by_id.items()):
         numbers = {name: sum(one[name] for one in same) for name in same[0] if name.startswith(("lanes", "own", "app"))}
-        held = next((one["held"] for one in same if one["held"]), "")
-        found.append({**same[0], "ready": all(one["ready"] for one in same), "held": held, **numbers})
+        found.append({**same[0], "ready": all(one["ready"] for one in same), **numbers})
     return found
 
 
@@ -236,7 +214,7 @@ def producers(told: Sequence[Told]) -> Json:
     worker is listed for both for a time."""
     each = ([{**one, "worker": number} for one in answer["producers"]] for number, answer in told)
     mixed = (one for together in zip_longest(*each) for one in together if one is not None)
-    return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, LIST_MAX))}
+    return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, ROWS_MAX))}
 
 
 def client_ids(told: Sequence[Told]) -> Json:
@@ -246,24 +224,24 @@ def client_ids(told: Sequence[Told]) -> Json:
 
 
 def doubts(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/doubts`` of all, the oldest first."""
+    """Return the doubts of all, the oldest first."""
     each = ({**doubt, "worker": one.number} for one in told for doubt in one.answer)
-    return sorted(each, key=lambda doubt: -float(doubt["age_seconds"]))[:LIST_MAX]
+    return sorted(each, key=lambda doubt: -float(doubt["age_seconds"]))[:ROWS_MAX]
 
 
 def duplicates(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/duplicates`` of all, most first."""
+    """Return the prevented duplicates of all, most first."""
     found: dict[tuple[str, str], Json] = {}
     for one in told:
         for row in one.answer:
             before = found.get((row["client_id"], row["topic"]))
             added = {} if before is None else {name: row[name] + before[name] for name in _COUNTS}
             found[row["client_id"], row["topic"]] = {**row, **added}
-    return sorted(found.values(), key=lambda row: -int(row["count"]))
+    return sorted(found.values(), key=lambda row: -int(row["count"]))[:ROWS_MAX]
 
 
 def clients(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/clients`` of all, the one that was active last first."""
+    """Return the clients of all, the one that was active last first."""
     found: dict[tuple[str, str], Json] = {}
     for one in told:
         for row in one.answer:
@@ -276,11 +254,11 @@ def clients(told: Sequence[Told]) -> list[Json]:
             idle = min(row["idle_seconds"], before["idle_seconds"])
             verdicts = _added((row["verdicts"], before["verdicts"]))
             found[place] = {**row, **added, "verdicts": verdicts, "idle_seconds": idle}
-    return sorted(found.values(), key=lambda row: float(row["idle_seconds"]))[:LIST_MAX]
+    return sorted(found.values(), key=lambda row: float(row["idle_seconds"]))[:ROWS_MAX]
 
 
 def named(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/names`` of all, the one that began last first. Of each name it has the newest instance."""
+    """Return the names of all, the one that began last first. Of each name it has the newest instance."""
     found: dict[str, Json] = {}
     for one in told:
         for row in one.answer:
@@ -290,7 +268,7 @@ def named(told: Sequence[Told]) -> list[Json]:
                 counts = {name: row[name] + before[name] for name in ("instances", "fenced")}
                 row = {**newest, **counts, "stopped": _furthest([*row["stopped"], *before["stopped"]])}
             found[row["name"]] = row
-    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:LIST_MAX]
+    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:ROWS_MAX]
 
 
 def _furthest(stopped: Sequence[Json]) -> list[Json]:
@@ -303,19 +281,19 @@ def _furthest(stopped: Sequence[Json]) -> list[Json]:
 
 
 def tombstones(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/tombstones`` of all. They share one list, so of each range the newest state counts."""
+    """Return the tombstones of all. They share one list, so of each range the newest state counts."""
     found: dict[tuple[Any, ...], Json] = {}
     for one in told:
         for row in one.answer:
             place = tuple(row[name] for name in ("topic", "partition", "first_offset", "last_offset"))
             found[place] = min((row, found.get(place, row)), key=lambda each: float(each["age_seconds"]))
-    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:LIST_MAX]
+    return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:ROWS_MAX]
 
 
 def lines(told: Sequence[Told]) -> list[Json]:
-    """Return ``/api/v1/events`` of all, newest first."""
+    """Return the log lines of all, newest first."""
     each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
-    return sorted(each, key=lambda line: -float(line["at"]))[:LIST_MAX]
+    return sorted(each, key=lambda line: -float(line["at"]))[:ROWS_MAX]
 
 
 def page(told: Sequence[Told]) -> Json:
@@ -332,24 +310,22 @@ def _added(each: Iterable[Mapping[str, float]]) -> Json:
 
 
 def _times(each: Sequence[Json]) -> Json:
-    buckets = [sum(column) for column in zip(*(one["buckets"] for one in each), strict=True)]
-    return times_of(buckets, sum(one["total_seconds"] for one in each))
+    return times_of([sum(column) for column in zip(*(one["buckets"] for one in each), strict=True)])
 
 
 Add = Callable[[Sequence[Told]], Any]
-VIEWS: Final[Mapping[str, Add]] = {
+VIEWS: Final[Mapping[str, Add]] = {"page": page, "producers": producers, "client_ids": client_ids}
+"""What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
+_OF_PAGE: Final[Mapping[str, Add]] = {
     "status": status,
     "history": history,
     "brokers": brokers,
-    "producers": producers,
-    "client_ids": client_ids,
     "doubts": doubts,
+    "producers": producers,
     "duplicates": duplicates,
     "clients": clients,
     "names": named,
     "tombstones": tombstones,
     "events": lines,
-    "page": page,
 }
-"""What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
-_OF_PAGE: Final = {name: add for name, add in VIEWS.items() if name not in ("page", "client_ids")}
+"""How each part of the page becomes one."""

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -145,7 +145,10 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
             answers = await _ask_all(workers, _target(request))
             told = [Told(number, json.loads(body)) for number, (status, body) in answers.items() if status == _OK]
             if told:
-                return JSONResponse(_with_missing(name, add(told), workers))
+                found = add(told)
+                if name == "page":
+                    found["status"]["concerns"] += workers.missing + workers.hanging
+                return JSONResponse(found)
             for status, body in answers.values():
                 if status:
                     return Response(body, status, media_type="application/json")
@@ -174,14 +177,6 @@ def _sentences(status: int, body: bytes) -> Sequence[str]:
     if status == 0:
         return ["does not answer"]
     return [] if status == _OK else body.decode().splitlines()
-
-
-def _with_missing(name: str, found: Any, workers: Workers) -> Any:
-    """Add the workers that do not run, or do not answer, to the concerns of a status."""
-    status = found["status"] if name == "page" else found if name == "status" else None
-    if status is not None:
-        status["concerns"] += workers.missing + workers.hanging
-    return found
 
 
 def _redis_restarts(workers: Workers) -> str:

@@ -26,7 +26,7 @@ def is_ready(url: str) -> str:
 def lists_every_broker(url: str, listed: str) -> str:
     """Return a line about the brokers that the proxy sees. Raises OSError when one of them is not listed."""
     with urllib.request.urlopen(url, timeout=5) as answer:
-        seen = {str(broker["id"]) for broker in json.load(answer)}
+        seen = {str(broker["id"]) for broker in json.load(answer)["brokers"]}
     if missing := seen - set(listed.split(",")):
         raise OSError(f"no client is told of broker {', '.join(sorted(missing))}: add it to upstream.brokerIds")
     return f"brokers of the cluster: {', '.join(sorted(seen))}"
@@ -79,7 +79,7 @@ def main() -> None:
     seconds, admin, listed, *listeners = sys.argv[1:]
     deadline = time.monotonic() + float(seconds)
     print(tried(deadline, is_ready, f"{admin}/readyz"), flush=True)
-    print(tried(deadline, lists_every_broker, f"{admin}/api/v1/brokers", listed), flush=True)
+    print(tried(deadline, lists_every_broker, f"{admin}/api/v1/page", listed), flush=True)
     for listener in listeners:
         print(tried(deadline, ask, listener, deadline), flush=True)
 

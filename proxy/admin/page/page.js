@@ -187,15 +187,15 @@ function showStatus(status) {
   write(byId("version"), status.version);
   write(byId("cluster"), status.cluster);
   write(byId("uptime"), seconds(status.uptime_seconds));
-  const { totals, doubts, clients, redis, times } = status;
+  const { totals, doubts, redis, times } = status;
   const isNative = status.idempotence === "native";
   const values = {
     duplicates_prevented: number(totals.duplicates_prevented),
-    batches_per_second: number(status.per_second.batches, 1),
+    batches_per_second: number(status.batches_per_second, 1),
     in_doubt: doubts.now ? `${number(doubts.now)}, oldest ${seconds(doubts.oldest_seconds)}` : "0",
     duplicates_found: number(totals.duplicates_found),
     out_of_order_refused: number(totals.out_of_order_refused),
-    connections: number(clients.connections),
+    connections: number(status.connections),
     lease: isNative ? "none needed: native brokers" : redis.connected ? seconds(redis.lease_remaining_seconds) : "no Redis",
     client_to_broker: quantile(times.client_to_broker),
     broker_time: quantile(times.broker),
@@ -327,7 +327,7 @@ async function update() {
   try {
     const filter = new URLSearchParams([...new FormData(byId("filter"))].filter(([, value]) => value.trim()));
     const page = await ask("api/v1/page");
-    if (filter.size) page.producers = await ask(`api/v1/producers?limit=50&${filter}`).catch(() => ({ producers: [], in_memory: 0 }));
+    if (filter.size) page.producers = await ask(`api/v1/producers?${filter}`).catch(() => ({ producers: [], in_memory: 0 }));
     if (mine !== asked) return;
     answeredAt = new Date();
     document.body.classList.remove("stale");

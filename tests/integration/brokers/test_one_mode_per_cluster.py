@@ -277,7 +277,7 @@ def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_s
                 for partition in range(broker + 1):
                     assert scene.send(partition) in RETRIABLE
                 assert f'idemproxy_broker_held{{broker="{broker}"}} 1' in scene.asked("/metrics")
-                assert "stores message format" in scene.asked("/api/v1/brokers")
+                assert "stores message format" in scene.asked("/api/v1/page")
             proxy.wait_for_log("all brokers store message format v2, and Redis has entries of producers")
             assert 'idemproxy_upstream_idempotence{by="proxy"} 1' in scene.asked("/metrics")
             assert (redis.call("GET", MODE), proxy.pid) == (b"proxy", pid)

@@ -89,7 +89,7 @@ def test_the_log_metrics_and_status_say_that_the_brokers_give_idempotence_and_th
     assert 'idemproxy_upstream_idempotence{by="native"} 1' in world.asked("/metrics")
     assert "idemproxy_redis_up " not in world.asked("/metrics")
     assert world.asked("/readyz") == "ok\n"
-    status = json.loads(world.asked("/api/v1/status"))
+    status = json.loads(world.asked("/api/v1/page"))["status"]
     assert (status["idempotence"], status["ready"], status["concerns"]) == ("native", True, [])
 
 
