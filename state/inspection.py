@@ -12,7 +12,7 @@ from .commit import fresh
 from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
 from .names import NO_ID, NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
-from .store import cluster_key, entry_key, is_cluster_name, mode_key, tombstones_key
+from .store import cluster_key, entry_key, is_cluster_name, life_key, mode_key, tombstones_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
@@ -68,7 +68,7 @@ class MemberPlace:
 
 @value(frozen=True, slots=True)
 class ClusterPlace:
-    """The key of the broker's own cluster id, or of who gives idempotence (``mode_key``)."""
+    """The key of the broker's own cluster id, of who gives idempotence (``mode_key``), or of the life of the memory."""
 
 
 @value(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return MemberPlace(bytes.fromhex(match[1].decode()))
     if key == tombstones_key(cluster):
         return TombstonesPlace()
-    return ClusterPlace() if key in (cluster_key(cluster), mode_key(cluster)) else None
+    return ClusterPlace() if key in (cluster_key(cluster), life_key(cluster), mode_key(cluster)) else None
 
 
 def read_entry(stored: bytes) -> Entry | Damaged:

@@ -27,11 +27,14 @@ from .redis_facts import (
     script_sha,
     swap_script,
 )
-from .store import Conflict, Swapped, member_key
+from .redis_life import RANDOM_BYTES, first_value
+from .store import Conflict, Swapped, life_key, life_of, member_key
 
 PAGE_KEYS = 500
 """Keys in one request: other clients of Redis get their turns in between."""
 INCARNATION_BYTES = 8
+_BEAT = b"\x01" + bytes(8)
+"""The value of the registration. It stays: the tasks of one run cannot know of renewals that another process sends."""
 Wanted = TypeVar("Wanted")
 _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
 
@@ -91,10 +94,11 @@ class BulkStore:
         """Check that the proxies would use this server, and return the present life of its data."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication", b"memory")
+            life = life_of(self._redis.get(life_key(self._access.cluster)))
         refusal = refusal_of(info) or eviction_refusal_of(info)
         if refusal is not None:
             raise InspectionError(refusal)
-        generation = generation_of(info)
+        generation = generation_of(info, life)
         assert generation is not None, "refused above"
         return generation
 
@@ -114,20 +118,23 @@ class BulkStore:
 
     # ------------------------------------------------------------------ writing
     def register(self) -> Registration:
-        """Load the script and register under a name that nobody else has."""
+        """Load the script and register under a name that nobody else has. Where no proxy has been yet, the life of the
+        memory begins here: what is written would be of an earlier one else."""
+        with redis_errors_as_sentences():
+            self._redis.set(life_key(self._access.cluster), first_value(os.urandom(RANDOM_BYTES)), nx=True)
         generation = self.generation()
         text = swap_script(generation)
         registration = Registration(generation, os.urandom(INCARNATION_BYTES), script_sha(text))
         with redis_errors_as_sentences():
             self._redis.execute_command(b"SCRIPT LOAD", text)
-            if not self._redis.set(self._member(registration), b"1", nx=True, px=int(LEASE_SECONDS * 1000)):
+            if not self._redis.set(self._member(registration), _BEAT, nx=True, px=int(LEASE_SECONDS * 1000)):
                 raise InspectionError("Redis: the registration of this run is there already: start it again")
         return registration
 
     def renew(self, registration: Registration) -> None:
         """Prolong the registration. Raises StoreEnded when it is gone."""
         with redis_errors_as_sentences():
-            if not self._redis.set(self._member(registration), b"1", xx=True, px=int(LEASE_SECONDS * 1000)):
+            if not self._redis.set(self._member(registration), _BEAT, xx=True, px=int(LEASE_SECONDS * 1000)):
                 raise StoreEnded("Redis has lost this run's registration, and perhaps all data: start it again")
 
     def end(self, registration: Registration) -> None:
@@ -146,7 +153,7 @@ class BulkStore:
                     for one in page:
                         version, ttl = one.expected_version.to_bytes(8, "big"), b"%d" % one.ttl_ms
                         pipe.execute_command(
-                            b"EVALSHA", registration.sha, b"2", one.key, member, version, one.value, ttl
+                            b"EVALSHA", registration.sha, b"2", one.key, member, version, one.value, ttl, _BEAT
                         )
                     replies = pipe.execute(raise_on_error=False)
                 results += [_result_of(one, reply) for one, reply in zip(page, replies, strict=True)]

@@ -122,7 +122,7 @@ class StoredLook:
         reactor.connect(address, self._link)
 
     def _greet(self) -> None:
-        Greeting(self._link, self._login, self._end_away, lambda _greeted: self._read())
+        Greeting(self._link, self._login, self._end_away, lambda _info: self._read())
 
     def _read(self) -> None:
         for key in (cluster_key(self._cluster), mode_key(self._cluster)):

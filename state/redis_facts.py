@@ -18,16 +18,17 @@ GENERATION_BYTES = 16
 DEFAULT_PORT = 6379
 
 NOT_REGISTERED = "NOMEMBER"
-"""The code with which the swap script refuses a sender that is not registered, or no longer."""
+"""The code with which the swap script refuses a sender that is not registered, no longer, or with an earlier beat."""
 
 _SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
 -- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index, the
 -- partition's
--- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is); the name's
--- newest instance, and when the value expires, in ms since 1970
+-- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is), the
+-- value that the registration has to have: of the sender's newest heartbeat; the name's newest instance, and when the
+-- value expires, in ms since 1970
 -- 1: stored; else what is there, nil when absent; the record in a list when the name has another newest instance;
--- an error when the registration is gone
-if redis.call('EXISTS', KEYS[2]) == 0 then
+-- an error when the registration is gone, or is an earlier one: Redis's memory went back in time
+if redis.call('GET', KEYS[2]) ~= ARGV[4] then
   return redis.error_reply('{not_registered} the registration of the sender is gone')
 end
 local fits
@@ -38,12 +39,12 @@ else
 end
 if not fits then return redis.call('GET', KEYS[1]) end
 if KEYS[3] then
-  if redis.call('GETRANGE', KEYS[3], {newest_from}, {newest_to}) ~= ARGV[4] then
+  if redis.call('GETRANGE', KEYS[3], {newest_from}, {newest_to}) ~= ARGV[5] then
     return {{redis.call('GET', KEYS[3])}}
   end
   if redis.call('SADD', KEYS[4], KEYS[1]) == 1 then redis.call('PEXPIRE', KEYS[4], ARGV[3]) end
-  if redis.call('ZADD', KEYS[5], ARGV[5], KEYS[1]) == 1 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', ARGV[5] - ARGV[3]))
+  if redis.call('ZADD', KEYS[5], ARGV[6], KEYS[1]) == 1 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', ARGV[6] - ARGV[3]))
     redis.call('PEXPIRE', KEYS[5], ARGV[3])
   end
 end
@@ -143,14 +144,20 @@ def shown_server(info: Mapping[str, str]) -> str:
     return f"Redis {info.get('redis_version', 'of unknown version')}"
 
 
-def generation_of(info: Mapping[str, str]) -> bytes | None:
-    """Return the 16 bytes that name this life of the data; None if the server does not tell. A digest of run_id, which
-    every start changes, and master_replid, which every promotion changes.
-    """
+def identity_of(info: Mapping[str, str]) -> str | None:
+    """Return which server this is, as which master: run_id, which every start changes, and master_replid, which every
+    promotion changes. None if the server does not tell both."""
     run_id, replication_id = info.get("run_id", ""), info.get("master_replid", "")
-    if not run_id or not replication_id:
+    return f"{run_id} {replication_id}" if run_id and replication_id else None
+
+
+def generation_of(info: Mapping[str, str], life: int) -> bytes | None:
+    """Return the 16 bytes that name this life of the data; None if the server does not tell. A digest of what
+    ``identity_of`` tells and of the life of its memory (``store.life_of``)."""
+    identity = identity_of(info)
+    if identity is None:
         return None
-    return hashlib.blake2b(f"{run_id} {replication_id}".encode(), digest_size=GENERATION_BYTES).digest()
+    return hashlib.blake2b(f"{identity} {life}".encode(), digest_size=GENERATION_BYTES).digest()
 
 
 def refusal_of(info: Mapping[str, str]) -> str | None:
@@ -165,7 +172,7 @@ def refusal_of(info: Mapping[str, str]) -> str | None:
     role = info.get("role", "unknown")
     if role != "master":
         return f"Redis has the role {role}: the address of the master is needed"
-    if generation_of(info) is None:
+    if identity_of(info) is None:
         return "Redis does not tell its run_id and master_replid in INFO, so lost writes could not be noticed"
     return None
 

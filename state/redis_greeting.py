@@ -1,16 +1,14 @@
-"""The first exchange on a new connection: log in, check the server, load the swap script. Sans-IO. It decides whether
-the server may be used at all. The heartbeat asks the same questions again through ``ask_info``.
+"""The first exchange on a new connection: log in, check the server; later, load the swap script. Sans-IO. It decides
+whether the server may be used at all. The heartbeat asks the same questions again through ``ask_info``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from .redis_facts import (
     eviction_refusal_of,
-    generation_of,
     parse_info,
     refusal_of,
     script_sha,
@@ -36,15 +34,6 @@ class Login:
 
     def __repr__(self) -> str:
         return f"Login(database={self.database})"
-
-
-@dataclass(frozen=True, slots=True)
-class Greeted:
-    """The server may be used. ``sha``: by which EVALSHA calls its swap script. ``info``: the fields of INFO."""
-
-    generation: bytes
-    sha: bytes
-    info: dict[str, str]
 
 
 def give_up_on(link: RedisLink, refuse: Refuse, reply: Reply | StoreAway) -> None:
@@ -85,15 +74,30 @@ def ask_info(link: RedisLink, whole: bool, refuse: Refuse, done: Callable[[dict[
         link.call(pack(b"INFO", section), take)
 
 
+def load_swap_script(link: RedisLink, generation: bytes, refuse: Refuse, loaded: Callable[[bytes], None]) -> None:
+    """Load the swap script of this life of the data. ``loaded`` gets the name by which EVALSHA calls it."""
+    text = swap_script(generation)
+    sha = script_sha(text)
+
+    def take(reply: Reply | StoreAway) -> None:
+        if reply == sha:
+            loaded(sha)
+        else:
+            give_up_on(link, refuse, reply)
+
+    link.call(pack(b"SCRIPT", b"LOAD", text), take)
+
+
 class Greeting:
-    """Runs once. ``greeted`` is called only if nothing failed; else ``refuse`` was called or the link was reset."""
+    """Runs once. ``greeted`` gets the fields of INFO if nothing failed; else ``refuse`` was called or the link was
+    reset. Nothing is written."""
 
     def __init__(
         self,
         link: RedisLink,
         login: Login,
         refuse: Refuse,
-        greeted: Callable[[Greeted], None],
+        greeted: Callable[[dict[str, str]], None],
     ) -> None:
         self._link = link
         self._refuse = refuse
@@ -117,14 +121,4 @@ class Greeting:
         if info.get("loading", "0") != "0":
             self._link.reset("Redis is still loading its data")
             return
-        generation = generation_of(info)
-        assert generation is not None, "refused above"
-        text = swap_script(generation)
-        greeted = Greeted(generation, script_sha(text), info)
-        self._link.call(pack(b"SCRIPT", b"LOAD", text), partial(self._check_script, greeted))
-
-    def _check_script(self, greeted: Greeted, reply: Reply | StoreAway) -> None:
-        if reply == greeted.sha:
-            self._greeted(greeted)
-        else:
-            give_up_on(self._link, self._refuse, reply)
+        self._greeted(info)

@@ -44,6 +44,8 @@ from .store import (
     block_key,
     entry_key,
     index_key,
+    life_key,
+    life_of,
     member_key,
     name_key,
     names_key,
@@ -166,10 +168,11 @@ class RedisInspection:
         """Read the server's facts. To be called first: the states of entries are told by the generation it learns."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication")
+            life = life_of(self._redis.get(life_key(self.cluster)))
             seconds, microseconds = self._redis.time()
             with suppress(ResponseError):  # exists from 7.2 on
                 self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
-        self._generation = generation_of(info)
+        self._generation = generation_of(info, life)
         now_ms = seconds * 1000 + microseconds // 1000
         return ServerFacts(shown_server(info), info.get("role", "unknown"), self._generation, now_ms)
 

@@ -54,22 +54,28 @@ def pack(*parts: bytes) -> bytes:
 class SwapCommand:
     """The EVALSHA of one loaded swap script: what does not change from call to call is encoded once."""
 
-    __slots__ = ("_head", "_member_key", "_middle", "_sha", "_tail", "_ttl_ms")
+    __slots__ = ("_head", "_member_key", "_middle", "_registered", "_sha", "_tail", "_ttl_ms")
 
-    def __init__(self, sha: bytes, member_key: bytes) -> None:
-        """``member_key``: of the sender's registration, without which the swap is refused."""
+    def __init__(self, sha: bytes, member_key: bytes, registered: bytes) -> None:
+        """``member_key``: of the sender's registration; unless its value is ``registered`` the swap is refused."""
         assert len(sha) == 40
         self._sha, self._member_key = sha, member_key
-        self._head = b"*8\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n2\r\n$"
+        self._head = b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha + b"\r\n$1\r\n2\r\n$"
         self._middle = b"\r\n$%d\r\n%b\r\n$8\r\n" % (len(member_key), member_key)
+        self.renew(registered)
+
+    def renew(self, registered: bytes) -> None:
+        """From now on the registration has another value: a command that writes it was sent before."""
+        self._registered = registered
         self._ttl_ms: int | None = None
         self._tail = b""
 
     def pack(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int) -> bytes:
         """Return the bytes of one swap. ``expected_version`` 0: the key has to be absent. ``ttl_ms`` 0: no expiry."""
         if ttl_ms != self._ttl_ms:  # nearly always one of two: none, and the setting
-            text = b"%d" % ttl_ms
-            self._ttl_ms, self._tail = ttl_ms, b"\r\n$%d\r\n%b\r\n" % (len(text), text)
+            text, registered = b"%d" % ttl_ms, self._registered
+            self._ttl_ms = ttl_ms
+            self._tail = b"\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(text), text, len(registered), registered)
         version = expected_version.to_bytes(8, "big")
         return b"%b%d\r\n%b%b%b\r\n$%d\r\n%b%b" % (
             self._head,
@@ -87,7 +93,8 @@ class SwapCommand:
         assert ttl_ms > 0, "what belongs to a name expires with it"
         version, ttl = expected_version.to_bytes(8, "big"), b"%d" % ttl_ms
         keys = key, self._member_key, name.key, name.index, partition_index_of(key)
-        return pack(b"EVALSHA", self._sha, b"5", *keys, version, value, ttl, name.newest, b"%d" % name.until_ms)
+        values = version, value, ttl, self._registered, name.newest, b"%d" % name.until_ms
+        return pack(b"EVALSHA", self._sha, b"5", *keys, *values)
 
 
 def _nobody_to_open_for() -> None:

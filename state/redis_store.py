@@ -16,10 +16,12 @@ from .redis_facts import (
     NOT_REGISTERED,
     eviction_refusal_of,
     generation_of,
+    identity_of,
     refusal_of,
     warnings_of,
 )
-from .redis_greeting import Greeted, Greeting, Login, Refuse, ask_info, give_up_on
+from .redis_greeting import Greeting, Login, Refuse, ask_info, give_up_on, load_swap_script
+from .redis_life import LifeCounter
 from .redis_link import RedisLink, Reply, ReplyError, SwapCommand, pack
 from .store import (
     Conflict,
@@ -52,6 +54,16 @@ _LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
 """Refusals that end this connection: the server may have begun another life, or has lost its data with our
 registration. Which of these it is shows when the next connection is opened (rule R10)."""
 
+_WENT_BACK = (
+    "Redis's memory went back in time, as of a virtual machine that is reverted or a fail-over that a service hides: "
+    "its state is not trusted, and producers wait until the logs have been read"
+)
+
+
+def _registration_of(beat: int) -> bytes:
+    """Return the value of the registration: laid out like an entry, of which the number of the beat is the version."""
+    return b"\x01" + beat.to_bytes(8, "big")
+
 
 def _ignore(_reply: object) -> None:
     """Not looked at: commands are answered in order, so a lost connection shows in the reply to the last one."""
@@ -67,6 +79,7 @@ class RedisStore:
         *,
         cluster: str,
         incarnation: bytes,
+        random_bytes: Callable[[int], bytes],
         on_generation: Callable[[bytes], None],
         on_lease_lost: Callable[[], None],
         report: Callable[[StoreEvent], None],
@@ -78,7 +91,7 @@ class RedisStore:
         """``on_generation``: called for the first life of the data that is seen, then once for every change.
         ``on_lease_lost``: called once per loss. Other proxies may have taken over what this incarnation had open. If
         its registration is gone, every call ends with StoreAway until ``begin_incarnation``. ``compare``: of a
-        ``ClusterClaim``, asked on every connection before this incarnation is registered.
+        ``ClusterClaim``, asked on every connection before anything is written. ``random_bytes``: for numbers of lives.
         """
         assert is_cluster_name(cluster), cluster
         self.lease = Lease(incarnation)
@@ -96,13 +109,18 @@ class RedisStore:
         self._on_lease_lost = on_lease_lost
         self._report = report
         self._link: RedisLink | None = None
-        self._command = SwapCommand(b"0" * 40, self._own_key)
+        self._command = SwapCommand(b"0" * 40, self._own_key, b"0")
+        self.life = LifeCounter(cluster, random_bytes, self._on_memory_went_back)
+        self._identity = ""
+        self._present_life = 0
         self._known_generation: bytes | None = None
         self._away = StoreAway("not connected to Redis yet")
         self._backoff = BACKOFF_SECONDS_MIN
         self._reported: StoreEvent | None = None
         self._warned: list[str] = []
         self._beats = 0
+        self._beats_sent = 0
+        """Registrations and renewals that this process has sent, over all connections and incarnations."""
         self._lease_timer: Timer | None = None
         self._stopped: Callable[[], None] | None = None
         self._is_stopping = False
@@ -364,22 +382,33 @@ class RedisStore:
     def _greet(self, link: RedisLink) -> None:
         Greeting(link, self._login, self._refuse, partial(self._on_greeted, link))
 
-    def _on_greeted(self, link: RedisLink, greeted: Greeted) -> None:
-        """The script is loaded. Nothing is written to state that is another cluster's, a registration neither; with the
-        lease the store is ready."""
-        self._warn(greeted.info)
+    def _on_greeted(self, link: RedisLink, info: dict[str, str]) -> None:
+        """The server may be used. Nothing is written to state that is another cluster's, neither life nor registration;
+        with the lease the store is ready."""
+        self._warn(info)
+        self._identity = identity_of(info) or ""
 
         def register() -> None:
-            self._renew(link, lambda: self._be_ready(link, greeted))
+            self._renew(link, count)
+
+        # Counted behind the registration: where the memory goes back between the two, the count shows it, and where
+        # it does so later, no swap fits the registration that is there then.
+        def count() -> None:
+            self.life.count(link, self._identity, self._refuse, load)
+
+        def load(life: int) -> None:
+            self._present_life = life
+            generation = generation_of(info, life)
+            assert generation is not None, "refused by the greeting"
+            load_swap_script(link, generation, self._refuse, partial(self._be_ready, link, generation))
 
         if self._compare is None:
             register()
         else:
             self._compare(link, self._refuse, register)
 
-    def _be_ready(self, link: RedisLink, greeted: Greeted) -> None:
-        generation = greeted.generation
-        self._command = SwapCommand(greeted.sha, self._own_key)
+    def _be_ready(self, link: RedisLink, generation: bytes, sha: bytes) -> None:
+        self._command = SwapCommand(sha, self._own_key, _registration_of(self._beats_sent))
         self.generation = generation
         self._backoff = BACKOFF_SECONDS_MIN
         self._beats = 0
@@ -428,7 +457,8 @@ class RedisStore:
         self._beats += 1
         whole = self._beats % BEATS_PER_CHECK == 0
         ask_info(link, whole, self._refuse, lambda info: self._check_again(link, info, whole))
-        self._renew(link, lambda: None)
+        self.life.count(link, self._identity, self._refuse, partial(self._check_life, link))
+        self._renew_again(link)
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
 
     def _check_again(self, link: RedisLink, info: dict[str, str], whole: bool) -> None:
@@ -438,12 +468,50 @@ class RedisStore:
             self._warn(info)
         if refusal is not None:
             self._refuse(refusal)
-        elif self.generation is not None and generation_of(info) != self.generation:
+        elif identity_of(info) != self._identity:
             link.reset("the data of Redis began a new life")
 
+    def _check_life(self, link: RedisLink, life: int) -> None:
+        if life != self._present_life:
+            link.reset("the data of Redis began a new life")
+
+    def _on_memory_went_back(self) -> None:
+        """Nothing more is sent in this life of the data."""
+        self.generation = None
+        self._away = StoreAway("Redis's memory went back in time")
+        self._report(StoreWarning(_WENT_BACK))
+
+    def _renew_again(self, link: RedisLink) -> None:
+        """Renew it on a connection that is in use, by a swap: where it is not the one that was written last, Redis's
+        memory went back in time, and it stays as it is. Then all swaps are refused that are sent from now on, as each
+        names the registration that has to be there."""
+        sent_at, ttl_ms = self._reactor.now(), int(self.lease.ttl_seconds * 1000)
+        before, self._beats_sent = self._beats_sent, self._beats_sent + 1
+        written = _registration_of(self._beats_sent)
+
+        def swapped(reply: Reply | StoreAway) -> None:
+            if reply != 1 and not (isinstance(reply, ReplyError) and reply.mentions(NOT_REGISTERED)):
+                give_up_on(link, self._refuse, reply)
+
+        def take(reply: Reply | StoreAway) -> None:
+            if reply is not None and not isinstance(reply, bytes):
+                give_up_on(link, self._refuse, reply)
+            elif self._is_stopping:
+                return
+            elif reply is None:
+                self._end_incarnation(link)
+            elif reply == written:
+                self._extend(sent_at)
+            elif self.generation is not None:  # else the next life is being written, on this connection
+                link.reset("the registration is an earlier one")
+
+        link.call(self._command.pack(self._own_key, before, written, ttl_ms), swapped)
+        link.call(pack(b"GET", self._own_key), take)
+        self._command.renew(written)
+
     def _renew(self, link: RedisLink, renewed: Callable[[], None]) -> None:
-        """Write the registration again, over the existing one. One that is gone is never written again: earlier swaps
-        that are still on their way would be valid again."""
+        """Write the registration again on a new connection, over the existing one. One that is gone is never written
+        again: earlier swaps that are still on their way would be valid again."""
         if not self.lease.is_registered:
             self._register(link, renewed)
             return
@@ -490,7 +558,9 @@ class RedisStore:
         link.call(self._registration(b"NX"), take)
 
     def _registration(self, condition: bytes) -> bytes:
-        return pack(b"SET", self._own_key, b"1", condition, b"PX", b"%d" % int(self.lease.ttl_seconds * 1000))
+        self._beats_sent += 1
+        value, ttl_ms = _registration_of(self._beats_sent), b"%d" % int(self.lease.ttl_seconds * 1000)
+        return pack(b"SET", self._own_key, value, condition, b"PX", ttl_ms)
 
     def _end_incarnation(self, link: RedisLink) -> None:
         """Our registration is gone, or cannot be relied on: other proxies may believe that we are dead (rules R1,

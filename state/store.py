@@ -19,6 +19,9 @@ NO_VERSION = 0
 MODE_PROXY, MODE_NATIVE = b"proxy", b"native"
 """The values of ``mode_key``, as ``upstream.idempotence`` has them."""
 
+LIFE_COUNT_BITS = 32
+"""The lower bits of ``life_key``'s value. A hundred processes need a year for 31 of them."""
+
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -298,6 +301,25 @@ def tombstones_key(cluster: str) -> bytes:
 def cluster_key(cluster: str) -> bytes:
     """Return the key that holds the broker's own cluster id, so that one name never stands for two clusters."""
     return f"idem:{cluster}:cluster".encode()
+
+
+@_kind(
+    "life",
+    rb"life",
+    Bound("1, of 20 bytes", "cluster name", "R10: it shows that Redis's memory went back in time, also after a pause"),
+)
+def life_key(cluster: str) -> bytes:
+    """Return the key of the life of what is in Redis's memory: a number of which ``life_of`` is the life, and the rest
+    is counted up by every proxy with each heartbeat."""
+    return f"idem:{cluster}:life".encode()
+
+
+def life_of(stored: bytes | int | None) -> int:
+    """Return the life in a value of ``life_key``; 0 where there is none, or none that can be read."""
+    try:
+        return int(stored or 0) >> LIFE_COUNT_BITS
+    except ValueError:
+        return 0
 
 
 @_kind("mode", rb"mode", Bound("1", "cluster name", "all proxies of a cluster name give idempotence in one way"))

@@ -16,11 +16,11 @@ from ...codecs.errors import WireError
 from ...codecs.record_batch import CODEC_MASK, magic_of
 from ...reactor import Address, Reactor
 from ...state.redis_claim import Stored, StoredLook
-from ...state.redis_facts import RedisAddress, shown_server, warnings_of
-from ...state.redis_greeting import Greeted, Greeting, Login
+from ...state.redis_facts import RedisAddress, generation_of, shown_server, warnings_of
+from ...state.redis_greeting import Greeting, Login, load_swap_script
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import StoreAway, member_key
+from ...state.store import StoreAway, life_key, life_of, member_key
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
@@ -173,13 +173,23 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
     def failed(reason: str) -> None:
         end("problem", redis_reason(reason))
 
-    def greeted(answer: Greeted) -> None:
-        _try_rights(link, member_key(cluster, bytes(8)), answer.sha, partial(tried, answer))
+    def greeted(info: dict[str, str]) -> None:
+        link.call(pack(b"GET", life_key(cluster)), partial(look, info))
 
-    def tried(answer: Greeted, refused: list[str]) -> None:
+    def look(info: dict[str, str], reply: Reply | StoreAway) -> None:
+        if isinstance(reply, StoreAway):
+            return  # the link has ended, and that was reported
+        generation = generation_of(info, life_of(reply if isinstance(reply, bytes) else None))
+        assert generation is not None, "refused by the greeting"
+
+        def loaded(sha: bytes) -> None:
+            _try_rights(link, member_key(cluster, bytes(8)), sha, partial(tried, info))
+
+        load_swap_script(link, generation, failed, loaded)
+
+    def tried(info: dict[str, str], refused: list[str]) -> None:
         if refused:
             end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
-        info = answer.info
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
         end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))
@@ -206,8 +216,9 @@ def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list
         (b"GETRANGE", nobody, b"0", b"0"),
         (b"SET", nobody, b"", b"XX"),  # writes only over an existing key: there is none
         (b"DEL", nobody),
+        (b"INCRBY", nobody, b""),  # refused before it writes: that is no amount
         # Ends before it reads: no such proxy is registered.
-        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0"),
+        (b"EVALSHA", sha, b"2", nobody, nobody, bytes(8), b"", b"0", b"0"),
     ]
     refused: list[str] = []
 

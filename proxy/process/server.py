@@ -473,6 +473,7 @@ class Server:
             login.address,
             cluster=self._settings.cluster,
             incarnation=self.engine.context.life.incarnation,
+            random_bytes=os.urandom,
             on_generation=self._new_generation,
             on_lease_lost=self._lease_lost,
             report=self._store_says,

@@ -6,7 +6,7 @@ the end of the sequence numbers; w the witness rule with its members and its bar
 same joined with the whole model (witness.py); x checkpoints of time and high watermark (R10, checkpoints.py); r what is told behind a batch that is
 unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
-their owners live (R1, R10, registered.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
+their owners live (R1, R10, registered.py); T memory that goes back in time (R10, memory.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
 ownership.py, ownership_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
 """
@@ -47,6 +47,7 @@ GAP = dict(confirms=True)                                         # a model of i
 HANDS = dict(hands=True, reconnect=1, slow=1)                     # a model of its own
 BULK = dict(bulk=True)                                            # a model of its own
 NAME = dict(named=True)                                           # a model of its own
+BACK = dict(memory_of=True)                                       # a model of its own
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
@@ -365,6 +366,17 @@ ROWS = [
  ('y16', 'same, from its registration', 'holds', 1, CUT_OFF),
  ('y17', 'same, progress', 'holds', 1, dict(CUT_OFF, **L)),
  ('y18', 'same as y16, registrations are deleted too', 'holds', 0, dict(CUT_OFF, delist=1)),
+ ('T1', "Redis's memory goes back in time: nobody counts", 'G', 1, dict(BACK, count='ignored')),
+ ('T2', 'same, counted, but the life is not part of the generation', 'G', 1, dict(BACK, generation='run')),
+ ('T3', 'same, swaps do not say which registration has to be there', 'G', 1, dict(BACK, registered='there')),
+ ('T4', 'same, they do, but a renewal is written over whatever is there', 'G', 1, dict(BACK, renewal='written')),
+ ('T5', 'same, over a new connection a proxy counts before it is registered', 'G', 1, dict(BACK, begins='counted')),
+ ('T6', 'same, a proxy counts before it has looked', 'G', 1, dict(BACK, counts='at once')),
+ ('T7', 'it goes back twice, and any other life is believed', 'G', 1, dict(BACK, back=2, lives='any')),
+ ('T8', 'all rules', 'holds', 1, BACK),
+ ('T9', 'same, progress', 'holds', 1, dict(BACK, **L)),
+ ('T10', 'LIMIT: it goes back by less than a heartbeat', 'G', 1, dict(BACK, undone=0)),
+ ('T11', 'LIMIT: a proxy starts before another one has noticed it', 'G', 1, dict(BACK, crash=1)),
  ('z1', 'an entry expires: what a proxy remembers of it is believed', 'G', 1, dict(Z, N=2, days=2, reconnect=2, learns_again=None)),
  ('z2', 'same, until it has expired by its own clock, which is behind', 'G', 1, dict(Z, N=2, days=2, reconnect=2, lag=1, learns_again='when')),
  ('z3', 'same, no longer than it can not have expired', 'holds', 1, dict(Z, N=2, reconnect=2, lag=1)),

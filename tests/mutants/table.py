@@ -17,6 +17,7 @@ _INTENTS = "unit/rules/test_rule_intents.py"
 _LANES = "unit/rules/test_rule_lanes.py"
 _LIVES = "unit/rules/test_rule_lives.py"
 _LOG = "unit/rules/test_rule_log.py"
+_MEMORY = "unit/state/test_redis_life.py"
 _NAMES = "unit/rules/test_rule_names.py"
 _FETCH = "unit/tombstones/test_fetch.py"
 _UPKEEP = "unit/tombstones/test_upkeep.py"
@@ -284,12 +285,6 @@ MUTANTS = (
         deaths=("double is told 0",),
     ),
     mutant(
-        "lost_part_is_stored",
-        "R9: nor is it a duplicate",
-        "unit/producer/test_parts_below_window.py::test_nor_is_it_a_duplicate",
-        Patch("proxy.producer.duplicates", "_look_for", "_Found.SOME_OF_IT", "_Found.THE_BATCH"),
-    ),
-    mutant(
         "generation_ignored",
         "R10: an entry of an earlier generation is suspect",
         _LIVES + "::test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
@@ -341,6 +336,33 @@ MUTANTS = (
         "unit/producer/test_rebuild_from_checkpoints.py::test_a_producer_that_was_idle_for_longer_is_looked_for_in_the_whole_log",
         Patch("proxy.producer.rebuild", "is_enough", "lowest.base_sequence == due", "True"),
         deaths=("45",),
+    ),
+    mutant(
+        "life_not_in_the_generation",
+        "R10: a new life of the memory is a new generation",
+        _LIVES + "::test_the_swap_script_of_another_life_of_the_data_is_another_script",
+        Patch("state.redis_facts", "generation_of", 'f"{identity} {life}".encode()', "identity.encode()"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "count_not_compared",
+        "R10: a count of the memory's life that is not above what was seen shows that the memory went back",
+        _MEMORY + "::test_memory_that_went_back_by_a_heartbeat_begins_another_life_and_is_told[4.5]",
+        Patch("state.redis_life", "LifeCounter._looked", "int(reply) < self.newest", "False"),
+        Patch("state.redis_life", "LifeCounter._raised", "reply <= self.newest", "False"),
+        deaths=("I1",),
+    ),
+    mutant(
+        "renewal_over_an_earlier_one",
+        "R10: a heartbeat does not renew a registration that is an earlier one",
+        _MEMORY + "::test_a_swap_behind_the_heartbeat_that_shows_it_is_refused_too",
+        Patch(
+            "state.redis_store",
+            "RedisStore._renew_again",
+            "self._command.pack(self._own_key, before, written, ttl_ms)",
+            'pack(b"SET", self._own_key, written, b"XX", b"PX", b"%d" % ttl_ms)',
+        ),
+        Patch("state.redis_store", "RedisStore._renew_again", "reply != 1", "False"),
     ),
     mutant(
         "unissued_without_limit",
@@ -566,17 +588,6 @@ MUTANTS = (
         Patch("proxy.producer.sequencer", "Sequencer.look", "not fast.is_out", "True"),
         Patch("proxy.producer.sequencer", "Sequencer.flush", "not self._is_out_fast", "True"),
         deaths=("I1", "I2", "I3", "the user"),
-    ),
-    mutant(
-        "idle_and_kept",
-        "R17: an ownership that nobody uses is handed over",
-        _OWNED + "::test_what_nobody_uses_is_handed_over",
-        Patch(
-            "proxy.producer.sequencer",
-            "Sequencer.look",
-            "fast.committed_at <= now - limits.OWNED_WRITE_SECONDS",
-            "False",
-        ),
     ),
     mutant(
         "no_answer_in_time",

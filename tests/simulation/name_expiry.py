@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulation.chaos import Chaos, Outcome
-from simulation.shape import BATCHES, DOUBLE, FLUSH, OLDER, THEFT, Shape
+from simulation.shape import BACK_IN_TIME, BATCHES, DOUBLE, FLUSH, OLDER, THEFT, Shape
 
 from idemproxy.proxy.events import InstanceBegan
 from testkit.virtual.client import VirtualClient
@@ -61,7 +61,7 @@ class NameExpiry(Chaos):
             expiry_seconds=None,
             name_expiry_seconds=NAME_EXPIRY_SECONDS,
         )
-        troubles = shape.troubles | {FLUSH: 0.0, DOUBLE: 0.0, THEFT: 0.0, OLDER: 0.0}
+        troubles = shape.troubles | {FLUSH: 0.0, DOUBLE: 0.0, THEFT: 0.0, OLDER: 0.0, BACK_IN_TIME: 0.0}
         idle = NAME_EXPIRY_SECONDS * IDLE_EXPIRIES
         return replace(shape, settings=settings, troubles=troubles, idle_seconds=idle, flushes=False)
 

@@ -131,8 +131,12 @@ NEAR_BYTES = range(118, 137)
 """A limit of brokers that a record of these worlds exceeds with its marker, by the length of its name and its codec."""
 OWNED_TROUBLES_SHARE = 0.5
 """Of the worlds with ownerships that have each kind of trouble with them."""
+BACK_IN_TIME = "redis back in time"
+BACK_IN_TIME_SHARE = 0.3
+BACK_IN_TIME_MAX = 3.0
+"""Redis's memory returns to an earlier state, in some worlds, so that nothing but a count in it tells."""
 LOSE_WRITES = (
-    *("redis restart", "redis failover", "redis demoted"),
+    *("redis restart", "redis failover", "redis demoted", BACK_IN_TIME),
     *(LOSE_WRITES_TOO, LOSE_WRITES_OWNED),
     *STATE_TROUBLES,
 )
@@ -247,7 +251,18 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     )
     if shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    return _with_breaks(seed, _with_inventions(seed, _with_doubles(seed, _with_ownerships(seed, shape, forbidden))))
+    shape = _with_doubles(seed, _with_ownerships(seed, shape, forbidden))
+    return _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden)
+
+
+def _with_journeys(seed: int, shape: Shape, forbidden: Collection[str]) -> Shape:
+    """Return the world with a Redis whose memory goes back in time, or as it is. To whom an id was issued, and which
+    instance of a name is the newest, is known to Redis alone."""
+    random, settings = Random(f"{seed}/back in time"), shape.settings
+    known_to_redis = settings.has_principals or settings.has_names
+    if random.random() >= BACK_IN_TIME_SHARE or BACK_IN_TIME in forbidden or known_to_redis:
+        return shape
+    return replace(shape, troubles=shape.troubles | {BACK_IN_TIME: BACK_IN_TIME_MAX * random.random()})
 
 
 def _with_breaks(seed: int, shape: Shape) -> Shape:

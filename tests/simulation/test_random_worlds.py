@@ -13,6 +13,7 @@ from simulation.allowed import Allowed
 from simulation.chaos import run_seed
 from simulation.moments import BREAK_OFF, MOMENT_TROUBLES, OWNED_TROUBLES
 from simulation.shape import (
+    BACK_IN_TIME,
     BATCHES,
     BROKER_KINDS,
     DOUBLE,
@@ -94,6 +95,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         OLDER,
         DOUBLE,
         INVENTION,
+        BACK_IN_TIME,
         *(kind.value for kind in BROKER_KINDS),
     }
     troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}

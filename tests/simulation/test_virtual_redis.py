@@ -139,10 +139,14 @@ def random_command(random: Random, keys: Sequence[bytes]) -> tuple[bytes, ...]:
             (b"SET", key, value, b"NX", b"XX"),
             (b"SET", key, value, b"PX", b"0"),
             (b"SET", key, b"short"),
-            (*swap, b"0"),
-            (*swap, b"60000"),
-            swap[:2] + swap[2:] + (b"0",),
-            (b"EVALSHA", b"0" * 40, b"2", key, key, bytes(8), value, b"0"),
+            (*swap, b"0", b"1"),
+            (*swap, b"60000", b"1"),
+            (*swap, b"0", b"2"),
+            (b"EVALSHA", b"0" * 40, b"2", key, key, bytes(8), value, b"0", b"1"),
+            (b"INCRBY", key, b"1"),
+            (b"INCRBY", key, b""),
+            (b"SET", key, b"1"),
+            (b"SET", key, b"1", b"NX"),
             (b"SCRIPT", b"LOAD", SCRIPT),
             (b"SCRIPT", b"EXISTS", SHA, b"0" * 40),
             (b"CONFIG", b"GET", b"maxmemory-policy"),
@@ -172,9 +176,9 @@ def test_time_to_live_is_the_same_as_on_the_real_server(real_redis: socket.socke
     key, member = b"ttl-key", b"ttl-member"
     commands = [
         (b"SCRIPT", b"LOAD", SCRIPT),
-        (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"5000"),
+        (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"5000", b"1"),
         (b"PTTL", key),
-        (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0"),
+        (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0", b"1"),
         (b"PTTL", key),
         (b"PTTL", b"absent"),
     ]
@@ -190,8 +194,8 @@ def test_who_is_not_registered_swaps_nothing_and_a_renewal_does_not_register_on_
     real_redis: socket.socket,
 ) -> None:
     key, member = b"idem:c:{t/0}:1", b"idem:c:member:1"
-    first = (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"0")
-    second = (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0")
+    first = (b"EVALSHA", SHA, b"2", key, member, bytes(8), value_of(1, Random(1)), b"0", b"1")
+    second = (b"EVALSHA", SHA, b"2", key, member, (1).to_bytes(8, "big"), value_of(2, Random(2)), b"0", b"1")
     renewal = (b"SET", member, b"1", b"XX", b"PX", b"6000")
     commands: list[tuple[bytes, ...]] = [
         (b"SCRIPT", b"LOAD", SCRIPT), first, renewal, (b"EXISTS", member, key),
@@ -239,7 +243,7 @@ def test_a_restart_changes_the_run_id_and_forgets_scripts_and_the_last_writes() 
     assert client.reason is not None
     assert world.redis.run_id != before
     again = world.connect()
-    swap = (b"EVALSHA", SHA, b"2", b"a", b"m", bytes(8), b"v" * 9, b"0")
+    swap = (b"EVALSHA", SHA, b"2", b"a", b"m", bytes(8), b"v" * 9, b"0", b"1")
     replies = world.ask(again, (b"GET", b"a"), (b"GET", b"b"), swap)
     assert replies[:2] == [b"1", None]
     assert str(replies[2]).startswith("NOSCRIPT")
@@ -302,7 +306,7 @@ def test_seeded_faults_break_connections_and_never_the_data(seed: int) -> None:
         before = 0 if stored is None else int.from_bytes(stored[1:9], "big")
         assert before >= version, "a version never goes back"
         version = before
-        swap = (b"EVALSHA", SHA, b"2", b"k", b"m", before.to_bytes(8, "big"), value_of(before + 1, random), b"0")
+        swap = (b"EVALSHA", SHA, b"2", b"k", b"m", before.to_bytes(8, "big"), value_of(before + 1, random), b"0", b"1")
         world.ask(client, swap, seconds=0.6)
     assert version > 100
     assert sum(world.redis.faults_done.values()) == world.redis.key_commands

@@ -18,9 +18,9 @@ from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.redis_server import READONLY, REFUSALS
 
 KEYS = (b"2", b"idem:c:{t/0}:1", b"idem:c:member:1")
-SWAP = (b"EVALSHA", SHA, *KEYS, bytes(8), b"\x01" + (1).to_bytes(8, "big"), b"0")
-STALE_SWAP = (b"EVALSHA", SHA, *KEYS, (7).to_bytes(8, "big"), b"\x01" + bytes(8), b"0")
-UNREGISTERED_SWAP = (b"EVALSHA", SHA, *KEYS[:2], b"idem:c:member:2", bytes(8), b"\x01" + bytes(8), b"0")
+SWAP = (b"EVALSHA", SHA, *KEYS, bytes(8), b"\x01" + (1).to_bytes(8, "big"), b"0", b"1")
+STALE_SWAP = (b"EVALSHA", SHA, *KEYS, (7).to_bytes(8, "big"), b"\x01" + bytes(8), b"0", b"1")
+UNREGISTERED_SWAP = (b"EVALSHA", SHA, *KEYS[:2], b"idem:c:member:2", bytes(8), b"\x01" + bytes(8), b"0", b"1")
 
 
 # ---------------------------------------------------------------------- network

@@ -10,17 +10,19 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import DOUBLE, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import BACK_IN_TIME, DOUBLE, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
+from idemproxy.state.store import life_key, life_of
 from testkit.virtual.cluster import Partition
 from testkit.virtual.connection import FramePart
 from testkit.virtual.producer import Identity
-from testkit.virtual.proxy import VirtualProxy
-from testkit.virtual.redis_server import REFUSALS
+from testkit.virtual.proxy import CLUSTER_NAME, VirtualProxy
+from testkit.virtual.redis_server import REFUSALS, RedisServer, Stored
 from testkit.virtual.world import REDIS_ADDRESS, TOPIC, World
 
 EFFECTS_AHEAD_MAX = 40
+NOTICED_LOOK_SECONDS = 0.05
 LONGEST_SECONDS = 8.5
 """No trouble that has begun goes on for longer."""
 
@@ -34,11 +36,13 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE, INVENTION)
+            for name in (*TROUBLES, BACK_IN_TIME, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE, INVENTION)
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
         self.acts |= self.moments.acts
+        self._journeys = 0
+        """So often has Redis's memory gone back in time, and nobody has noticed it yet."""
         self._armed: dict[str, list[tuple[int, Callable[[VirtualProxy], None]]]] = {}
 
     def plan(self, name: str, rate: float, seconds: float) -> None:
@@ -133,6 +137,46 @@ class Troubles:
         # Shorter than a heartbeat nobody notices it: then nothing may be lost (the limit that DESIGN section 5 names).
         seconds = self.random.choice((0.3, 3.0, 5.0))
         self.world.redis.demote(seconds, lose_last_writes=self.random.randrange(4) if seconds > 2.5 else 0)
+
+    def _redis_back_in_time(self) -> bool:
+        """What Redis has in its memory now it has again some seconds later, and nothing else tells."""
+        server = self.world.redis.server
+        memory, identity = server.memory(), server.replication_id
+        seconds = self.random.choice((4.5, 6.0, 8.0))
+        self.world.network.schedule(seconds, lambda: self._put_back(server, memory, identity))
+        return False  # counted when it happens
+
+    def _put_back(self, server: RedisServer, memory: dict[bytes, Stored], identity: str) -> None:
+        """Where every proxy that lives has seen more (GUARANTEES: else it may be unnoticed). One that starts has seen
+        nothing, so none does until it is noticed. If all die that would have, somebody restarts Redis, as the page
+        says."""
+        redis, stored = self.world.redis, memory.get(life_key(CLUSTER_NAME))
+        count = 0 if stored is None else int(stored.value)
+        seen = [proxy.store.life.newest for proxy in self.world.proxies if proxy.is_up]
+
+        def is_same() -> bool:
+            return redis.server is server and server.host.alive and server.replication_id == identity
+
+        is_seen = count > 0 and min(seen, default=0) > count and max(seen) >= count + 2
+        if not is_same() or server.role != "master" or not is_seen:
+            return
+        server.go_back_to(memory)
+        self._journeys += 1
+        for proxy in self.world.proxies:
+            proxy.may_start = lambda: not self._journeys
+        self._count(BACK_IN_TIME)
+
+        def look() -> None:
+            value = server.get(life_key(CLUSTER_NAME))
+            if not is_same() or value is None or life_of(value) != life_of(count):
+                self._journeys -= 1
+            elif not any(proxy.is_up and proxy.store.life.newest >= count + 2 for proxy in self.world.proxies):
+                redis.restart()
+                self._journeys -= 1
+            else:
+                self.world.network.schedule(NOTICED_LOOK_SECONDS, look)
+
+        look()
 
     def _redis_refuses_writes(self) -> None:
         server = self.world.redis.server

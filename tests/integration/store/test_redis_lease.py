@@ -182,7 +182,7 @@ def test_a_password_for_a_server_that_has_none_is_refused(reactor: SelectReactor
 
 
 def test_a_user_with_few_rights_is_enough(reactor: SelectReactor, server: RedisProcess) -> None:
-    rights = "+auth +select +info +get +set +del +exists +getrange +eval +evalsha +script|load"
+    rights = "+auth +select +info +get +set +incrby +del +exists +getrange +eval +evalsha +script|load"
     server.call("ACL", "SETUSER", "proxy", "on", ">pass", "~idem:*", "-@all", *rights.split())
     proxy = Proxy(reactor, server.socket_path, username="proxy", password="pass", database=3).ready()
     assert proxy.swap(0, value(1)) == Swapped()

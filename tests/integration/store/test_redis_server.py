@@ -139,6 +139,7 @@ def test_the_store_works_on_it(directory: Path) -> None:
             path,
             cluster="test",
             incarnation=b"incarnat",
+            random_bytes=os.urandom,
             on_generation=lambda generation: None,
             on_lease_lost=lambda: None,
             report=events.append,

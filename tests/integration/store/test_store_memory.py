@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ class Watching:
             server.socket_path,
             cluster="test",
             incarnation=b"incarnat",
+            random_bytes=os.urandom,
             on_generation=lambda _: None,
             on_lease_lost=lambda: self.store.begin_incarnation(b"secondly", lambda: None),
             report=self.telemetry,

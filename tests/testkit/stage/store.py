@@ -38,6 +38,7 @@ class StoreScene:
             ADDRESS,
             cluster="c",
             incarnation=FIRST,
+            random_bytes=self.network.random.randbytes,
             on_generation=self._on_generation,
             on_lease_lost=self._on_lease_lost,
             report=self.events.append,

@@ -22,6 +22,7 @@ from testkit.virtual.network import Network, VirtualReactor
 from testkit.virtual.pass_through_client import password_of
 
 CLUSTER_NAME = "simulated"
+HELD_BACK_SECONDS = 0.1
 OWN_NAME = "idemproxy"
 """The proxies' own principal, where brokers ask: it may not write."""
 EVENTS_MAX = 4_000
@@ -50,6 +51,9 @@ class VirtualProxy:
     """One proxy over all its lives."""
 
     _is_conditional = _has_tombstones = False
+
+    may_start: Callable[[], bool] = staticmethod(lambda: True)
+    """While it says no, no further life begins."""
 
     def __init__(
         self,
@@ -161,6 +165,7 @@ class VirtualProxy:
             self._redis,
             cluster=CLUSTER_NAME,
             incarnation=engine.context.life.incarnation,
+            random_bytes=self._random.randbytes,
             on_generation=new_generation,
             on_lease_lost=lease_lost,
             report=self._report,
@@ -300,8 +305,17 @@ class VirtualProxy:
     def come_back(self, down_seconds: float | None) -> None:
         """Start again after some time, unless somebody else did."""
         life = self.lives
+
+        def begin() -> None:
+            if self.lives != life:
+                return
+            if self.may_start():
+                self.start()
+            else:
+                self.network.schedule(HELD_BACK_SECONDS, begin)
+
         if down_seconds is not None:
-            self.network.schedule(down_seconds, lambda: self.start() if self.lives == life else None)
+            self.network.schedule(down_seconds, begin)
 
     def drain(self, *, down_seconds: float | None = 0.5) -> None:
         """SIGTERM (rule R15), and a new life when it has ended."""

@@ -15,7 +15,7 @@ from testkit.virtual.network import Network, VirtualReactor
 from testkit.virtual.redis_connection import RedisConnection, RedisFault
 from testkit.virtual.redis_server import RedisServer, Stored
 
-KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"EVALSHA")
+KEY_COMMANDS = (b"GET", b"SET", b"DEL", b"INCRBY", b"EVALSHA")
 LEASE, ENTRY, BLOCK, NAME, INDEX = b":member:", b":{", b":block:", b":name:", b"}:named"
 """By these the keys of registrations, those of producers' state, those of blocks of producer ids and those of names are
 known."""
@@ -32,6 +32,11 @@ class RedisFaultRates:
     refused: float = 0.0
     late_seconds: tuple[float, float] = (0.01, 3.0)
     slow_seconds: tuple[float, float] = (0.01, 0.5)
+
+
+def _registers(name: bytes, arguments: Sequence[bytes]) -> bool:
+    """Whether the command writes a registration, or renews it."""
+    return LEASE in (arguments[1] if name == b"SET" else arguments[3] if name == b"EVALSHA" else b"")
 
 
 FaultChoice = Callable[[int, bytes, Sequence[bytes]], RedisFault]
@@ -195,7 +200,7 @@ class VirtualRedis:
         if name not in KEY_COMMANDS:
             return RedisFault.NONE
         self.key_commands += 1
-        if name == b"SET" and self.network.now < self.leases_lost_until and LEASE in arguments[1]:
+        if self.network.now < self.leases_lost_until and _registers(name, arguments):
             self.faults_done[RedisFault.LOST_COMMAND] += 1
             return RedisFault.LOST_COMMAND
         fault = self.choose_fault(self.key_commands, name, arguments[1:])

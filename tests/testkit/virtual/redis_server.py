@@ -79,10 +79,18 @@ class RedisServer:
 
     def copy(self, host: VirtualReactor) -> RedisServer:
         """Another process with the same data, of which it knows how to undo the same writes."""
-        data = {key: Stored(stored.value, stored.expires_at) for key, stored in self.data.items()}
-        process = RedisServer(self.network, host, data, self._journal, self.write)
+        process = RedisServer(self.network, host, self.memory(), self._journal, self.write)
         process.keeps = self.keeps
         return process
+
+    def memory(self) -> dict[bytes, Stored]:
+        """A copy of the data as they are now."""
+        return {key: Stored(stored.value, stored.expires_at) for key, stored in self.data.items()}
+
+    def go_back_to(self, memory: dict[bytes, Stored]) -> None:
+        """The machine is reverted: the data are what they were, run id, scripts and connections stay."""
+        self.data = memory
+        self.forget_journal()
 
     def forget_journal(self) -> None:
         """What was written up to now is safe."""
@@ -167,6 +175,18 @@ class RedisServer:
         self.write(key, value, ttl_ms)
         return "OK"
 
+    def raise_value(self, rest: Sequence[bytes]) -> Reply:
+        """INCRBY key amount: the new value."""
+        key, amount = rest
+        try:
+            by, present = int(amount), int(self.get(key) or b"0")
+        except ValueError:
+            return ReplyError("ERR value is not an integer or out of range")
+        if (refusal := self.refusal_of(b"INCRBY")) is not None:
+            return ReplyError(refusal)
+        self.write(key, b"%d" % (present + by), self._left_ms(key))
+        return present + by
+
     def exists(self, rest: Sequence[bytes]) -> Reply:
         """EXISTS key...: how many are there."""
         return sum(self.get(key) is not None for key in rest)
@@ -241,9 +261,9 @@ class RedisServer:
         keys = int(rest[1])
         assert keys in (2, 5), f"the swap script takes two keys or five, not {keys}"
         (key, member_key, *named), values = rest[2 : 2 + keys], rest[2 + keys :]
-        expected_version, value, ttl_ms, *newest = values
+        expected_version, value, ttl_ms, beat, *newest = values
         assert len(newest) == (2 if named else 0)
-        return self.swap(key, member_key, expected_version, value, int(ttl_ms), (*named, *newest))
+        return self.swap(key, member_key, expected_version, value, int(ttl_ms), beat, (*named, *newest))
 
     def swap(
         self,
@@ -252,13 +272,14 @@ class RedisServer:
         expected_version: bytes,
         value: bytes,
         ttl_ms: int,
+        beat: bytes,
         name: Sequence[bytes] = (),
     ) -> Reply:
         """What the swap script does: set if the version (bytes 1 to 9) is the expected one, else say what is there;
-        refuse who is not registered, and a producer whose name (its record's key, both indexes, what is to be there,
-        when the value expires) has another newest instance."""
+        refuse who is not registered, or with another value than ``beat``, and a producer whose name (its record's key,
+        both indexes, what is to be there, when the value expires) has another newest instance."""
         assert len(expected_version) == 8
-        if self.get(member_key) is None:
+        if self.get(member_key) != beat:
             return ReplyError("NOMEMBER the registration of the sender is gone")
         present = self.get(key)
         fits = present is None if expected_version == bytes(8) else (present or b"")[1:9] == expected_version
@@ -373,6 +394,7 @@ COMMANDS: dict[bytes, Callable[[RedisServer, Sequence[bytes]], Reply]] = {
     b"PING": RedisServer.ping,
     b"GET": RedisServer.get_value,
     b"SET": RedisServer.set_value,
+    b"INCRBY": RedisServer.raise_value,
     b"EXISTS": RedisServer.exists,
     b"DEL": RedisServer.delete,
     b"PTTL": RedisServer.time_to_live,

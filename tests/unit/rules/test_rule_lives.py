@@ -157,8 +157,9 @@ def test_what_was_learned_before_a_new_life_is_not_written_into_it() -> None:
 
 def test_the_swap_script_of_another_life_of_the_data_is_another_script() -> None:
     one = {"run_id": "a" * 40, "master_replid": "b" * 40}
-    lives = [generation_of(one | {name: "c" * 40}) for name in ("run_id", "master_replid")] + [generation_of(one)]
-    assert len({script_sha(swap_script(life)) for life in lives if life is not None}) == 3
+    lives = [generation_of(one | {name: "c" * 40}, 1) for name in ("run_id", "master_replid")]
+    lives += [generation_of(one, 1), generation_of(one, 2)]
+    assert len({script_sha(swap_script(life)) for life in lives if life is not None}) == 4
 
 
 def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
@@ -166,7 +167,7 @@ def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
     world.start()
     (proxy,) = world.proxies
     before = proxy.engine.statistics().incarnation
-    world.redis.data.clear()
+    world.redis.end_leases()
     world.network.run(5)
     assert proxy.engine.statistics().incarnation != before, "others may have taken over what it reserved"
 

@@ -19,6 +19,7 @@ from idemproxy.proxy.session import fast_produce
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch, resigned
 from testkit.virtual.line import Line
+from testkit.virtual.redis import LEASE
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 VERSIONS = range(3, 9)
@@ -71,7 +72,7 @@ class Scene:
             "answers": bytes(self.line.data),
             "is_lost": self.line.is_lost,
             "log": [log.read(0, 1 << 20, whole_first=True, up_to=log.end_offset) for log in logs],
-            "store": {key: stored.value for key, stored in self.world.redis.server.data.items()},
+            "store": {key: one.value for key, one in self.world.redis.server.data.items() if is_kept(key)},
             "held": engine.memory.bytes_held,
             "requests": engine.statistics().requests_by_key,
             "in flight": [session.in_flight for session in engine.sessions],
@@ -102,6 +103,11 @@ class Ask:
     has_records: bool = True
     is_with_next: bool = False
     """It is sent in one piece with the next one."""
+
+
+def is_kept(key: bytes) -> bool:
+    """Whether it is of a producer, not one that changes with each heartbeat."""
+    return LEASE not in key and not key.endswith(b":life")
 
 
 def play(asks: Sequence[Ask], *, is_fast: bool) -> dict[str, Any]:

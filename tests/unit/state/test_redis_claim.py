@@ -16,6 +16,7 @@ from idemproxy.state.store import (
     block_key,
     cluster_key,
     entry_key,
+    life_key,
     member_key,
     mode_key,
     partition_index_key,
@@ -24,7 +25,7 @@ from testkit.stage.store import ADDRESS, FIRST
 from testkit.virtual.network import Network
 from testkit.virtual.redis import VirtualRedis
 
-CLUSTER, MODE, MEMBER = cluster_key("c"), mode_key("c"), member_key("c", FIRST)
+CLUSTER, MODE, LIFE, MEMBER = cluster_key("c"), mode_key("c"), life_key("c"), member_key("c", FIRST)
 
 
 class Scene:
@@ -45,6 +46,7 @@ class Scene:
             ADDRESS,
             cluster="c",
             incarnation=FIRST,
+            random_bytes=self.network.random.randbytes,
             on_generation=lambda _generation: None,
             on_lease_lost=lambda: store.begin_incarnation(b"second--", lambda: None),
             report=self.events.append,
@@ -74,18 +76,18 @@ class Scene:
         return {key: self.redis.get(key) for key in self.redis.data if self.redis.get(key) is not None}
 
 
-def test_the_first_proxy_writes_both_before_its_registration_and_the_next_one_finds_them() -> None:
+def test_the_first_proxy_writes_both_before_anything_else_and_the_next_one_finds_them() -> None:
     scene = Scene()
     store = scene.start()
     assert store.generation is not None
-    assert list(scene.redis.data) == [CLUSTER, MODE, MEMBER]
+    assert list(scene.redis.data) == [CLUSTER, MODE, MEMBER, LIFE]
     assert (scene.redis.get(CLUSTER), scene.redis.get(MODE)) == (b"ours", b"proxy")
     assert scene.claim.is_of_this_cluster
     assert scene.start().generation is not None
     assert scene.anothers == []
 
 
-def test_a_proxy_of_another_cluster_writes_nothing_not_even_its_registration() -> None:
+def test_a_proxy_of_another_cluster_writes_nothing_not_even_a_life_or_its_registration() -> None:
     scene = Scene()
     scene.redis.put(CLUSTER, b"theirs")
     before = scene.keys

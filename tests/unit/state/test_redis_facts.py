@@ -83,19 +83,20 @@ def test_a_version_that_cannot_be_read_is_lower_than_any(version: str) -> None:
     assert version_of({"redis_version": version}) == (0,)
 
 
-def test_the_generation_changes_with_the_run_and_with_the_replication_id() -> None:
+def test_the_generation_changes_with_the_run_the_replication_id_and_the_life_of_the_memory() -> None:
     generations = {
-        generation_of(GOOD),
-        generation_of({**GOOD, "run_id": "c" * 40}),
-        generation_of({**GOOD, "master_replid": "c" * 40}),
+        generation_of(GOOD, 1),
+        generation_of({**GOOD, "run_id": "c" * 40}, 1),
+        generation_of({**GOOD, "master_replid": "c" * 40}, 1),
+        generation_of(GOOD, 2),
     }
-    assert len(generations) == 3
+    assert len(generations) == 4
     assert all(generation is not None and len(generation) == 16 for generation in generations)
 
 
 def test_a_server_that_hides_its_run_has_no_generation_and_is_refused() -> None:
     hidden = {**GOOD, "run_id": ""}
-    assert generation_of(hidden) is None
+    assert generation_of(hidden, 1) is None
     assert "run_id" in str(refusal_of(hidden))
 
 

@@ -92,20 +92,22 @@ def test_a_packed_command_is_what_the_c_library_packs() -> None:
 @pytest.mark.parametrize("ttl_ms", [0, 1, 86_400_000])
 def test_the_swap_command_is_what_the_c_library_packs(ttl_ms: int) -> None:
     sha = b"f" * 40
-    command = SwapCommand(sha, b"a member")
+    command = SwapCommand(sha, b"a member", b"1")
     for version, value in [(0, b""), (1, b"\r\n$5"), (2**64 - 1, b"v" * 300)]:
         keys = (b"2", b"k\xc3\xa9y", b"a member")
         parts = (b"EVALSHA", sha, *keys, version.to_bytes(8, "big"), value, b"%d" % ttl_ms)
-        assert command.pack(b"k\xc3\xa9y", version, value, ttl_ms) == hiredis.pack_command(parts)
+        for beat in (b"9", b"10"):
+            command.renew(beat)
+            assert command.pack(b"k\xc3\xa9y", version, value, ttl_ms) == hiredis.pack_command((*parts, beat))
 
 
 def test_the_time_to_live_may_change_from_call_to_call() -> None:
-    command = SwapCommand(b"f" * 40, b"a member")
+    command = SwapCommand(b"f" * 40, b"a member", b"7")
     packed = [command.pack(b"k", 1, b"v", ttl_ms) for ttl_ms in (0, 5000, 5000, 0)]
     assert packed[0] == packed[3]
     assert packed[1] == packed[2]
-    assert packed[0].endswith(b"$1\r\n0\r\n")
-    assert packed[1].endswith(b"$4\r\n5000\r\n")
+    assert packed[0].endswith(b"$1\r\n0\r\n$1\r\n7\r\n")
+    assert packed[1].endswith(b"$4\r\n5000\r\n$1\r\n7\r\n")
 
 
 def test_replies_go_to_the_callers_in_the_order_of_their_calls(scene: Scene) -> None:

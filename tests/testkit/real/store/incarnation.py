@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ class Proxy:
             address,
             cluster=CLUSTER,
             incarnation=incarnation,
+            random_bytes=os.urandom,
             on_generation=self.generations.append,
             on_lease_lost=self._begin_anew,
             report=self.events.append,
