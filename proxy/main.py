@@ -19,7 +19,6 @@ from .commands.journal_arguments import add_journal
 from .commands.parsing import SHELLS, Parser, complete, completion_script, explained
 from .commands.rebuild_arguments import add_rebuild
 from .commands.run_arguments import add_settings
-from .settings.child_process import Reading
 from .settings.config import ConfigError
 
 _EXAMPLES = """\
@@ -130,11 +129,6 @@ def _end_at_once(number: int, _frame: object) -> None:
 def _run(options: argparse.Namespace) -> int:
     if os.getpid() == 1:  # in a container: unhandled signals are dropped, and the server handles none for seconds
         signal.signal(signal.SIGTERM, _end_at_once)
-    try:
-        reading = Reading(options.config, vars(options))
-    except ConfigError as problem:
-        print(f"idemproxy: {problem}", file=sys.stderr)
-        return 2
-    from .process.run import run  # what serves is imported while the configuration is read
+    from .process.run import run
 
-    return run(options, reading)
+    return run(options)

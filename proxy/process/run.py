@@ -16,7 +16,6 @@ from ...state.redis_server import EmbeddedRedisError
 from .. import limits
 from ..events import Report
 from ..net.event_loop import now
-from ..settings.child_process import Reading, load_apart
 from ..settings.config import ConfigError, Settings
 from ..telemetry.journal import Journal
 from ..telemetry.journal_file import JournalFile
@@ -29,14 +28,15 @@ from .server import EndedItselfError, Server
 from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Place
 
 
-def run(options: argparse.Namespace, reading: Reading) -> int:
-    """Serve until a signal; return the exit status. ``reading``: the configuration that ``options`` name."""
+def run(options: argparse.Namespace) -> int:
+    """Serve until a signal with the configuration that ``options`` name; return the exit status."""
+    from ..settings.load import load  # not at the top: no worker needs it before a reload, and it takes 14 MB
 
     def start() -> int:
-        settings = reading.settings()
+        settings = load(options.config, vars(options))
         workers = settings.workers or min(limits.WORKERS_MAX, len(os.sched_getaffinity(0)))
         if workers == 1:
-            return _serve(settings, lambda: load_apart(options.config, vars(options)), None)
+            return _serve(settings, lambda: load(options.config, vars(options)), None)
         from .supervisor import supervise
 
         set_up(settings.log_level, settings.log_format)
@@ -92,7 +92,7 @@ def _told(start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[
 def _with_lines(sentences: Sequence[str], options: argparse.Namespace) -> Sequence[str]:
     """Say file and line of certificates that cannot be used, as ``check`` does. They are read after the settings, so
     the sentence has the key's name alone."""
-    from ..settings.load import examine  # what no start needs that succeeds
+    from ..settings.load import examine  # not at the top: see ``run``
     from ..settings.problems import dotted
 
     try:

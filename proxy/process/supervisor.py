@@ -22,8 +22,8 @@ import trio
 from ...state.redis_server import SOCKET_PATH_BYTES_MAX, EmbeddedRedis, EmbeddedRedisError
 from .. import limits
 from ..events import OperatorMessage, Report
-from ..settings.child_process import load_apart
 from ..settings.config import ConfigError, Settings
+from ..settings.load import load
 from ..settings.reload import changes
 from ..telemetry.logs import set_up
 from ..telemetry.reports import Telemetry
@@ -277,7 +277,7 @@ class Supervisor:
         """SIGHUP: if the new settings cannot be taken, say so once and tell no worker; else have each worker reload
         them itself, and start later ones with them."""
         try:
-            new = await trio.to_thread.run_sync(load_apart, self._config, self._options)
+            new = await trio.to_thread.run_sync(load, self._config, self._options)
         except ConfigError as problem:
             faults = list(problem.problems)
         except RuntimeError as error:  # no thread to read it

