@@ -24,9 +24,10 @@ from ..producing.numbered_batch import Place, ProducerId, Receipt
 from ..producing.partition_queue import Outcome
 from ..producing.producer_core import ProducerCore
 from . import flows, limits, records
+from .asking import EARLIEST, LATEST, Effect, Servers, fetch_cluster
 from .blocking_connections import Connection, Connections, Connector
 from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
-from .flows import Cursor, Effect, Servers
+from .flows import Cursor
 from .leader_session import LeaderSession
 from .records import CommittedOffset, Compression, Record, Stopped, StoredRecord
 from .security import Sasl
@@ -95,14 +96,12 @@ class Client:
 
     def end_offset(self, topic: str, partition: int) -> int:
         """Return where the log ends for consumers: the offset of the next record."""
-        return self._run(
-            flows.find_offset(self._servers, Place(topic, partition), flows.LATEST, self._settings.seconds_max)
-        )
+        return self._run(flows.find_offset(self._servers, Place(topic, partition), LATEST, self._settings.seconds_max))
 
     def start_offset(self, topic: str, partition: int) -> int:
         """Return the offset of the oldest record."""
         return self._run(
-            flows.find_offset(self._servers, Place(topic, partition), flows.EARLIEST, self._settings.seconds_max)
+            flows.find_offset(self._servers, Place(topic, partition), EARLIEST, self._settings.seconds_max)
         )
 
     def where_producers_stopped(self, topic: str, partition: int) -> dict[int, Stopped]:
@@ -447,9 +446,7 @@ class _KeeperThread(_Worker):
     def _ask_for(self, topics: list[str], until: float | None) -> None:
         producer, core = self.producer, self.producer._core
         try:
-            found = self._connections.run(
-                flows.fetch_cluster(producer._servers, topics), until, limits.CONNECT_SECONDS_MAX
-            )
+            found = self._connections.run(fetch_cluster(producer._servers, topics), until, limits.CONNECT_SECONDS_MAX)
         except (AuthenticationFailed, UnsupportedServer) as error:
             producer._end(error, f"{error}")
         except ClientError:

@@ -13,8 +13,8 @@ from ..codecs import messages
 from ..producing.cluster import Address
 from ..producing.errors import ClientError
 from . import limits
+from .asking import Ask, Effect, Offered, Sleep
 from .errors import ConnectionFailed
-from .flows import Ask, Effect, Sleep
 from .link import Link, decode_answer
 from .security import login_maker
 from .settings import ClientSettings
@@ -73,6 +73,10 @@ class Connector:
         self.settings = settings
         self._begin_login = login_maker(settings.sasl, settings.client_id)
 
+    def _link(self) -> Link:
+        settings = self.settings
+        return Link(settings.client_id, self._begin_login, reads_old_brokers=settings.reads_old_brokers)
+
     def connect(self, address: Address, deadline: float) -> Connection:
         """Return a connection after login and ApiVersions. Raises ConnectionFailed (AuthenticationFailed is one),
         UnsupportedServer."""
@@ -84,7 +88,7 @@ class Connector:
                 if self.settings.tls is not None:
                     connected.settimeout(_seconds_until(deadline))
                     connected = self.settings.tls.wrap_socket(connected, server_hostname=address[0])
-            connection = Connection(connected, Link(self.settings.client_id, self._begin_login))
+            connection = Connection(connected, self._link())
             connection.send(connection.link.start(), deadline)
             while not connection.link.is_ready:
                 try:
@@ -137,25 +141,23 @@ class Connections:
     def _perform(self, effect: Effect, until: float | None, seconds_each: float) -> Any:
         if isinstance(effect, Ask):
             return self._ask(effect, earlier(time.monotonic() + seconds_each, until))
+        if isinstance(effect, Offered):
+            connection = self._open[effect.address] = self._taken(effect.address, until)
+            return connection.link.versions
         if isinstance(effect, Sleep):
             time.sleep(effect.seconds)
             return None
         return time.monotonic()
 
     def _ask(self, ask: Ask, until: float | None) -> Any:
-        now = time.monotonic()
-        deadline = now + self._connector.settings.request_seconds_max
-        connection = self._open.pop(ask.address, None)
-        if connection is None:
-            connect_deadline = now + limits.CONNECT_SECONDS_MAX
-            connection = self._connector.connect(ask.address, earlier(connect_deadline, until))
+        connection = self._taken(ask.address, until)
         try:
             link = connection.link
             version = link.version_of(ask.api_key, *ask.versions, ask.what)
             body = messages.encode_request(ask.api_key, version, **ask.fields)
-            connection.send(link.request(ask.api_key, version, body)[1], earlier(deadline, until))
+            connection.send(link.request(ask.api_key, version, body)[1], self._deadline(until))
             while True:
-                data = connection.receive(earlier(deadline, until))
+                data = connection.receive(self._deadline(until))
                 if not data:
                     raise ConnectionFailed("the server closed the connection")
                 for answered in link.received(data):
@@ -165,6 +167,17 @@ class Connections:
         finally:
             if self._open.get(ask.address) is not connection:
                 connection.close()
+
+    def _deadline(self, until: float | None) -> float:
+        """Return the end of a step. Each part of an answer that arrives begins a new one: a large one may take long."""
+        return earlier(time.monotonic() + self._connector.settings.request_seconds_max, until)
+
+    def _taken(self, address: Address, until: float | None) -> Connection:
+        """Return the connection to a server, which is no longer kept for the next question. Raises as ``connect``."""
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            return connection
+        return self._connector.connect(address, earlier(time.monotonic() + limits.CONNECT_SECONDS_MAX, until))
 
 
 def earlier(one: float, other: float | None) -> float:

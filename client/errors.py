@@ -29,5 +29,9 @@ class OffsetOutOfRange(RequestRefused):
     """There is no such offset in the log: it was deleted, or is not written yet."""
 
 
+class TimesUnsupported(ClientError):
+    """The server, or a log in message format v0, finds no offsets by time."""
+
+
 class UnreadableLog(ClientError):
     """What a partition holds at an offset cannot be read: a wrong checksum, an unknown codec."""

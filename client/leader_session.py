@@ -34,7 +34,7 @@ class LeaderSession:
         """The error that ends the connection; raised once the outcomes before it were returned."""
         lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
         self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
-        if core.producer_id == CONDITIONAL and link.has_api(_ADD_PARTITIONS_TO_TXN):
+        if core.producer_id == CONDITIONAL and _ADD_PARTITIONS_TO_TXN in link.versions:
             raise UnsupportedServer(
                 "the server has transactions, so it gives idempotence itself (a broker, or a proxy in front of Kafka "
                 "0.11 or later), and knows no conditional publish"

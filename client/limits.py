@@ -18,8 +18,8 @@ in flight, and some that are ready to follow."""
 # Connections
 CONNECT_SECONDS_MAX: Final = 10.0
 """For TCP, TLS, SASL and ApiVersions together, each try."""
-RESPONSE_BYTES_MAX: Final = 256 * MIB
-"""One answer: a fetch may exceed what was asked for by one message."""
+RESPONSE_BYTES_MAX: Final = 257 * MIB
+"""One answer: ``WHOLE_FETCH_BYTES_MAX``, and what stands around the records."""
 SASL_FRAME_BYTES_MAX: Final = 64 * KIB
 """An answer before the server has accepted us."""
 RECEIVE_BYTES: Final = 256 * KIB
@@ -30,8 +30,17 @@ FETCH_BYTES: Final = 4 * MIB
 """One fetch; a message that is larger comes alone, or is asked for with twice as much."""
 FETCH_BYTES_MAX: Final = 128 * MIB
 """No message of a broker is larger: message.max.bytes is 1 MiB by default, and what is above 100 MiB is not taken."""
+WHOLE_FETCH_BYTES_MAX: Final = 256 * MIB
+"""One fetch of bytes as they are stored: before Fetch version 3 a message comes only whole."""
 THROTTLED_FETCH_BYTES_MIN: Final = 16 * KIB
 """One fetch, where a consumer quota lets no larger one through; one message comes whole in any case."""
+THROTTLED_FETCH_SECONDS_MAX: Final = 600.0
+"""The longest that one fetch of stored bytes waits for a quota in all: others with the same client id may use it up
+without end."""
+READING_PAUSES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Between the tries of one question about a log, in sum longer than an election takes."""
+LEADERS_SECONDS_MAX: Final = 1.0
+"""Where the end of a log is asked for, leader and replicas of the topic must have been told no longer ago than this."""
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000

@@ -6,7 +6,7 @@ are the shell's; what is asked, and why, is the caller's."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,10 +17,14 @@ from ..codecs.headers import API_VERSIONS, encode_request_header, parse_response
 from ..codecs.primitives import Buffer
 from ..codecs.sasl import SaslError
 from ..codecs.sasl_exchange import SaslExchange
+from ..producing.cluster import METADATA
 from . import limits
+from .asking import FETCH, LIST_OFFSETS
 from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
 
 _FIRST_CORRELATION_ID: Final = 1
+_OF_OLD_BROKERS: Final = {FETCH: (0, 0), LIST_OFFSETS: (0, 0), METADATA: (0, 0)}
+"""What every broker before 0.10 has of the APIs that are asked for here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +52,12 @@ class Answered:
 class Link:
     """One connection. After an error it cannot be used any more: it is not known where the next answer starts."""
 
-    def __init__(self, client_id: str, begin_login: Callable[[], SaslExchange] | None) -> None:
+    def __init__(
+        self, client_id: str, begin_login: Callable[[], SaslExchange] | None, *, reads_old_brokers: bool = False
+    ) -> None:
+        """``reads_old_brokers``: brokers before 0.10 are read, too."""
         self._client_id = client_id
+        self._reads_old_brokers = reads_old_brokers
         self._login = begin_login() if begin_login is not None else None
         self._splitter = FrameSplitter(limits.RESPONSE_BYTES_MAX)
         self._asked: deque[Asked] = deque()
@@ -68,7 +76,7 @@ class Link:
 
     def start(self) -> bytes:
         """Return what a fresh connection says first."""
-        return self._ask_versions() if self._login is None else self._login.start()
+        return self._greet() if self._login is None else self._login.start()
 
     def greeted(self, data: bytes) -> bytes:
         """Take what arrives before the connection is ready, and return what is to be sent. Raises ConnectionFailed,
@@ -83,8 +91,13 @@ class Link:
             if not self._login.is_over:
                 return reply
             self._login = None
-            return self._ask_versions()
+            return self._greet()
         for answered in self.received(data):
+            if answered.asked.api_key == METADATA:
+                if _is_in_its_version(answered):
+                    return self._ask_versions()
+                self._versions = _OF_OLD_BROKERS
+                return b""
             answer = decode_answer(answered)
             if answer.error_code != 0:
                 raise UnsupportedServer(f"ApiVersions is answered with code {answer.error_code}")
@@ -100,10 +113,11 @@ class Link:
         kind = AuthenticationFailed if self._login.is_refused_by_closing else ConnectionFailed
         return kind(self._login.explain_loss(reason))
 
-    def has_api(self, api_key: int) -> bool:
-        """Whether the server has this API in any version."""
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The (lowest, highest) version of each API that the server has, by API key."""
         assert self._versions is not None
-        return api_key in self._versions
+        return self._versions
 
     def version_of(self, api_key: int, lowest: int, highest: int, what: str) -> int:
         """Return the highest version of an API that both sides have. Raises UnsupportedServer."""
@@ -137,9 +151,29 @@ class Link:
             raise ConnectionFailed(f"the answer cannot be read: {error}") from None
         return answers
 
+    def _greet(self) -> bytes:
+        """Return the first request. Brokers before 0.10 have no ApiVersions, and 0.9 loses requests of other
+        connections when it gets one. So Metadata 1 is asked first where these are read: every broker answers it, and
+        old ones in the layout of version 0."""
+        if not self._reads_old_brokers:
+            return self._ask_versions()
+        return self.request(METADATA, 1, messages.encode_request(METADATA, 1, topics=[]))[1]
+
     def _ask_versions(self) -> bytes:
         # Version 0: every server that knows this API has it.
         return self.request(API_VERSIONS, 0)[1]
+
+
+def _is_in_its_version(answered: Answered) -> bool:
+    """Whether an answer has the layout of the version that was asked for. Raises ConnectionFailed if it has that of
+    version 0 neither."""
+    try:
+        messages.decode_response(answered.asked.api_key, answered.asked.api_version, answered.body)
+    except WireError:
+        answered.asked.api_version = 0
+        decode_answer(answered)
+        return False
+    return True
 
 
 def decode_answer(answered: Answered) -> Any:

@@ -16,7 +16,8 @@ from .security import Sasl
 class ClientSettings:
     """``bootstrap``: host:port, one or several (a list, or joined by commas), of brokers or proxies. ``tls``: see
     ``tls_context``. ``seconds_max``: for a call that produces nothing, with all its tries. ``request_seconds_max``: for
-    the answer to one request."""
+    the answer to one request. ``reads_old_brokers``: brokers before 0.10 are read, too, which takes one more round
+    trip for each connection."""
 
     bootstrap: str | Sequence[str]
     client_id: str = "idemproxy-client"
@@ -24,6 +25,7 @@ class ClientSettings:
     sasl: Sasl | None = None
     seconds_max: float = 60.0
     request_seconds_max: float = REQUEST_SECONDS_MAX
+    reads_old_brokers: bool = False
 
     def addresses(self) -> list[Address]:
         """Return the bootstrap addresses. Raises ValueError."""

@@ -20,8 +20,9 @@ from ..producing.numbered_batch import Place, ProducerId, Receipt
 from ..producing.partition_queue import Outcome
 from ..producing.producer_core import ProducerCore
 from . import flows, limits
+from .asking import EARLIEST, LATEST, Effect, Servers, fetch_cluster
 from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
-from .flows import Cursor, Effect, Servers
+from .flows import Cursor
 from .leader_session import LeaderSession
 from .records import CommittedOffset, Compression, Record, Stopped, StoredRecord, finish
 from .security import Sasl
@@ -76,12 +77,12 @@ class TrioClient:
     async def end_offset(self, topic: str, partition: int) -> int:
         """Return where the log ends for consumers: the offset of the next record."""
         place = Place(topic, partition)
-        return await self._run(flows.find_offset(self._servers, place, flows.LATEST, self._settings.seconds_max))
+        return await self._run(flows.find_offset(self._servers, place, LATEST, self._settings.seconds_max))
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """Return the offset of the oldest record."""
         place = Place(topic, partition)
-        return await self._run(flows.find_offset(self._servers, place, flows.EARLIEST, self._settings.seconds_max))
+        return await self._run(flows.find_offset(self._servers, place, EARLIEST, self._settings.seconds_max))
 
     async def where_producers_stopped(self, topic: str, partition: int) -> dict[int, Stopped]:
         """Return where producers stopped on a partition, by the number of their ids. See
@@ -335,7 +336,7 @@ class TrioProducer:
 
     async def _ask_for(self, connections: Connections, topics: list[str], until: float | None) -> None:
         try:
-            found = await connections.run(flows.fetch_cluster(self._servers, topics), until, limits.CONNECT_SECONDS_MAX)
+            found = await connections.run(fetch_cluster(self._servers, topics), until, limits.CONNECT_SECONDS_MAX)
         except (AuthenticationFailed, UnsupportedServer) as error:
             self._end(error, f"{error}")
         except ClientError:

@@ -12,8 +12,8 @@ from ..codecs import messages
 from ..producing.cluster import Address
 from ..producing.errors import ClientError
 from . import limits
+from .asking import Ask, Effect, Offered, Sleep
 from .errors import ConnectionFailed
-from .flows import Ask, Effect, Sleep
 from .link import Link, decode_answer
 from .security import login_maker
 from .settings import ClientSettings
@@ -50,6 +50,10 @@ class Connector:
         self.settings = settings
         self._begin_login = login_maker(settings.sasl, settings.client_id)
 
+    def _link(self) -> Link:
+        settings = self.settings
+        return Link(settings.client_id, self._begin_login, reads_old_brokers=settings.reads_old_brokers)
+
     async def connect(self, address: Address, deadline: float) -> Connection:
         """Return a connection after login and ApiVersions. Raises ConnectionFailed (AuthenticationFailed is one),
         UnsupportedServer."""
@@ -61,7 +65,7 @@ class Connector:
         if self.settings.tls is not None:
             # Kafka's brokers close a connection without TLS's close_notify.
             stream = trio.SSLStream(stream, self.settings.tls, server_hostname=address[0], https_compatible=True)
-        connection = Connection(stream, Link(self.settings.client_id, self._begin_login))
+        connection = Connection(stream, self._link())
         try:
             await connection.send(connection.link.start(), deadline)
             while not connection.link.is_ready:
@@ -116,24 +120,23 @@ class Connections:
         if isinstance(effect, Ask):
             end = trio.current_time() + seconds_each
             return await self._ask(effect, end if until is None else min(end, until))
+        if isinstance(effect, Offered):
+            connection = self._open[effect.address] = await self._taken(effect.address, until)
+            return connection.link.versions
         if isinstance(effect, Sleep):
             await trio.sleep(effect.seconds)
             return None
         return trio.current_time()
 
     async def _ask(self, ask: Ask, until: float) -> Any:
-        now = trio.current_time()
-        deadline = min(now + self._connector.settings.request_seconds_max, until)
-        connection = self._open.pop(ask.address, None)
-        if connection is None:
-            connection = await self._connector.connect(ask.address, min(now + limits.CONNECT_SECONDS_MAX, until))
+        connection = await self._taken(ask.address, until)
         try:
             link = connection.link
             version = link.version_of(ask.api_key, *ask.versions, ask.what)
             body = messages.encode_request(ask.api_key, version, **ask.fields)
-            await connection.send(link.request(ask.api_key, version, body)[1], deadline)
+            await connection.send(link.request(ask.api_key, version, body)[1], self._deadline(until))
             while True:
-                data = await connection.receive(deadline)
+                data = await connection.receive(self._deadline(until))
                 if not data:
                     raise ConnectionFailed("the server closed the connection")
                 for answered in link.received(data):
@@ -143,6 +146,18 @@ class Connections:
         finally:
             if self._open.get(ask.address) is not connection:
                 await connection.aclose()
+
+    def _deadline(self, until: float) -> float:
+        """Return the end of a step. Each part of an answer that arrives begins a new one: a large one may take long."""
+        return min(trio.current_time() + self._connector.settings.request_seconds_max, until)
+
+    async def _taken(self, address: Address, until: float | None) -> Connection:
+        """Return the connection to a server, which is no longer kept for the next question. Raises as ``connect``."""
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            return connection
+        deadline = trio.current_time() + limits.CONNECT_SECONDS_MAX
+        return await self._connector.connect(address, deadline if until is None else min(deadline, until))
 
 
 @contextmanager

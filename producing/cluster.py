@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Any, Final
 
 from ..codecs.error_codes import ErrorCode
@@ -19,12 +20,13 @@ Address = tuple[str, int]
 @value(frozen=True, slots=True)
 class Cluster:
     """A cluster as one Metadata answer shows it. ``leaders``: broker ids; partitions without a leader are not in it.
-    ``errors``: codes by topic."""
+    ``errors``: codes by topic. ``replicas``: of each partition, those that the answer has an address of."""
 
     brokers: Mapping[int, Address]
     leaders: Mapping[Place, int]
     partitions: Mapping[str, tuple[int, ...]]
     errors: Mapping[str, int]
+    replicas: Mapping[Place, tuple[Address, ...]] = field(default_factory=dict)
 
 
 NOTHING: Final = Cluster({}, {}, {}, {})
@@ -41,14 +43,17 @@ def cluster_of(answer: Any) -> Cluster:
     leaders: dict[Place, int] = {}
     partitions: dict[str, tuple[int, ...]] = {}
     errors: dict[str, int] = {}
+    replicas: dict[Place, tuple[Address, ...]] = {}
     for topic in answer.topics or ():
         if topic.error_code != ErrorCode.NONE:
             errors[topic.name] = topic.error_code
         partitions[topic.name] = tuple(sorted(one.partition_index for one in topic.partitions or ()))
         for one in topic.partitions or ():
+            place = Place(topic.name, one.partition_index)
             if one.leader_id in brokers:
-                leaders[Place(topic.name, one.partition_index)] = one.leader_id
-    return Cluster(brokers, leaders, partitions, errors)
+                leaders[place] = one.leader_id
+            replicas[place] = tuple(brokers[node] for node in one.replica_nodes or () if node in brokers)
+    return Cluster(brokers, leaders, partitions, errors, replicas)
 
 
 def with_topics_of(older: Cluster, newer: Cluster) -> Cluster:

@@ -13,8 +13,9 @@ the numbers of a producer's last five batches, and know no older one again (Kafk
 DELIVERY_SECONDS_MAX: Final = 120.0
 """From ``send`` until an outcome is told, known or not: Kafka's delivery.timeout.ms."""
 REQUEST_SECONDS_MAX: Final = 30.0
-"""Without an answer for so long a connection is given up: Kafka's request.timeout.ms. The proxy answers a produce
-within three quarters of the timeout in the request, even if the outcome is not known by then (rule R18)."""
+"""Without an answer, or a further part of one, for so long a connection is given up: Kafka's request.timeout.ms. The
+proxy answers a produce within three quarters of the timeout in the request, even if the outcome is not known by then
+(rule R18)."""
 REQUEST_BYTES_MAX: Final = 4 * MIB
 """The batches in one produce request; a larger batch goes alone. With five in flight 20 MiB for each leader."""
 CORRUPT_TRIES_MAX: Final = 3

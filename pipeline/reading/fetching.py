@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from .broker import FETCH_BYTES_MAX, Cluster, Fetched
+from .broker import FETCH_BYTES_MAX, Cluster
+
+if TYPE_CHECKING:
+    from ...client.log_flows import Fetched
 
 _GROWTH: Final = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from idemproxy.client.flows import Ask, Now, Servers, Sleep
+from idemproxy.client.asking import Ask, Now, Offered, Servers, Sleep
 from idemproxy.client.link import Link
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
@@ -64,6 +64,8 @@ class FlowRun:
         self.now = 0.0
         self.seconds_of_an_answer = 0.0
         self.asked: list[Ask] = []
+        self.offered: dict[int, tuple[int, int]] = {1: (0, 5)}
+        """What servers say that they have: as a proxy that leaves tombstoned messages out."""
 
     def run(self, flow: Coroutine[Any, Any, Any]) -> Any:
         """Return what the flow returns."""
@@ -85,6 +87,8 @@ class FlowRun:
             return None
         if isinstance(effect, Now):
             return self.now
+        if isinstance(effect, Offered):
+            return self.offered
         assert isinstance(effect, Ask)
         self.asked.append(effect)
         self.now += self.seconds_of_an_answer

@@ -31,7 +31,7 @@ class ReadingServer:
     answered with a time to wait and no partition. ``ends_at``, ``fails_at``: fetches, counted from 1, at which the
     connection ends, or the leader has moved for a moment. ``fetch_versions``: what it says that it has.
     ``quota_bytes``: fetches of more are throttled each time, as before 2.6 where that is above the quota of all of its
-    windows."""
+    windows. ``seconds_between_parts``: each answer comes in four parts, so long apart."""
 
     def __init__(
         self,
@@ -43,7 +43,9 @@ class ReadingServer:
         fails_at: Collection[int] = (),
         fetch_versions: tuple[int, int] = (0, 5),
         quota_bytes: int = 1 << 30,
+        seconds_between_parts: float = 0.0,
     ) -> None:
+        self._seconds_between_parts = seconds_between_parts
         self._quota_bytes = quota_bytes
         self._log = log
         self._throttled, self._ends_at, self._fails_at = throttled, ends_at, fails_at
@@ -96,7 +98,13 @@ class ReadingServer:
                     )
                     if answer is None:
                         return
-                    connection.sendall(frame(encode_response_header(key, version, header.correlation_id), answer))
+                    self._send(connection, frame(encode_response_header(key, version, header.correlation_id), answer))
+
+    def _send(self, connection: socket.socket, data: bytes) -> None:
+        size = -(-len(data) // 4) if self._seconds_between_parts else len(data)
+        for at in range(0, len(data), size):
+            connection.sendall(data[at : at + size])
+            time.sleep(self._seconds_between_parts)
 
     def _said(self, key: int, version: int, body: memoryview) -> bytes:
         host, port = self.address

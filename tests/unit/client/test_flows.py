@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from idemproxy.client import limits
+from idemproxy.client.asking import EARLIEST, FETCH, LIST_OFFSETS, Ask, Servers
 from idemproxy.client.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -17,16 +18,11 @@ from idemproxy.client.errors import (
 )
 from idemproxy.client.flows import (
     DESCRIBE_PRODUCERS,
-    EARLIEST,
-    FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
-    LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
-    Ask,
     Cursor,
-    Servers,
     commit_offsets,
     committed_offsets,
     fetch_records,
@@ -132,9 +128,10 @@ def test_a_reader_goes_on_behind_what_it_has_read() -> None:
     cursor = Cursor(PLACE, 4)
     batch = encode_batch([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")], base_offset=4)
     run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch), fetched(high_watermark=6)))
-    assert [one.value for one in run.run(fetch_records(servers(), cursor, SECONDS))] == [b"a", b"b"]
+    known = servers()
+    assert [one.value for one in run.run(fetch_records(known, cursor, SECONDS))] == [b"a", b"b"]
     assert (cursor.offset, cursor.high_watermark) == (6, 9)
-    assert run.run(fetch_records(servers(), cursor, SECONDS)) == []
+    assert run.run(fetch_records(known, cursor, SECONDS)) == []
     assert run.asked[-1].fields["topics"][0]["partitions"][0]["fetch_offset"] == 6
 
 

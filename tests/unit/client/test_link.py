@@ -42,6 +42,37 @@ def test_a_link_is_ready_when_it_knows_the_versions() -> None:
     assert link.version_of(3, 0, 4, "Metadata") == 4
 
 
+def greeting_of_a_reader(*answers: bytes) -> tuple[Link, list[tuple[int, int]]]:
+    """A link that reads old brokers, too, and what it has asked."""
+    link = Link("client", None, reads_old_brokers=True)
+    said = [asked(link.start())]
+    for data in answers:
+        reply = link.greeted(data)
+        said += [asked(reply)] if reply else []
+    return link, said
+
+
+def test_a_broker_without_versions_is_known_by_its_metadata() -> None:
+    body = messages.encode_response(METADATA, 0, brokers=[{"node_id": 0, "host": "h", "port": 1}], topics=[])
+    link, said = greeting_of_a_reader(answer_to(1, body))
+    assert said == [(METADATA, 1)], "0.9 loses requests of other connections when it gets ApiVersions"
+    assert link.is_ready
+    assert link.versions == {1: (0, 0), 2: (0, 0), METADATA: (0, 0)}
+
+
+def test_a_broker_with_versions_is_asked_for_them_after_its_metadata() -> None:
+    brokers = [{"node_id": 0, "host": "h", "port": 1, "rack": None}]
+    body = messages.encode_response(METADATA, 1, brokers=brokers, controller_id=0, topics=[])
+    link, said = greeting_of_a_reader(answer_to(1, body), api_versions({METADATA: (0, 4)}, 2))
+    assert said == [(METADATA, 1), (API_VERSIONS, 0)]
+    assert link.versions == {METADATA: (0, 4)}
+
+
+def test_metadata_in_no_layout_that_is_known_ends_the_connection() -> None:
+    with pytest.raises(ConnectionFailed, match="cannot be read"):
+        greeting_of_a_reader(answer_to(1, b"?"))
+
+
 def test_what_both_sides_do_not_have_is_said() -> None:
     link = ready_link({0: (0, 2), 3: (5, 12)})
     with pytest.raises(UnsupportedServer, match="no Produce in version 3 to 8: it has 0 to 2"):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.client.flows import INIT_PRODUCER_ID, Ask, Servers, init_producer_id, where_they_stopped
+from idemproxy.client.asking import Ask, Servers
+from idemproxy.client.flows import INIT_PRODUCER_ID, init_producer_id, where_they_stopped
 from idemproxy.client.leader_session import LeaderSession
 from idemproxy.client.link import Link
 from idemproxy.client.records import Record, Stopped, finish

@@ -16,15 +16,24 @@ LOG = [encode_message(b"k", b"v" * 600_000, magic=1, offset=offset, timestamp=7)
 """Of tombstoned partitions a fetch brings 1 MiB: one of these."""
 
 
-def blocking(server: ReadingServer) -> list[int]:
-    with Client("{}:{}".format(*server.address), seconds_max=5) as client, client.reader("t", 0) as reader:
+SHORT_SECONDS = 0.8
+
+
+def blocking(server: ReadingServer, request_seconds_max: float = 30.0) -> list[int]:
+    address = "{}:{}".format(*server.address)
+    with (
+        Client(address, seconds_max=5, request_seconds_max=request_seconds_max) as client,
+        client.reader("t", 0) as reader,
+    ):
         return [one.offset for one in reader.read_to_end()]
 
 
-def on_trio(server: ReadingServer) -> list[int]:
+def on_trio(server: ReadingServer, request_seconds_max: float = 30.0) -> list[int]:
+    address = "{}:{}".format(*server.address)
+
     async def main() -> list[int]:
         async with (
-            TrioClient("{}:{}".format(*server.address), seconds_max=5) as client,
+            TrioClient(address, seconds_max=5, request_seconds_max=request_seconds_max) as client,
             client.reader("t", 0) as reader,
         ):
             return [one.offset async for one in reader.read_to_end()]
@@ -36,7 +45,7 @@ pytestmark = [
     pytest.mark.timeout(30),
     pytest.mark.parametrize("read", [blocking, on_trio]),
 ]
-Read = Callable[[ReadingServer], list[int]]
+Read = Callable[..., list[int]]
 
 
 def test_it_reads_on_behind_what_is_left_out(read: Read) -> None:
@@ -59,3 +68,14 @@ def test_a_log_whose_end_is_left_out_ends(read: Read, named: range) -> None:
 def test_a_log_whose_end_was_compacted_away_ends(read: Read) -> None:
     with ReadingServer([*LOG[:3], *[None] * 9]) as server:
         assert read(server) == [0, 1, 2]
+
+
+def test_a_broker_that_leaves_nothing_out_is_asked_twice_at_a_compacted_end(read: Read) -> None:
+    with ReadingServer([*LOG[:3], *[None] * 20], fetch_versions=(4, 12)) as server:
+        assert read(server) == [0, 1, 2]
+        assert server.fetches <= 4
+
+
+def test_an_answer_that_comes_in_parts_may_take_longer_than_one_is_waited_for(read: Read) -> None:
+    with ReadingServer(LOG[:1], seconds_between_parts=0.25) as server:
+        assert read(server, SHORT_SECONDS) == [0]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from idemproxy.client import limits
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.audit.plan import Plan
 from idemproxy.pipeline.audit.read import read_range
 from idemproxy.pipeline.audit.rows import Kind
-from idemproxy.pipeline.reading import broker
 from idemproxy.pipeline.reading.broker import Access, BrokerProblem, Cluster
 from idemproxy.pipeline.reading.places import Place, Range
 from idemproxy.pipeline.rebuild import work
@@ -63,7 +63,7 @@ def test_a_range_of_which_all_is_left_out_ends() -> None:
 def test_what_ends_between_two_fetches_makes_the_proxy_begin_at_the_old_offset(
     faults: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "_BETWEEN_TRIES_SECONDS", (0.01,) * 5)
+    monkeypatch.setattr(limits, "READING_PAUSES_SECONDS", (0.01,) * 5)
     with ReadingServer(LOG, range(2, 11), **faults) as server:
         assert offsets_read(server) == [0, 1, 11]
 
@@ -114,7 +114,7 @@ def test_a_fetch_that_is_above_the_quota_asks_for_less_from_then_on() -> None:
 
 
 def test_a_quota_that_lasts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "_THROTTLED_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(limits, "THROTTLED_FETCH_SECONDS_MAX", 0.1)
     with (
         ReadingServer(LOG, throttled=range(1000)) as server,
         pytest.raises(BrokerProblem, match=r"t-0: .*quota.*'test'"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from idemproxy.client import limits
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.reading import broker, patience
 from idemproxy.pipeline.source.options import parse_options
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReadingServer]:
     monkeypatch.setattr(broker, "NEW_TOPIC_SECONDS", 0.1)
-    monkeypatch.setattr(broker, "_BETWEEN_TRIES_SECONDS", (0.01,) * 5)
+    monkeypatch.setattr(limits, "READING_PAUSES_SECONDS", (0.01,) * 5)
     with ReadingServer(LOG) as running:
         running.topics = ["t", "u"]
         yield running
