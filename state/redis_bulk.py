@@ -132,7 +132,11 @@ class BulkStore:
         return registration
 
     def renew(self, registration: Registration) -> None:
-        """Prolong the registration. Raises StoreEnded when it is gone."""
+        """Prolong the registration. Raises StoreEnded when it is gone, or of an earlier life: then it is given back, so
+        that nothing more is written, which no proxy would believe."""
+        if self.generation() != registration.generation:
+            self.end(registration)
+            raise StoreEnded("Redis's data has begun another life since this run began: start it again")
         with redis_errors_as_sentences():
             if not self._redis.set(self._member(registration), _BEAT, xx=True, px=int(LEASE_SECONDS * 1000)):
                 raise StoreEnded("Redis has lost this run's registration, and perhaps all data: start it again")

@@ -68,7 +68,9 @@ class LifeCounter:
         link, server, refuse, _counted = asked
         if not isinstance(reply, bytes):
             give_up_on(link, refuse, reply)
-        elif server == self._server and reply.isdigit() and int(reply) < self.newest:
+        elif not reply.isdigit():
+            refuse(f"the key {self._key.decode()} in Redis has no number, so somebody else writes there: delete it")
+        elif server == self._server and int(reply) < self.newest:
             self._begin(asked)
         else:  # what another server lacks shows in its identity already
             # Not INCR: a command with an amount can be tried in a way that writes nothing (``idemproxy check``).

@@ -10,7 +10,9 @@ import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.lease import RENEW_SECONDS
-from idemproxy.state.redis_facts import script_sha, swap_script
+from idemproxy.state.redis_bulk import Access, BulkStore, StoreEnded, Swap
+from idemproxy.state.redis_facts import RedisAddress, script_sha, swap_script
+from idemproxy.state.store import LIFE_COUNT_BITS, life_key
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.proxy_process import wait_until
@@ -78,3 +80,18 @@ def test_a_swap_that_names_a_later_registration_is_refused(
     assert (reply == 1) is is_stored
     assert is_stored or "NOMEMBER" in str(reply)
     assert redis.call("EXISTS", "key") == is_stored
+
+
+def test_a_bulk_rebuild_writes_nothing_more_once_another_life_has_begun(redis: ExternalRedis) -> None:
+    """What it writes would be of an earlier life, so no proxy would believe it."""
+    one = Swap(b"key", 0, b"\x01" + bytes(7) + b"\x01", 0)
+    with BulkStore(Access(RedisAddress(redis.address), "default")) as store:
+        registration = store.register()
+        redis.call("INCRBY", life_key("default"), 1)  # a proxy's heartbeat
+        store.renew(registration)
+        redis.call("INCRBY", life_key("default"), 1 << LIFE_COUNT_BITS)
+        with pytest.raises(StoreEnded, match="another life"):
+            store.renew(registration)
+        with pytest.raises(StoreEnded):
+            store.swap(registration, [one])
+    assert redis.call("EXISTS", "key") == 0
