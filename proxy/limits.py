@@ -376,13 +376,19 @@ UNISSUED_OUTCOMES_OF_ONE_MAX: Final = 100
 """Unknown outcomes at a time of producer ids that nobody issued: in one process, and of one address or one principal.
 For each of them a log is read, together with the others; it takes some 15 KB until then, and 2 ms of the loop's time
 for a log of 45 MB: 500 at a time took a tenth of that time for as long as a client went on. Beyond it a batch gets 7
-(REQUEST_TIMED_OUT), and its client sends it again. After Redis has lost all, the ids that come to a proxy for the first
-time are such ids, too: so many producers of one address are rebuilt at the same time, and the others after them."""
-UNISSUED_REST_SECONDS: Final = 2.0
+(REQUEST_TIMED_OUT), and its client sends it again."""
+UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX: Final = 500
+RETURN_SECONDS: Final = 300.0
+"""The same for one address or principal in the first minutes of a process, and of a life of the data in Redis: if all
+was lost, the ids of all producers are such ids, and many come at once. 2,000 of one address, on logs of 400 MB and two
+cores at a load of 7, were served within 27 to 59 s; with 100 at a time, and rests of 2 s, only after 124 s, when Java
+has dropped records. Half of what a process takes stays for others. Twice ``delivery.timeout.ms``, and some more."""
+UNISSUED_REST_SECONDS: Final = 5.0
 UNISSUED_REST_SECONDS_MAX: Final = 5.0
 """For each batch beyond it nothing more is taken of its connection for so long, and at most so long from then on. Else
 a client that sends such batches as fast as they are answered takes twice the loop's time of one that produces as many,
-in bursts. A search for another batch of the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
+in bursts. A refusal takes half a millisecond: with rests of 2 s, those to 2,000 producers took a third of the loop's
+time. A search for another batch of the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
 REST_LOOK_SECONDS: Final = 0.5
 """How often it is checked whether a connection has rested long enough: 12 us each, and one address may have 500."""
 SEQUENCERS_MAX: Final = 100_000

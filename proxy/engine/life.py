@@ -71,6 +71,7 @@ class Incarnations:
         """The data of the store has begun a new life: every entry is suspect until the log was read (rule R10)."""
         first = self._life.era == 0
         self._life.generation = generation
+        self._life.returning_until = self._reactor.now() + limits.RETURN_SECONDS
         self._report(GenerationChanged(generation))
         if first:
             self._life.era = 1

@@ -27,6 +27,9 @@ class Life:
     grace_until: float = 0.0
     """Reactor seconds. Before this no suspect entry is touched, nor, from the second era on, another proxy's intent:
     leases of the lost state run out first (rules R1, R10)."""
+    returning_until: float = 0.0
+    """Reactor seconds. Before this, many producers may come back whose ids Redis has lost: this life of its data has
+    just begun, or this process."""
     earlier_incarnations: deque[bytes] = field(default_factory=lambda: deque(maxlen=limits.EARLIER_INCARNATIONS_MAX))
     """Those of this process before ``incarnation``, newest last. They send nothing any more."""
     is_draining: bool = False

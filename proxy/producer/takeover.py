@@ -118,7 +118,11 @@ class Takeover:
             refusal, verdict = answers.no_leader(), "no_leader"
         elif stream.held.is_unissued:
             first = stream.queue[0]
-            admitted = stream.context.unissued.admit(first.waiters[0].connection.address, first.principal)
+            admitted = stream.context.unissued.admit(
+                first.waiters[0].connection.address,
+                first.principal,
+                is_after_loss=self._observers.time.now < self._life.returning_until,
+            )
             if admitted is None:
                 refusal = answers.in_doubt("too many outcomes of producer ids that nobody issued are unknown")
                 self._slow_down()

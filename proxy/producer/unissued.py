@@ -20,14 +20,16 @@ class UnissuedOutcomes:
         self._counts_addresses = counts_addresses
         self._of: Counter[Hashable] = Counter()
 
-    def admit(self, address: str, principal: bytes) -> Admitted | None:
-        """Count one more, for the client that brought the batch; None: there are too many."""
+    def admit(self, address: str, principal: bytes, *, is_after_loss: bool) -> Admitted | None:
+        """Count one more, for the client that brought the batch; None: there are too many. ``is_after_loss``: may many
+        clients have just lost their ids?"""
+        most = limits.UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX if is_after_loss else limits.UNISSUED_OUTCOMES_OF_ONE_MAX
         if self.count >= limits.UNISSUED_OUTCOMES_MAX:
             return None
         keys: list[Hashable] = [address] if self._counts_addresses() else []
         if principal != NO_PRINCIPAL:
             keys.append(principal)
-        if any(self._of[key] >= limits.UNISSUED_OUTCOMES_OF_ONE_MAX for key in keys):
+        if any(self._of[key] >= most for key in keys):
             return None
         self.count += 1
         self._of.update(keys)

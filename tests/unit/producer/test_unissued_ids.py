@@ -47,6 +47,7 @@ class Attacked:
         self.proxy = self.world.proxies[0]
         self.inventor = self.world.thief
         self.count = 0
+        self.proxy.engine.context.life.returning_until = 0.0  # it began long ago
         self.world.network.run(5)
         self.keys = self.stored()
 
@@ -196,7 +197,7 @@ def test_a_batch_of_an_id_that_nobody_issued_is_rebuilt_and_appended_once() -> N
 
 # ---------------------------------------------------------------------- how many
 def fill(stage: Stage, count: int, address: str, principal: bytes = NO_PRINCIPAL) -> list[Admitted]:
-    admitted = [stage.context.unissued.admit(address, principal) for _ in range(count)]
+    admitted = [stage.context.unissued.admit(address, principal, is_after_loss=False) for _ in range(count)]
     assert all(admitted)
     return [one for one in admitted if one is not None]
 
@@ -230,7 +231,7 @@ def test_a_client_whose_batches_are_refused_brings_a_few_a_second(
 ) -> None:
     """It sends the next ones as soon as it is answered, and each reads Redis."""
     monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_OF_ONE_MAX", 0)
-    network, seconds, line = attacked.world.network, 20.0, Line()
+    network, seconds, line = attacked.world.network, 100.0, Line()
     network.host("inventor").connect(attacked.proxy.addresses[0], line)
     network.run(1, lambda: line.wire is not None)
     ends, sent = network.now + seconds, 0
@@ -245,18 +246,20 @@ def test_a_client_whose_batches_are_refused_brings_a_few_a_second(
     assert attacked.world.errors() == []
 
 
-def test_one_address_or_principal_does_not_use_up_what_all_have() -> None:
+@pytest.mark.parametrize("is_after_loss", [False, True])
+def test_one_address_or_principal_does_not_use_up_what_all_have(is_after_loss: bool) -> None:
     outcomes = UnissuedOutcomes()
-    most = limits.UNISSUED_OUTCOMES_OF_ONE_MAX
+    few, many = limits.UNISSUED_OUTCOMES_OF_ONE_MAX, limits.UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX
+    most = many if is_after_loss else few
     assert most < limits.UNISSUED_OUTCOMES_MAX
-    admitted = [outcomes.admit("10.0.0.1", b"%d" % number) for number in range(most + 5)]
+    admitted = [outcomes.admit("10.0.0.1", b"%d" % number, is_after_loss=is_after_loss) for number in range(most + 5)]
     assert [one is None for one in admitted] == [False] * most + [True] * 5
-    assert outcomes.admit("10.0.0.2", b"0") is not None
+    assert outcomes.admit("10.0.0.2", b"0", is_after_loss=False) is not None
     for one in admitted:
         if one is not None:
             one.end()
     assert outcomes.count == 1
-    assert outcomes.admit("10.0.0.1", NO_PRINCIPAL) is not None
+    assert outcomes.admit("10.0.0.1", NO_PRINCIPAL, is_after_loss=False) is not None
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
@@ -332,11 +335,13 @@ def test_another_proxy_that_has_written_meanwhile_is_not_overwritten() -> None:
     assert stage.sent == []
 
 
-def test_more_producers_than_the_limit_are_all_rebuilt_after_all_of_redis_was_lost(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("limit", ["UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX", "UNISSUED_OUTCOMES_OF_ONE_MAX"])
+def test_after_all_of_redis_was_lost_all_producers_of_an_address_are_rebuilt(
+    limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The proxy has begun again, too, so it knows none of them, and nobody has issued their ids."""
-    monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_OF_ONE_MAX", 5)
+    """The proxy has begun again, too, so it knows none of them, and nobody has issued their ids. Only then many come at
+    once, and the usual limit is none."""
+    monkeypatch.setattr(limits, limit, 5)
     world = World(1, WorldSettings(brokers=1, clients=40))
     world.start()
     for _ in range(2):
@@ -354,7 +359,7 @@ def test_more_producers_than_the_limit_are_all_rebuilt_after_all_of_redis_was_lo
         for _, _, event in world.proxies[0].events
         if isinstance(event, BatchAnswered) and event.verdict == "limited"
     ]
-    assert limited, "some had to come again"
+    assert bool(limited) == (limit == "UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX")
     values = [record.value for one in world.cluster.log(TOPIC, 0).messages for record in one.message.records]
     assert len(values) == len(set(values)) == sum(len(b.values) for c in world.clients for b in c.batches)
     assert world.errors() == []
