@@ -15,15 +15,11 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError, Watch
 from .conditional import is_conditional
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
 from .inspection import (
-    BlockPlace,
     ClusterPlace,
     Damaged,
     EntryPlace,
-    IndexPlace,
-    MemberPlace,
     NamePlace,
     Place,
-    TombstonesPlace,
     cluster_of,
     forgotten,
     owner_of,
@@ -96,14 +92,6 @@ class EntryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRow:
-    """The claim of the producer ids from ``start`` on."""
-
-    start: int
-    block: Block | Damaged
-
-
-@dataclass(frozen=True, slots=True)
 class NameRow:
     """The name of a producer. ``partitions``: on how many partitions its present producer id has an entry.
     ``stored``: the value as it is."""
@@ -115,14 +103,6 @@ class NameRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRow:
-    """A living incarnation, and how long its lease runs if it is not renewed."""
-
-    incarnation: bytes
-    lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class UnknownRow:
     """A key under the cluster's name that no proxy of this version writes, or the cluster id (``cluster_id``)."""
 
@@ -130,7 +110,7 @@ class UnknownRow:
     cluster_id: bytes | None = None
 
 
-Row = EntryRow | BlockRow | NameRow | MemberRow | UnknownRow
+Row = EntryRow | NameRow | UnknownRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +158,8 @@ class RedisInspection:
 
     # ------------------------------------------------------------------ reading
     def everything(self) -> Iterator[Row]:
-        """Yield all that is stored under the cluster's name, in no order; what is stored meanwhile may be missed, and
-        Redis may show a key twice."""
+        """Yield the entries and names that are stored under the cluster's name, and what no proxy writes there, in no
+        order; what is stored meanwhile may be missed, and Redis may show a key twice."""
         yield from self._rows(prefix(self.cluster) + b"*")
 
     def entries(
@@ -203,12 +183,6 @@ class RedisInspection:
         for row in found:
             # The pattern also matches topics with a slash in their names, which Kafka forbids and Redis does not.
             if isinstance(row, EntryRow) and topic in (None, row.place.topic):
-                yield row
-
-    def blocks(self) -> Iterator[BlockRow]:
-        """Yield the claimed blocks of producer ids."""
-        for row in self._rows(prefix(self.cluster) + b"block:*"):
-            if isinstance(row, BlockRow):
                 yield row
 
     def names(self, name: str | None = None) -> Iterator[NameRow]:
@@ -394,7 +368,7 @@ class RedisInspection:
                 raise value
             value = b""
             damage: Damaged | None = Damaged("the key holds no string")
-        elif value is None or isinstance(place, TombstonesPlace):
+        elif value is None:
             return None
         else:
             damage = None
@@ -406,15 +380,11 @@ class RedisInspection:
             untouched = idle if isinstance(idle, int) else None
             state = state_of(entry, self._generation, is_alive)
             return EntryRow(place, entry, state, is_alive, expires_ms, untouched, value)
-        if isinstance(place, BlockPlace):
-            return BlockRow(place.start, damage or read_block(value))
         if isinstance(place, NamePlace):
             return NameRow(place.name, damage or read_name(value), value)
-        if isinstance(place, IndexPlace):
-            return None
-        if isinstance(place, MemberPlace):
-            return MemberRow(place.incarnation, left_ms if isinstance(left_ms, int) else -1)
-        return UnknownRow(key, value if isinstance(place, ClusterPlace) else None)
+        if place is None or isinstance(place, ClusterPlace):
+            return UnknownRow(key, None if place is None else value)
+        return None
 
 
 def _tombstones_of(stored: bytes | None) -> tuple[int, dict[OffsetRange, Tombstone]]:
