@@ -45,9 +45,9 @@ class Allowed(Enum):
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
     FORGOTTEN = (
-        "45 for the next batch where the log has lost the one before it, by retention, compaction or with its topic, "
-        "and Redis began a new life, or with its topic, before a proxy that died had noted it: nobody knows that there "
-        "was one, and brokers before 2.5 say 59 then"
+        "45 for the next batch where the log has lost the one before it, by retention, compaction, an unclean election "
+        "or with its topic, and Redis began a new life, or a proxy had not noted it before its lease ended: nobody "
+        "knows that there was one; brokers say 45 after an unclean election, and before 2.5 59 after the others"
     )
     BEHIND_A_FAILURE = (
         "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "

@@ -477,17 +477,10 @@ class Oracle:
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
             elif not keeps_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-            elif self._may_forget(partition) and is_forgotten(
-                self.cluster.partitions[partition], answer.identity, mine
-            ):
+            elif is_forgotten(self.cluster.partitions[partition], answer.identity, mine):
                 self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
-
-    def _may_forget(self, partition: TopicPartition) -> bool:
-        """May Redis lack what was acknowledged, so that the log alone tells it? If it has lost nothing, it lacks what a
-        proxy that died had not noted yet: where the log may have lost that, the answer is 87, but not in a new log."""
-        return self._state_was_lost or "topic made anew" in self.cluster.partitions[partition].met
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")
