@@ -14,7 +14,7 @@ from enum import Enum, auto
 from ..values import value
 from .commit import Stored
 from .decide import Append, BatchIdentity
-from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, Entry, WindowBatch
+from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, WindowBatch
 from .producer_ids import CONDITIONAL_ID
 from .sequence import SEQUENCE_MODULUS, distance
 
@@ -47,9 +47,9 @@ class NotYet:
 
 @value(frozen=True, slots=True)
 class Past:
-    """The log has come past the expected offset. ``offsets``: where the batch lies if it was appended before; the log
-    has to be read there. Empty: it cannot be there, as it would begin below offset 0 or reach across the end of the
-    log, and a batch is stored as a whole."""
+    """The log has come past the expected offset. ``offsets``: where the batch lies if it was appended before, at the
+    earliest; the log has to be read from there on. Empty: it cannot be in the log, as it would begin below offset 0 or
+    reach across the end of the log, and a batch is stored as a whole."""
 
     offsets: tuple[int, ...]
 
@@ -68,7 +68,8 @@ class CutOff:
 @value(frozen=True, slots=True)
 class FencedShard:
     """Somebody else writes to the shard, or the log has lost records: it ended at ``end_offset``, and should have ended
-    at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before."""
+    at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before; the log has to be read from
+    each of them on."""
 
     expected_end: int
     end_offset: int
@@ -122,13 +123,18 @@ def fenced_by(entry: Entry, generation: bytes, next_offset: int, pieces: Sequenc
         return replace(entry, version=entry.version + 1, generation=generation, intent=None)
     if entry.end_offset != NO_OFFSET and next_offset < entry.end_offset:
         return replace(ended_at(entry, next_offset), generation=generation, intent=None)
-    for piece in pieces:
-        if sequence_of(piece.base_offset) != piece.base_sequence:
-            end_offset = piece.base_offset + piece.record_count
-            due = sequence_of(piece.base_sequence + piece.record_count)
-            displaced = WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset)
-            return replace(begun(entry, generation, end_offset), next_sequence=due, window=(displaced,))
-    return None
+    displaced = [piece for piece in pieces if not is_in_place(piece)][-WINDOW_BATCHES_MAX:]
+    if not displaced:
+        return None
+    last = displaced[-1]  # they were appended together: nothing is appended once the first one is known of
+    due = sequence_of(last.base_sequence + last.record_count)
+    window = tuple([WindowBatch(one.base_sequence, one.record_count, one.base_offset) for one in displaced])
+    return replace(begun(entry, generation, last.base_offset + last.record_count), next_sequence=due, window=window)
+
+
+def is_in_place(piece: Stored) -> bool:
+    """Does a batch that was found in the log lie where it was expected?"""
+    return sequence_of(piece.base_offset) == piece.base_sequence
 
 
 def ended_at(entry: Entry, end_offset: int) -> Entry:
@@ -173,7 +179,7 @@ def decide_conditional(
         offset = end - shift_of(batch.base_sequence, end)
         numbers = batch.base_sequence, batch.record_count
         found = [one.base_offset for one in entry.window if (one.base_sequence, one.record_count) == numbers]
-        if 0 <= offset <= end - batch.record_count:
+        if 0 <= offset <= max(end, entry.end_offset) - batch.record_count:
             found.append(offset)
         return FencedShard(end, entry.end_offset, tuple(dict.fromkeys(found)))
     if offset is None:

@@ -4,7 +4,7 @@ appended is answered, and what follows when a batch lies at another offset than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...state.commit import Stored
 from ...state.conditional import (
@@ -19,18 +19,21 @@ from ...state.conditional import (
     expected_end,
     fenced_by,
     is_fenced,
+    is_in_place,
     shift_of,
 )
+from ...state.decide import BatchIdentity
 from ...state.entry import NO_OFFSET, NO_TIME, Entry, WindowBatch
 from .. import limits
 from ..events import DuplicateAnswered, ShardBegan, ShardFenced
 from ..flow.effects import Now
+from ..partition_log.log_chunk import LogChunk
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
 from ..partition_log.log_search import Searched, Undecidable
 from . import answers
 from .batch import Batch
 from .duplicates import WindowSearch, contents_of, run_to_end, tell_confirmed, tries_of
-from .stream import Confirmed, Stream
+from .stream import Confirmed, Stream, UnfinishedSearch
 
 
 # ---------------------------------------------------------------------- where the log ends
@@ -93,19 +96,19 @@ async def turn_down_past(stream: Stream) -> float:
 
 
 async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:
-    """Answer the batch if it lies at one of these offsets, or if it cannot be told whether it does. True: it was
-    answered."""
+    """Answer the batch if it lies at one of these offsets or behind it, or if it cannot be told whether it does. True:
+    it was answered."""
     for offset in offsets:
-        lies_there = await _lies_at(stream, batch, offset)
-        if isinstance(lies_there, Later):
-            stream.dismiss(batch, answers.in_doubt(lies_there.reason), "duplicate_unverified")
+        found = await _place_of(stream, batch, offset)
+        if isinstance(found, Later):
+            stream.dismiss(batch, answers.in_doubt(found.reason), "duplicate_unverified")
             return True
-        if isinstance(lies_there, Undecidable):
-            stream.dismiss(batch, answers.undecidable(lies_there.reason), "undecidable")
+        if isinstance(found, Undecidable):
+            stream.dismiss(batch, answers.undecidable(found.reason), "undecidable")
             return True
-        if lies_there:
+        if found is not None:
             for one in await tries_of(stream, batch):
-                _tell_where(stream, one, offset)
+                _tell_where(stream, one, found)
             return True
     return False
 
@@ -137,21 +140,60 @@ async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
     return False
 
 
-async def _lies_at(stream: Stream, batch: Batch, offset: int) -> bool | Later | Undecidable:
-    """Does this batch lie at ``offset``, by its marker and the content of all its records? A window of the last five
-    batches could not tell: another writer's batch at the same offset has the same numbers (model row O4)."""
+async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | Undecidable | None:
+    """Return where this batch lies, at ``offset`` or behind it, by its marker and the content of all its records; None:
+    not there. A window of the last five batches could not tell: another writer's batch at the same offset has the same
+    numbers (model row O4)."""
     identity = batch.identity
     contents = await contents_of(batch)
-    search = WindowSearch(stream, identity, offset, offset + identity.record_count, set(contents[:1]))
-    search.whose = {content: [identity] for content in contents[:1]}
-    search.is_at_bound = True
-    started = await Now()
+    first = frozenset(contents[:1])
+    name = stream.life.era, identity, offset, first
+    left, started = stream.unfinished.pop(name, None), await Now()
+    is_fresh = left is not None and started - left.left_at <= limits.SEARCH_LEFT_SECONDS
+    search = left.search if left is not None and is_fresh else _PlaceSearch(stream, identity, offset, first)
+    assert isinstance(search, WindowSearch)
     result = await run_to_end(search)
     stream.step("resolve", (batch,), started, "expected offset")
+    if isinstance(result, Later):
+        stream.leave_unfinished(name, UnfinishedSearch(set(first), search, await Now()))
     if not isinstance(result, Searched):
         return result
-    wanted = Stored(identity.producer_epoch, identity.base_sequence, identity.record_count, offset)
-    return wanted in result.pieces and search.stored_contents == contents
+    wanted = identity.producer_epoch, identity.base_sequence, identity.record_count
+    for piece in result.pieces:
+        if (piece.producer_epoch, piece.base_sequence, piece.record_count) == wanted:
+            return piece.base_offset if search.stored_contents == contents else None
+    return None
+
+
+class _PlaceSearch(WindowSearch):
+    """Looks for one batch from ``start_at`` on, up to the first batch that lies where it was expected. Behind that it
+    cannot be: a batch was reserved where the log was thought to end, and lies elsewhere only if that offset was taken
+    by somebody else's records, which it then comes right behind (model row O38)."""
+
+    def __init__(self, stream: Stream, batch: BatchIdentity, start_at: int, contents: Collection[bytes]) -> None:
+        super().__init__(stream, batch, start_at, None, contents)
+        self.whose = {content: [batch] for content in contents}
+        self.is_at_bound = self.keeps_end = True
+        self.is_wanted = lambda: stream.is_needed
+        self._start_at = start_at
+        self._in_place_to: int | None = None
+        """Where that first batch ends."""
+
+    async def _begin(self, leader: int, log_end: int) -> Later | None:
+        self._in_place_to = None
+        return await super()._begin(leader, log_end)
+
+    def _reads_to(self, log_end: int) -> int | None:
+        return super()._reads_to(log_end if self._in_place_to is None else min(log_end, self._in_place_to))
+
+    async def _take(self, chunk: LogChunk, log_end: int) -> None:
+        for piece, _ in chunk.pieces_from(self._producer_id, self.reached):
+            end_offset = piece.base_offset + piece.record_count
+            if end_offset > self._start_at and is_in_place(piece):
+                self._in_place_to = end_offset
+                log_end = min(log_end, end_offset)
+                break
+        await super()._take(chunk, log_end)
 
 
 # ---------------------------------------------------------------------- somebody else writes to the shard

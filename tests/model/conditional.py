@@ -7,7 +7,8 @@ behind the last record and the sequence that is due (R23 compares the two), and 
 after they were sent, also if their proxy has died; settling is that none is on its way.
 
 Safety    S  who is told success has its record at the offset that it expected   (claimed as long as the log has lost nothing)
-          C  who is told of a conflict has no record in the log, then or later   (claimed unless a copy of its request is left at another proxy)
+          C  who is told of a conflict, or that the shard is fenced, has no record in the log, then or later   (claimed unless a copy of its
+             request is left at another proxy)
           D  no record is twice in the log
           U  of one offset nobody else is told success, also if the log has lost what was there   (claimed unless Redis has lost everything)
           V  once a record lies elsewhere than it was to, nothing more is appended   (claimed unless Redis has lost everything)
@@ -24,6 +25,9 @@ RULES = dict(
     begin='end',
     # R23  what lies at an offset that the log has passed is compared by its 'content' | the same 'numbers' are the same batch
     same='content',
+    # R23  who is not due is looked for from its own offset 'on', up to the first record of the shard that is where it was to be | at its
+    #      'own' offset, and where the entry knows that a record lies elsewhere than it was to
+    looks='on',
     # R23  where the broker says that a record lies is 'compared' with its sequence | 'trusted'
     place='compared',
     # R23  a batch is not due: before it is told of a conflict it is 'looked' where the log does end, and if that is elsewhere than by the
@@ -62,8 +66,8 @@ FAULTS = dict(
 )
 
 # log: (writer, try) or None for a foreign record. aims: per writer the offset of each try. who: per writer (records done, status, connection);
-# status: R reads, W waits, D done, F fenced, G gives up. told: ((writer, try, what), ..). entry: per producer id None or (version, generation, end, due,
-# intent), intent None or (incarnation, writer, try). before: the last value of it. wire: ((incarnation, writer, try), ..). proxies: (incarnation,
+# status: R reads, W waits, D done, F fenced, G gives up. told: ((writer, try, what), ..), what: A success,
+# X conflict, F fenced, E it lies elsewhere. entry: per producer id None or (version, generation, end, due, intent), intent None or (incarnation, writer, try). before: the last value of it. wire: ((incarnation, writer, try), ..). proxies: (incarnation,
 # generation, held, queue, out): queue ((writer, try, connection), ..), out None or (writer, try, connection, base), base None: no answer yet,
 # -1: lost. held: (id, entry) or None
 State = namedtuple('State', 'log aims who told entries before generation wire proxies next lost flushed bud')
@@ -203,7 +207,8 @@ class Conditional(Small):
             return
         if self.place == 'compared' and end % self.modulus != due:
             t, swapped = self.swap(s, p, i, entry[1:])
-            yield f'P{p} r{k} of W{w}: the shard is fenced', self.tell(t, p, w, k, conn, 'F') if swapped else t
+            what = self.lies(s, w, k, s.aims[w][k], end) or 'F'
+            yield f'P{p} r{k} of W{w}: the shard is fenced, {what}', self.tell(t, p, w, k, conn, what) if swapped else t
             return
         aim = s.aims[w][k]
         if self.epochs == 'raised' and k == 0 or (aim == end if self.full else seq == due):
@@ -220,8 +225,7 @@ class Conditional(Small):
         what = 'X'
         if behind:
             at = aim if self.full else end - (due - seq) % self.modulus
-            mine = 0 <= at < len(s.log) and s.log[at] == (w, k)
-            what = 'A' if mine or self.same == 'numbers' else 'X'
+            what = 'A' if self.same == 'numbers' else self.lies(s, w, k, at) or 'X'
         fences = len(s.log) != end if self.ahead == 'looked' else self.ahead == 'later' and not behind and len(s.log) > end
         if what == 'X' and self.place == 'compared' and fences:
             yield f'P{p} sees that the log ends at {len(s.log)}', self.swap(s, p, i, (generation, len(s.log), due, None))[0]
@@ -231,6 +235,20 @@ class Conditional(Small):
             return
         t, swapped = self.swap(s, p, i, entry[1:])
         yield f'P{p} r{k} of W{w}: {what} if {swapped}', self.tell(t, p, w, k, conn, what) if swapped else t
+
+    def lies(self, s, w, k, at, end=0):
+        """How the record is told of if it is found in the log. `end`: of a fenced shard, whose entry has what is right below it."""
+        if 0 <= at < len(s.log) and s.log[at] == (w, k):
+            return 'A'
+        if 0 < end <= len(s.log) and s.log[end - 1] == (w, k):
+            return 'E'
+        for place in range(max(at, 0), len(s.log) if self.looks == 'on' else 0):
+            r = s.log[place]
+            if r == (w, k):
+                return 'E'
+            if r is not None and place % self.modulus == self.seq(s, *r):
+                break
+        return None
 
     def found(self, s, entry, end, due):
         """What is behind the end that a suspect entry has: a record of a shard that lies elsewhere than it was to fences it."""
@@ -265,7 +283,7 @@ class Conditional(Small):
         t, swapped = self.swap(s, p, i, (held[1], *following, None))
         if swapped:
             t = t._replace(proxies=put(t.proxies, p, t.proxies[p]._replace(out=None)))
-            what = 'A' if base % self.modulus == seq or self.place == 'trusted' else 'F'
+            what = 'A' if base % self.modulus == seq or self.place == 'trusted' else 'E'
             t = self.tell(t, p, w, k, conn, what, queued=False)
         yield f'P{p} commits r{k} of W{w} at {base}', t
 
@@ -279,7 +297,7 @@ class Conditional(Small):
         if what == 'A':
             status = 'D' if done + 1 >= self.records else 'R'
             return s._replace(who=put(s.who, w, (done + 1, status, now)))
-        status = 'F' if what == 'F' else 'G' if self.sleeps and w == 0 else 'R'
+        status = 'F' if what in 'FE' else 'G' if self.sleeps and w == 0 else 'R'
         return s._replace(who=put(s.who, w, (done, status, now)))
 
     # ------------------------------------------------------------------ properties
@@ -291,8 +309,8 @@ class Conditional(Small):
             aim = s.aims[w][k]
             if what == 'A' and not s.lost and not (aim < len(s.log) and s.log[aim] == (w, k)):
                 return 'S SUCCESS, AND NOT AT THE EXPECTED OFFSET'
-            if what == 'X' and (w, k) in s.log:
-                return 'C CONFLICT, AND IN THE LOG'
+            if what in 'XF' and (w, k) in s.log:
+                return 'C REFUSED, AND IN THE LOG'
         won = [s.aims[w][k] for w, k, what in s.told if what == 'A']
         if not s.flushed and len(won) != len(set(won)):
             return 'U TWO SUCCESSES FOR ONE OFFSET'

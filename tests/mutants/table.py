@@ -655,7 +655,7 @@ MUTANTS = (
         "same_numbers_same_batch",
         "R23: a batch of the same numbers is compared by its content",
         _CONDITIONAL + "::test_what_lies_at_the_offset_is_compared_by_its_content",
-        Patch("proxy.producer.conditional", "_lies_at", "search.stored_contents == contents", "True"),
+        Patch("proxy.producer.conditional", "_place_of", "search.stored_contents == contents", "True"),
     ),
     mutant(
         "offset_not_compared",
@@ -664,10 +664,15 @@ MUTANTS = (
         Patch("proxy.producer.forward", "Forward._commit", "stream.is_conditional", "False"),
     ),
     mutant(
-        "shard_not_fenced",
-        "R23: nothing is appended to a shard that somebody else has written to",
-        _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_shard",
-        Patch("state.conditional", "decide_conditional", "is_fenced(entry)", "False"),
+        "looked_for_at_its_own_offset",
+        "R23: behind foreign records a batch is looked for that may lie elsewhere",
+        _CONDITIONAL + "::test_what_lies_elsewhere_is_found_though_redis_has_lost_the_fence",
+        Patch(
+            "proxy.producer.conditional",
+            "_place_of",
+            "search.stored_contents == contents",
+            "search.stored_contents == contents and piece.base_offset == offset",
+        ),
     ),
     mutant(
         "lost_records_not_looked_for",

@@ -187,6 +187,70 @@ def test_what_lies_elsewhere_is_found_when_redis_has_lost_its_commit(shard: Shar
     assert shard.publish(1).code == DISPLACED, "it is in the log, elsewhere"
 
 
+def test_what_lies_elsewhere_is_found_though_redis_has_lost_the_fence(shard: Shard) -> None:
+    """No proxy knows of the fence any more, so the shard begins where the log ends."""
+    assert shard.outcome(0) == (0, 0)
+    foreign(shard, b"foreign", b"another")
+    shard.outcomes.append(shard.loses_answer)
+    assert shard.publish(1).code == DISPLACED
+    shard.die()
+    del shard.values[shard.key]
+    shard.begin_era()
+    assert shard.outcome(4) == (0, 4)
+    again = shard.publish(1)
+    assert (again.code, again.answers[0].base_offset) == (DISPLACED, 3)
+    assert [shard.outcome(at, b"of another writer") for at in (1, 2, 3, 4)] == [(CONFLICT, 5)] * 4
+    assert shard.outcome(4) == (0, 4)
+
+
+def test_each_batch_of_a_pipeline_that_lies_elsewhere_is_told_where(shard: Shard) -> None:
+    assert shard.outcome(0) == (0, 0)
+    shard.run(1)
+    before, shard.swap_seconds, writer = shard.values[shard.key], 0.01, Client()
+
+    def somebody_writes(_effect: Append) -> None:
+        shard.before.clear()
+        foreign(shard, b"foreign")
+
+    shard.before[Append] = somebody_writes
+    shard.outcomes.append(dies_after(shard, shard.succeeds))
+    shard.send(Client(), 9)  # it is worked on while the others come
+    for at in (1, 2, 3):
+        shard.send(writer, at, b"at %d" % at, follows=at > 1)
+    shard.run(1)
+    assert shard.stored_values() == [b"at 0", b"foreign", b"at 1", b"at 2", b"at 3"]
+    shard.values[shard.key] = before
+    shard.die()
+    shard.begin_era()
+    again = [shard.publish(at, b"at %d" % at, client=writer) for at in (1, 2, 3)]
+    assert [(one.code, one.answers[0].base_offset) for one in again] == [(DISPLACED, at) for at in (2, 3, 4)]
+    assert shard.fences() == [(4, 5)]
+    assert [shard.publish(at, b"late").code for at in (1, 2, 3, 4)] == [SHARD_FENCED] * 4
+
+
+def test_the_reading_ends_where_a_batch_lies_where_it_was_to_be(shard: Shard) -> None:
+    """However long the log is behind that: two honest writers are all that a conflict mostly has."""
+    for at in range(6):
+        assert shard.outcome(at, Random(at).randbytes(600_000)) == (0, at)
+    shard.run(1)
+    shard.log_seconds = 20.0
+    late = shard.send(shard.client, 0, b"late")
+    shard.run(25.0, until=lambda: late.code is not None)
+    assert late.code == CONFLICT
+
+
+def test_a_long_reading_of_what_was_there_before_the_shard_is_gone_on_with(shard: Shard) -> None:
+    foreign(shard, *(Random(at).randbytes(600_000) for at in range(9)))
+    assert shard.outcome(9) == (0, 9)
+    shard.log_seconds = 20.0
+    tries: list[Request] = []
+    while not tries or tries[-1].code not in (None, CONFLICT):
+        tries.append(shard.send(Client(), 0, b"late"))
+        shard.run(200.0, until=lambda: tries[-1].code is not None)
+        assert len(tries) < 9
+    assert tries[-1].code == CONFLICT
+
+
 def test_what_another_proxy_has_appended_is_neither_a_conflict_nor_foreign(shard: Shard) -> None:
     """Another proxy has appended, of which this one knows nothing yet."""
     assert shard.outcome(0) == (0, 0)
