@@ -104,6 +104,16 @@ def rest_of(batch: BatchIdentity, record_count: int) -> BatchIdentity:
     return BatchIdentity(batch.producer_epoch, due, batch.record_count - record_count)
 
 
+def is_directly_after(intent: Intent, batch: BatchIdentity, due: int) -> bool:
+    """Are all records that are missing before the batch, from the sequence ``due`` on, among those of the intent? If
+    that one was given up, no gap is proven (rule R11)."""
+    if intent.producer_epoch != batch.producer_epoch or not intent.batches:
+        return False
+    last = intent.batches[-1]
+    end = advance(last.base_sequence, last.record_count)
+    return is_ahead(due, batch.base_sequence) and not is_ahead(end, batch.base_sequence)
+
+
 def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
     """Is what is left of the batch, or all of it, one of the intent's batches, with the same checksum (rule R13)?"""
     member = numbered_as(intent, batch)

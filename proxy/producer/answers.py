@@ -206,6 +206,15 @@ def undecidable(reason: str) -> Answer:
     )
 
 
+def after_unknown() -> Answer:
+    """It was not appended: the outcome of what is missing before it is unknown. OUT_OF_ORDER_SEQUENCE_NUMBER would say
+    that it is lost (rule R11)."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message="this batch was not appended: it is not known whether the batch before it is in the log",
+    )
+
+
 def vanished(base_offset: int) -> Answer:
     """The batch was committed and is not in the log any more. It is never appended again: later batches may be in."""
     return Answer(

@@ -211,10 +211,13 @@ class Batch:
     def may_begin(self, key: Key) -> bool:
         """May a producer whose state has expired go on with this batch in the middle of its epoch? Not after a batch of
         that epoch failed for good: then the client sends this one again under a newer epoch."""
+        return self.identity.base_sequence != 0 and not self.has_ended(key)
+
+    def has_ended(self, key: Key) -> bool:
+        """Did a batch of its epoch fail for good on a connection where a request waits for it? Its client knows of that
+        then, or hears of it before the answer to this one."""
         epoch = self.identity.producer_epoch
-        return self.identity.base_sequence != 0 and not any(
-            waiter.connection.retry_notes.has_ended(key, epoch) for waiter in self.waiters
-        )
+        return any(waiter.connection.retry_notes.has_ended(key, epoch) for waiter in self.waiters)
 
     def is_retry(self, key: Key) -> bool:
         """Has it failed before on a connection where a request waits for it? A client resends in order, so what it had

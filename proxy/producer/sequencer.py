@@ -16,7 +16,7 @@ from ...codecs.convert import HeaderRefused
 from ...codecs.errors import WireError
 from ...state.commit import reserved
 from ...state.conditional import Ahead, HeldBack, decide_conditional
-from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide
+from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide, is_directly_after
 from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
 from ...state.entry_states import EntryState
 from ...state.store import NO_VERSION, StoreAway
@@ -360,8 +360,20 @@ class Sequencer:
             stream.dismiss(
                 batch, answers.undecidable("what comes before it may be stored without a marker"), "undecidable"
             )
+        elif isinstance(verdict, OutOfOrder) and self._is_after_unknown(batch, verdict):
+            stream.dismiss(batch, answers.after_unknown(), "undecidable")
         else:
             self._refuse(batch, verdict)
+
+    def _is_after_unknown(self, batch: Batch, verdict: OutOfOrder) -> bool:
+        """Is nothing missing before the batch but records that were given up (rule R11)? A proxy that has died may have
+        answered that they are stored. On a topic without batch markers each crash of a proxy can do that, so there
+        OUT_OF_ORDER_SEQUENCE_NUMBER stays: Java and franz-go send the batch again, and lose nothing."""
+        stream = self.stream
+        intent = None if stream.held.entry is None else stream.held.entry.intent
+        if intent is None or not intent.is_given_up or stream.topic in stream.topics.unmarked:
+            return False
+        return is_directly_after(intent, batch.identity, verdict.expected) and not batch.has_ended(stream.key)
 
     def _may_hide_a_gap(self) -> bool:
         stream = self.stream

@@ -6,6 +6,7 @@ one or two proxies with a queue each and the notes of each connection (proxy/pro
 
 Safety    G  no batch twice in the log
           H  45 is never told of a batch while the client has a lower one to bring whose end is not known yet
+          U  45 is never told directly behind a batch of which nobody can tell whether it is stored, unless the client knows of that
           O  no batch is stored while the client has a lower one of its epoch to bring whose end is not known yet
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or given up
 """
@@ -26,6 +27,8 @@ RULES = dict(
     # a batch whose answer leaves before the one that tells the end of a lower batch, which was sent again, is told to come again:
     # 'any' end | a 'failure' only | None
     before='any',
+    # a batch directly behind one that was given up: a 'gap' | a 'fatal' failure, unless its epoch has ended on its connection
+    after_unknown='fatal',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,
     # a batch whose topic is looked for (and which nobody sees meanwhile) is 'held': what comes after it waits | noted as 'failed' | None
@@ -50,6 +53,7 @@ FAULTS = dict(
     fail=0,      # what is forwarded is not stored: retriable error
     in_time=0,   # whoever waits is answered with a retriable error, because its time is up (R18)
     lost=0,      # nobody can tell whether it is stored: failure for good
+    unnoted=0,   # same, after its client was answered that it is stored
     bad=0,       # refused for good, not stored
     expire=0,    # the client gives up a batch that is to be sent again
     move=0,      # the client goes on over its other connection
@@ -128,7 +132,8 @@ class Order(Small):
         known = {b for b, ep in s.log if ep == s.names[b][0]} | {y.b for d in s.conns for y in d.reqs if y.answer not in (None, 'err')}
         if s.intent and s.intent[4]:
             known.add(s.intent[1])
-        told = s.told or (r.answer == 'gap' and not stale and any(s.st[b] in 'FRN' and b not in known for b in range(r.b)))
+        unknown = s.intent and s.intent[4] and s.intent[2:4] == (r.ep, r.seq - 1) and s.st[s.intent[1]] != 'X'
+        told = s.told or (r.answer == 'gap' and unknown) if self.goal == 'U' else s.told or (r.answer == 'gap' and not stale and any(s.st[b] in 'FRN' and b not in known for b in range(r.b)))
         s = s._replace(st=s.st[:r.b] + x + s.st[r.b + 1:], conns=put(s.conns, k, self.numbered(c._replace(reqs=c.reqs[1:]))), told=told)
         if x == 'X':
             names, due = list(s.names), 0
@@ -237,6 +242,8 @@ class Order(Small):
             yield f'P{p} fences b{r.b}', self.answer(s, k, i, 'fatal')
         elif r.ep == ep and due is not None and r.seq < due:
             yield f'P{p} b{r.b} is a duplicate', self.answer(s, k, i, 'ok')
+        elif s.intent and self.after_unknown == 'fatal' and s.intent[2:4] == (r.ep, r.seq - 1) and s.conns[k].ended != r.ep:
+            yield f'P{p} cannot tell whether b{r.b} is due', self.answer(s, k, i, 'fatal')
         else:
             t = self.answer(s, k, i, 'gap')
             yield f'P{p} finds a gap before b{r.b}: ' + ('45' if t.conns[k].reqs[i].answer == 'gap' else 'held back'), t
@@ -263,9 +270,11 @@ class Order(Small):
             yield f'b{b} is not stored: retriable error', self.spend(end(s._replace(intent=None, entry=left), 'err'), 'fail')
         if self.left(s, 'bad'):
             yield f'b{b} is refused for good', self.spend(end(s._replace(intent=None, entry=left), 'fatal'), 'bad')
+        lost = s.intent[:4] + (True,)
+        entry = s.entry if s.entry[0] == ep and s.entry[1] is not None else (ep, seq)
+        if self.left(s, 'unnoted'):
+            yield f'b{b} is stored, its note is lost, it is given up', self.spend(end(stored._replace(intent=lost, entry=entry), 'ok'), 'unnoted')
         if self.left(s, 'lost'):
-            lost = s.intent[:4] + (True,)
-            entry = s.entry if s.entry[0] == ep and s.entry[1] is not None else (ep, seq)
             yield f'b{b} is given up, it is stored', self.spend(end(stored._replace(intent=lost, entry=entry), 'fatal'), 'lost')
             yield f'b{b} is given up, it is not stored', self.spend(end(s._replace(intent=lost, entry=entry), 'fatal'), 'lost')
 
@@ -273,6 +282,8 @@ class Order(Small):
     def verdict(self, s):
         if self.goal == 'H':
             return 'H TOLD 45 THOUGH A LOWER ONE COMES' if s.told else None
+        if self.goal == 'U':
+            return 'U TOLD 45 BEHIND AN UNKNOWN OUTCOME' if s.told else None
         if 'O' in self.goal and self.is_overtaken(s):
             return 'O A HIGHER BATCH IS STORED FIRST'
         if self.goal == 'O':

@@ -365,14 +365,6 @@ MUTANTS = (
         Patch("state.redis_store", "RedisStore._renew_again", "reply != 1", "False"),
     ),
     mutant(
-        "unissued_without_limit",
-        "R10: so many outcomes of ids that nobody issued are looked for at a time",
-        "unit/producer/test_unissued_ids.py::test_beyond_the_limit_a_batch_gets_a_retriable_code_at_once_and_is_taken_later[proxy]",
-        Patch(
-            "proxy.producer.unissued", "UnissuedOutcomes.admit", "self.count >= limits.UNISSUED_OUTCOMES_MAX", "False"
-        ),
-    ),
-    mutant(
         "out_of_order_in_doubt",
         "R11: never 45 for a batch in doubt",
         _LIVES + "::test_a_batch_in_doubt_is_never_told_to_be_out_of_order",
@@ -409,6 +401,13 @@ MUTANTS = (
             "last_epoch == epoch and request < last",
             "False",
         ),
+    ),
+    mutant(
+        "unknown_outcome_is_a_gap",
+        "R11: what is missing before a batch is no gap where it was given up and its client has not heard of that",
+        "unit/producer/test_given_up.py::test_the_batch_directly_after_it_fails_with_invalid_record",
+        Patch("proxy.producer.sequencer", "Sequencer._turn_down", "self._is_after_unknown(batch, verdict)", "False"),
+        deaths=("45",),
     ),
     mutant(
         "expired_begins_at_once",

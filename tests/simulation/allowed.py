@@ -46,8 +46,8 @@ class Allowed(Enum):
     )
     FORGOTTEN = (
         "45 for the next batch where the log has lost the one before it, by retention, compaction, an unclean election "
-        "or with its topic, and Redis began a new life, or a proxy had not noted it before its lease ended: nobody "
-        "knows that there was one; brokers say 45 after an unclean election, and before 2.5 59 after the others"
+        "or with its topic, and Redis began a new life; or by one of the last two, before its proxy had noted it: "
+        "nobody knows that there was one; brokers say 45 after an unclean election, and before 2.5 59 after the others"
     )
     BEHIND_A_FAILURE = (
         "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "

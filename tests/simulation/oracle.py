@@ -477,10 +477,19 @@ class Oracle:
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
             elif not keeps_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-            elif is_forgotten(self.cluster.partitions[partition], answer.identity, mine):
+            elif self._may_forget(partition) and is_forgotten(
+                self.cluster.partitions[partition], answer.identity, mine
+            ):
                 self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
+
+    def _may_forget(self, partition: TopicPartition) -> bool:
+        """May nobody know of what was acknowledged, so that the log alone tells it? If Redis has lost nothing, it lacks
+        what a proxy had not noted before its lease ended. Where retention or compaction took that, the log shows that
+        something is missing, and the code is INVALID_RECORD. A log that lost its end, or begins anew, shows nothing."""
+        met = self.cluster.partitions[partition].met
+        return self._state_was_lost or bool({"topic made anew", "unclean election"} & met)
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")

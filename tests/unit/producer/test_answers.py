@@ -43,6 +43,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "refused": (lambda: answers.refused(29), 29),
     "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
+    "after_unknown": (answers.after_unknown, 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "vanished": (lambda: answers.vanished(5), 87),
     "partly_vanished": (answers.partly_vanished, 87),

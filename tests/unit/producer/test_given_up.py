@@ -14,7 +14,7 @@ from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry import NOBODY, pack
 from testkit.stage.sequencer import KEY, NEXT_INCARNATION, Client, Stage
 
-INVALID = 87
+OUT_OF_ORDER, INVALID = 45, 87
 LIVES_OUT_SECONDS = 60
 LATE_SECONDS = limits.HAND_OVER_SECONDS - 2 * limits.SETTLE_SECONDS
 """Before the time is up after which nobody's doubt is left to others, but not decided in what is left of it."""
@@ -95,6 +95,47 @@ def test_another_batch_with_its_numbers_takes_its_place() -> None:
     stage.run(LIVES_OUT_SECONDS)
     assert following.code == 0
     assert stage.entry().intent is None
+
+
+# ---------------------------------------------------------------------- what comes after it
+def test_the_batch_directly_after_it_fails_with_invalid_record() -> None:
+    """Its client may have been answered that the one given up is stored, by a proxy that died before it noted that."""
+    stage = after_giving_up(keeps_markers=True)
+    sent = len(stage.sent)
+    following = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (following.code, len(stage.sent)) == (INVALID, sent)
+
+
+def test_a_batch_after_a_further_one_that_is_missing_is_a_gap() -> None:
+    stage = after_giving_up(keeps_markers=True)
+    far = stage.send(Client(), 3)
+    stage.run(LIVES_OUT_SECONDS)
+    assert far.code == OUT_OF_ORDER
+
+
+def test_the_batch_after_it_is_a_gap_for_a_client_that_was_told() -> None:
+    stage, client = after_giving_up(keeps_markers=True), Client()
+    retry = stage.send(client, 1)
+    stage.run(LIVES_OUT_SECONDS)
+    following = stage.send(client, 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, following.code) == (INVALID, OUT_OF_ORDER)
+
+
+def test_what_its_client_sends_together_with_its_retry_is_a_gap_too() -> None:
+    stage, client = after_giving_up(keeps_markers=True), Client()
+    retry, following = stage.send(client, 1), stage.send(client, 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert (retry.code, following.code) == (INVALID, OUT_OF_ORDER)
+
+
+def test_the_batch_after_it_is_a_gap_on_a_topic_that_is_known_to_keep_no_markers() -> None:
+    stage = after_giving_up(keeps_markers=False)
+    assert stage.context.topics.unmarked
+    following = stage.send(Client(), 2)
+    stage.run(LIVES_OUT_SECONDS)
+    assert following.code == OUT_OF_ORDER
 
 
 # ---------------------------------------------------------------------- when it is given up

@@ -12,6 +12,7 @@ from idemproxy.state.decide import (
     Overlap,
     Verdict,
     decide,
+    is_directly_after,
     is_in_intent,
     rest_of,
 )
@@ -149,3 +150,29 @@ def test_a_batch_is_found_in_the_group_of_an_intent_by_epoch_sequence_count_and_
         BatchIdentity(2, 30, 3),
     ):
         assert not is_in_intent(intent, stranger, 0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "due", "is_after"),
+    [
+        (2, 27, 21, True),
+        (2, 24, 21, True),
+        (2, 28, 21, False),
+        (2, 21, 21, False),
+        (2, 20, 21, False),
+        (2, 27, 24, True),
+        (3, 27, 21, False),
+    ],
+)
+def test_a_batch_is_directly_after_an_intent_only_if_nothing_else_is_missing(
+    epoch: int, sequence: int, due: int, is_after: bool
+) -> None:
+    members = tuple(IntentBatch(start, 3, 0) for start in (21, 24))
+    intent = Intent(b"o" * 8, 2, members, 0, b"a" * 8, b"c" * 8, 0)
+    assert is_directly_after(intent, BatchIdentity(epoch, sequence, 1), due) is is_after
+
+
+def test_a_batch_directly_after_an_intent_may_lie_beyond_the_wrap() -> None:
+    intent = Intent(b"o" * 8, 2, (IntentBatch(MODULUS - 2, 4, 0),), 0, b"a" * 8, b"c" * 8, 0)
+    assert is_directly_after(intent, BatchIdentity(2, 2, 1), MODULUS - 2)
+    assert not is_directly_after(intent, BatchIdentity(2, 3, 1), MODULUS - 2)
