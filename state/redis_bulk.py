@@ -116,6 +116,11 @@ class BulkStore:
                 values += self._redis.mget(page)
         return values
 
+    def has_life(self) -> bool:
+        """Has the life of the memory begun? If not, proxies that live begin it with their next heartbeat."""
+        with redis_errors_as_sentences():
+            return bool(self._redis.exists(life_key(self._access.cluster)))
+
     # ------------------------------------------------------------------ writing
     def register(self) -> Registration:
         """Load the script and register under a name that nobody else has. Where no proxy has been yet, the life of the
