@@ -85,8 +85,10 @@ def _described(world: World, proxy: Any, places: list[TopicPartition], tries_max
 
 
 def _is_given_up(world: World, place: TopicPartition) -> bool:
-    """Is there a producer on it of which a batch was given up, or of which the log does not tell all?"""
-    sent = (identity for client in world.clients for batch in _batches(client, place) for identity in batch.sent_as)
+    """Is there a producer on it of which a batch was given up, or of which the log does not tell all? Also one under an
+    id that nobody issued: the answer has one code for all of a partition (KIP-664)."""
+    sent = [identity for client in world.clients for batch in _batches(client, place) for identity in batch.sent_as]
+    sent += [identity for _, identity, _, _ in world.inventor.answers]
     for producer_id in {name.producer_id for name in sent}:
         value = world.redis.get(entry_key(CLUSTER_NAME, producer_id, *place))
         with suppress(StoredFormatError):  # a world may have damaged it
