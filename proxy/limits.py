@@ -384,11 +384,10 @@ was lost, the ids of all producers are such ids, and many come at once. 2,000 of
 cores at a load of 7, were served within 27 to 59 s; with 100 at a time, and rests of 2 s, only after 124 s, when Java
 has dropped records. Half of what a process takes stays for others. Twice ``delivery.timeout.ms``, and some more."""
 UNISSUED_REST_SECONDS: Final = 5.0
-UNISSUED_REST_SECONDS_MAX: Final = 5.0
-"""For each batch beyond it nothing more is taken of its connection for so long, and at most so long from then on. Else
-a client that sends such batches as fast as they are answered takes twice the loop's time of one that produces as many,
-in bursts. A refusal takes half a millisecond: with rests of 2 s, those to 2,000 producers took a third of the loop's
-time. A search for another batch of the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
+"""After a batch beyond it nothing more is taken of its connection for so long. Else a client that sends such batches as
+fast as they are answered takes twice the loop's time of one that produces as many, in bursts. A refusal takes half a
+millisecond: with rests of 2 s, those to 2,000 producers took a third of the loop's time. A search for another batch of
+the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
 REST_LOOK_SECONDS: Final = 0.5
 """How often it is checked whether a connection has rested long enough: 12 us each, and one address may have 500."""
 SEQUENCERS_MAX: Final = 100_000
@@ -728,7 +727,7 @@ assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SEC
 assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
 assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
 assert WORKER_BEAT_SECONDS + WORKER_LOOK_SECONDS < WORKER_SILENT_SECONDS_SHOWN < WORKER_SILENT_SECONDS_MAX
-assert UNISSUED_REST_SECONDS <= UNISSUED_REST_SECONDS_MAX <= HAND_OVER_SECONDS / 2, "who has to rest can come again"
+assert UNISSUED_REST_SECONDS <= HAND_OVER_SECONDS / 2, "who has to rest can come again"
 assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS
 assert METADATA_ASKED_FOR_MAX >= METADATA_QUESTIONS_PER_SECOND_MAX * METADATA_TOPICS_PER_QUESTION_MAX * (
     METADATA_FRESH_SECONDS

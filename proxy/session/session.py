@@ -230,10 +230,9 @@ class Session:
         )
 
     def rest(self, seconds: float) -> None:
-        """Take nothing more of it for so long, after other such rests of it that are not over; and then, until it has
-        been good for some time, one request after the other, so that others like it come one by one."""
-        now = self._host.reactor.now()
-        self._rests_until = min(max(self._rests_until, now) + seconds, now + limits.UNISSUED_REST_SECONDS_MAX)
+        """Take nothing more of it for so long, from now on; and then, until it has been good for some time, one request
+        after the other, so that others like it come one by one."""
+        self._rests_until = self._host.reactor.now() + seconds
         self._backpressure.control()
 
     @property
@@ -245,7 +244,7 @@ class Session:
     @property
     def _has_rested(self) -> bool:
         """Is it resting, or was it a moment ago?"""
-        if self._host.reactor.now() >= self._rests_until + limits.UNISSUED_REST_SECONDS_MAX or self._host.is_draining:
+        if self._host.reactor.now() >= self._rests_until + limits.UNISSUED_REST_SECONDS or self._host.is_draining:
             self._rests_until = 0.0
         return self._rests_until > 0
 
