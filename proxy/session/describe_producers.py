@@ -176,7 +176,7 @@ class _Look:
 
     async def at_rest(self, principal: bytes) -> ActiveProducer | _Open | _NotTold | None:
         """Return where the producer stopped, or why that is not known; None: it has no entry here, or one of another
-        principal."""
+        principal, or it has no name and what became of its last batch cannot be determined."""
         self.is_begun = True
         stored = await Read(self._key)
         if isinstance(stored, StoreAway):
@@ -190,6 +190,8 @@ class _Look:
         if not await self._is_told(entry):
             return _Open()
         if entry.intent is not None and entry.intent.is_given_up:  # R17: the log may have more of it
+            if not is_named(self.producer_id):
+                return None  # the answer has one code for a whole partition, and anybody can make up an id
             what = f"what became of the last batch of producer {self.producer_id} cannot be determined"
             return _NotTold(ErrorCode.INVALID_RECORD, f"{what}: look into the log, then `idemproxy forget producer`")
         return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)

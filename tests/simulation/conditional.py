@@ -158,6 +158,8 @@ class Shard:
                 problems.append(f"a hole: success for {batch}, after {failed[batch.pipeline]}")
             if not is_stored:
                 absent.setdefault(batch.pipeline, batch)
+            if batch.told is None and is_stored:
+                continue  # the pipeline ended with another's failure before its writer heard that it is in the log
             if batch.told is None or batch.told[0] != _STORED:
                 failed.setdefault(batch.pipeline, batch)
         return problems

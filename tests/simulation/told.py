@@ -12,6 +12,7 @@ from simulation.allowed import may_be_unmarked, may_be_untold
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.state.entry import NO_PRINCIPAL, StoredFormatError, unpack
+from idemproxy.state.names import is_named
 from idemproxy.state.store import entry_key
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.producer import TopicPartition
@@ -85,11 +86,9 @@ def _described(world: World, proxy: Any, places: list[TopicPartition], tries_max
 
 
 def _is_given_up(world: World, place: TopicPartition) -> bool:
-    """Is there a producer on it of which a batch was given up, or of which the log does not tell all? Also one under an
-    id that nobody issued: the answer has one code for all of a partition (KIP-664)."""
+    """Is there a named producer on it of which a batch was given up, or of which the log does not tell all?"""
     sent = [identity for client in world.clients for batch in _batches(client, place) for identity in batch.sent_as]
-    sent += [identity for _, identity, _, _ in world.inventor.answers]
-    for producer_id in {name.producer_id for name in sent}:
+    for producer_id in {name.producer_id for name in sent if is_named(name.producer_id)}:
         value = world.redis.get(entry_key(CLUSTER_NAME, producer_id, *place))
         with suppress(StoredFormatError):  # a world may have damaged it
             intent = None if value is None else unpack(value).intent

@@ -329,3 +329,21 @@ def test_where_a_batch_was_given_up_it_is_not_told_that_the_producer_stopped_bef
     assert entry.intent.is_given_up
     assert one.producers == ()
     assert one.error_code != ErrorCode.NONE
+
+
+def test_a_batch_that_was_given_up_of_a_producer_without_a_name_hides_nobody(scene: NamedScene) -> None:
+    """The answer has one code for a partition, and anybody can send a batch under an id that nobody issued. What became
+    of such a producer's next batch is unknown as before."""
+    scene.world.cluster.log(TOPIC, 0).compression = 0
+    named = scene.instance(1)
+    scene.send(named)
+    unnamed = VirtualClient(scene.network, "no-name", [scene.world.proxies[0].address])
+    scene.send(unnamed)
+    batch = unnamed.send(TOPIC, 0)
+    assert scene.network.run(5.0, lambda: len(scene.stored()) == 3), "it is in the log"
+    scene.world.proxies[0].crash(down_seconds=None)
+    assert not batch.is_done
+    unnamed.addresses = [scene.world.proxies[1].address]
+    assert scene.network.run(120.0, lambda: batch.is_done)
+    assert batch.answers[-1].error_code == ErrorCode.INVALID_RECORD
+    assert rows(scene, 1) == [(named.producer.producer_id, 0, 0)]
