@@ -82,7 +82,10 @@ async def until_alone() -> None:
     """Return when the supervisor has gone."""
     while True:
         await trio.lowlevel.wait_readable(sys.stdin.fileno())
-        if not os.read(sys.stdin.fileno(), 1):
+        try:
+            if not os.read(sys.stdin.fileno(), 1):
+                return
+        except ConnectionResetError:  # it was killed before it had read all beats (unix(7))
             return
 
 
