@@ -87,6 +87,11 @@ RESPONSE_BYTES_TOTAL_MAX: Final = 256 * MIB
 than ``BACKLOG_BYTES`` waiting, and disconnects those that read nothing of it."""
 BACKLOG_BYTES: Final = 64 * KIB
 """A client that has more answers waiting than this is watched."""
+PAUSED_LOOK_SECONDS: Final = 0.1
+"""How often it is checked whether a client that is not read from may be read from again, or whether a broker takes what
+a client has sent it: nothing is called when bytes have left. 12 us each."""
+REST_LOOK_SECONDS: Final = 0.5
+"""The same for a connection that rests (``UNISSUED_REST_SECONDS``): one address may have 500."""
 BACKLOG_LOOK_SECONDS: Final = 1.0
 """After an answer it is not checked for so long whether the client has read it: the kernel may not have sent it yet."""
 UNTAKEN_SECONDS: Final = 30.0
@@ -388,8 +393,6 @@ UNISSUED_REST_SECONDS: Final = 5.0
 fast as they are answered takes twice the loop's time of one that produces as many, in bursts. A refusal takes half a
 millisecond: with rests of 2 s, those to 2,000 producers took a third of the loop's time. A search for another batch of
 the same connection is kept for longer (``HAND_OVER_SECONDS``)."""
-REST_LOOK_SECONDS: Final = 0.5
-"""How often it is checked whether a connection has rested long enough: 12 us each, and one address may have 500."""
 SEQUENCERS_MAX: Final = 100_000
 """Producers and partitions held in memory; idle ones beyond it are dropped and read again when they come back."""
 

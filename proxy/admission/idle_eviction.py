@@ -1,6 +1,6 @@
-"""How many client connections may be open. At the limit, the one without a request for longest is closed for a new one,
-those that have produced last: otherwise a few hosts that connect and send nothing would lock all clients out. Knows no
-Kafka and no socket."""
+"""Which idle client connections are closed: one that is idle for long enough, and where as many are open as may be, the
+one without a request for longest for a new one, those that have produced last: otherwise a few hosts that connect and
+send nothing would lock all clients out. Knows no Kafka and no socket."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ class EvictableConnection(Protocol):
         """Close the connection."""
         ...
 
+    def look_whether_idle(self) -> None:
+        """Close it if it is idle for longer than a connection may be."""
+        ...
+
 
 class IdleEviction:
     """The eviction of one process."""
@@ -47,6 +51,14 @@ class IdleEviction:
         self._report = report
         self._quiet: list[tuple[bool, float, EvictableConnection]] = []
         self._next_look_at = 0.0
+        self._closes_at = 0.0
+
+    def close_idle(self, now: float) -> None:
+        """Close those that have been idle for too long, every ``IDLE_LOOK_SECONDS``. To be called more often."""
+        if now >= self._closes_at:
+            self._closes_at = now + limits.IDLE_LOOK_SECONDS
+            for connection in list(self._connections()):
+                connection.look_whether_idle()
 
     def refusal(self, most: int) -> tuple[str, str] | None:
         """Admit one more connection, if fewer than ``most`` are open or an idle one could be closed for it: returns

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import starmap
-from typing import Protocol
 
 from ...codecs.convert import HeaderPolicy
 from ...codecs.error_codes import ErrorCode
 from ...codecs.steps import Steps
-from ...reactor import Address, Endpoint, Reactor
+from ...reactor import Address, Reactor
 from ...state.entry import principal_of
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
@@ -33,6 +32,8 @@ from ..broker.lane_pool import NO_LANES, LaneStatistics
 from ..broker.mode import Mode
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
+from ..connection.handler import Handler
+from ..connection.shell import ConnectionShell
 from ..events import ClientRefused, ConnectionRefused, InternalError, Report
 from ..flow.runner import FlowRunner
 from ..pass_through.lanes import ClientLanes
@@ -43,7 +44,6 @@ from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.conditional_topics import ConditionalTopics
 from ..session.describe_producers import DescribeProducers
-from ..session.host import Hosted
 from ..session.init_producer import ProducerIds
 from ..session.names import Client, Names
 from ..session.new_topics import NewTopics
@@ -65,18 +65,15 @@ _ABORTED_PER_STEP = 250
 """Some 5 ms."""
 
 
-def _aborting(sessions: Sequence[Hosted], reason: str) -> Steps[None]:
+def _aborting(sessions: Sequence[ConnectionShell], reason: str) -> Steps[None]:
     for number, session in enumerate(sessions, 1):
         session.abort(reason)
         if number % _ABORTED_PER_STEP == 0:
             yield
 
 
-class ClientEndpoint(Endpoint, Hosted, Protocol):
-    """The endpoint of a client's connection, which the engine also hosts as a session."""
-
-
-MakeSession = Callable[..., ClientEndpoint]
+MakeHandler = Callable[..., Handler]
+"""Makes what stands behind a new connection, of the engine and the connection's shell."""
 
 
 class Engine:
@@ -86,7 +83,6 @@ class Engine:
     why_ending: str = ""
     """What was found that ends the process; empty when nothing was."""
     _sessions_accepted: int = 0
-    _idle_look_at: float = 0.0
     _is_dropping: bool = False
     """All connections are cut off, and about to be ended."""
     _producer_ids: ProducerIds | None = None
@@ -149,7 +145,8 @@ class Engine:
             self.context.fast_path = outside
         self.names = Names(life, self.runner, random_bytes, report)
         self.recent_time, self.tombstones = self.context.time, KnownTombstones(reactor.now)
-        self.sessions: set[Hosted] = set()
+        self.sessions: set[ConnectionShell] = set()
+        """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
         self.pass_through_lanes: dict[ClientLanes, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
@@ -254,10 +251,7 @@ class Engine:
         bounds = self.context.bounds
         if bounds.are_checkpoints_due(now):
             in_turns(self.reactor, bounds.taking_checkpoints(self.reactor.now), lambda _: None)
-        if now >= self._idle_look_at:
-            self._idle_look_at = now + limits.IDLE_LOOK_SECONDS
-            for session in list(self.sessions):
-                session.look_whether_idle()
+        self._idle_eviction.close_idle(now)
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
 
     def without_fast_path(self) -> None:
@@ -274,20 +268,22 @@ class Engine:
         broker_id: int | None,
         place_of: PlaceOf,
         principal: str | None = None,
-        make: MakeSession = Session,
+        make: MakeHandler = Session,
         admitted: AdmittedConnection | None = None,
-    ) -> ClientEndpoint | None:
+    ) -> ConnectionShell | None:
         """Return the endpoint of a new client connection; None when it is refused: the process drains, refuses all, or
-        has too many. ``place_of``: where clients of its listener reach each broker. ``principal``: the client's name,
-        if it has authenticated. ``admitted``: what the quotas keep of the connection."""
+        has too many. ``make``: makes what stands behind it. ``place_of``: where clients of its listener reach each
+        broker. ``principal``: the client's name, if it has authenticated. ``admitted``: what the quotas keep of the
+        connection."""
         ending = ("draining", "the proxy is ending") if self.is_draining else self.refuses_all()
         if refusal := ending or self._idle_eviction.refusal(self.caps.connections_max):
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None
         self._sessions_accepted += 1
-        session = make(self, broker_id, place_of, principal_of(principal), admitted)
-        self.sessions.add(session)
-        return session
+        shell = ConnectionShell(self, broker_id, place_of, principal_of(principal), admitted)
+        shell.handler = make(self, shell)
+        self.sessions.add(shell)
+        return shell
 
     @property
     def own_connections_max(self) -> int:
@@ -303,7 +299,7 @@ class Engine:
         """A new incarnation has begun, not the first one: clients of the last one are disconnected (rule R10)."""
         assert self._producer_ids is not None
         self._producer_ids.forget()
-        old: list[Hosted] = []
+        old: list[ConnectionShell] = []
         for session in self.sessions:
             if session.is_idempotent:
                 session.forsake()  # some hundred ns, where a reset takes 20 us
@@ -484,11 +480,7 @@ class Engine:
         """Return the same of these producer ids, so many of each."""
         return self._sequencers.of_ids(producer_ids, count_each)
 
-    def session_began(self, session: Hosted) -> None:
-        """A client that was here before is served by this one from now on."""
-        self.sessions.add(session)
-
-    def session_ended(self, session: Hosted) -> None:
+    def session_ended(self, session: ConnectionShell) -> None:
         """A client has gone."""
         self.sessions.discard(session)
         self.sweeper.has_left = True

@@ -15,9 +15,6 @@ class Host(SessionHost, Protocol):
     @property
     def topology(self) -> Topology: ...
 
-    @property
-    def is_draining(self) -> bool: ...
-
     def native_ranges(self) -> Mapping[int, tuple[int, int]]:
         """API versions as clients are told, by key."""
         ...

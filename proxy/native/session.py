@@ -18,17 +18,14 @@ from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import ProduceWalk
-from ...reactor import Reactor, Wire
-from ...state.entry import NO_PRINCIPAL
+from ...reactor import Reactor
 from .. import limits
-from ..admission.backpressure import Backpressure
-from ..admission.connection_quotas import AdmittedConnection
-from ..admission.ip_fair_share import IpFairShare
 from ..bridge.base import Addresses
 from ..bridge.refusals import refusal
 from ..broker.broker import Broker
-from ..events import ClientRefused, SlowClient
-from ..settings.addresses import PlaceOf
+from ..connection.handler import Handler
+from ..connection.shell import ConnectionShell
+from ..events import ClientRefused
 from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
 from .conditional import NOT_SERVED, refused, walk_through
 from .host import Host
@@ -64,40 +61,17 @@ def _nothing() -> None:
     """Metadata is asked for; nobody waits for the answer."""
 
 
-class NativeSession:
-    """The endpoint of the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the
-    client has to authenticate at the broker before anything else. The other arguments are those of a ``Session``."""
+class NativeSession(Handler):
+    """Behind the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the client has to
+    authenticate at the broker before anything else."""
 
-    is_idempotent = False
-    has_ready_answers = False
-    rests = False
-
-    def __init__(
-        self,
-        upstream: Reactor,
-        requires_login: bool,
-        host: Host,
-        broker_id: int | None,
-        place_of: PlaceOf,
-        principal: bytes = NO_PRINCIPAL,
-        admitted: AdmittedConnection | None = None,
-    ) -> None:
-        self.principal = principal
-        self.name = "client"
-        self.address = "a client" if admitted is None else admitted.address
-        self.is_closed = False
-        self.has_produced = False
-        """Was a produce of it answered?"""
+    def __init__(self, upstream: Reactor, requires_login: bool, host: Host, shell: ConnectionShell) -> None:
         self._host = host
+        self._shell = shell
         self._reactor = upstream
-        self._broker_id = broker_id
-        self._place_of = place_of
-        self._admitted = admitted
-        self._fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
-        self._waits_for_turn = False
+        self._unpaid_bytes = 0
+        """Read of the client though the turn of its address was over: it has to wait for the next one."""
         self._login = Login() if requires_login else None
-        self._wire: Wire | None = None
-        self._local_host = ""
         self._broker: Broker | None = None
         self._upstream: Upstream | None = None
         self._is_held = False
@@ -116,66 +90,10 @@ class NativeSession:
         self._own: list[bytes] = []
         """Those of our own answers that are due before the next answer of the broker."""
         self._unfinished = 0
-        self._takes_no_more = False
-        """Nothing that comes now is a request: what came before is answered, and then the connection is closed."""
         self._has_last_answer = False
         """Is there an answer to the request that was looked at last?"""
-        self._backpressure = Backpressure(host, self)
 
-    # ------------------------------------------------------------------ endpoint of the client
-    def connected(self, wire: Wire) -> None:
-        """The client is there."""
-        self._wire = wire
-        self._local_host = wire.local_host
-        self._backpressure.begin(wire)
-        wire.after_writing(self._client_took_all)
-        wire.before_end(self._hung_up)
-        if self._login is not None:
-            self._timer = self._host.reactor.later(limits.SASL_SECONDS, self._look_whether_known)
-
-    def received(self, data: bytes) -> None:
-        """Bytes of requests."""
-        backpressure = self._backpressure
-        if self._takes_no_more:
-            return
-        try:
-            if self._walk is not None:
-                self._walk_on(self._walk, data)
-            passed = self._requests.feed(data)
-        except WireError as error:
-            self._refuse_connection(str(error))
-            return
-        if self.is_closed:
-            return
-        if passed and self._upstream is not None:
-            self._upstream.send(*passed)
-        if self._requests.error is not None:
-            self._refuse_connection(str(self._requests.error))
-            return
-        if self._login is not None and not self._login.is_done and self._login.has_asked and self._requests.is_between:
-            # The whole request is on its way, and a broker that has not accepted the client disconnects it; so the time
-            # limit for the login ends here, as the answer may take long. A request that has only begun does not end it:
-            # a broker does not react to that, and an unauthenticated client could stay with it for ever.
-            self._is_known()
-        if self._refusals:
-            self._answer_itself()
-        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
-        if self._requests.start_bytes != backpressure.unfinished_bytes:
-            backpressure.request_has(self._requests.start_bytes, 0, True)
-        if self._fair_share.is_counted and not self._fair_share.takes(len(data)):
-            self._wait_for_turn(len(data))
-        host, upstream = self._host, self._upstream
-        is_busy = len(self._asked) >= host.caps.requests_in_flight_max or self._waits_for_turn or host.is_draining
-        has_backlog = upstream is not None and upstream.unsent > limits.STREAM_BYTES_MAX
-        if is_busy or has_backlog or host.memory.is_full or backpressure.is_watched:
-            self._count_unsent()
-            backpressure.control()
-
-    def lost(self, reason: str) -> None:
-        """The client has gone. What it sent arrives."""
-        self._end()
-
-    # ------------------------------------------------------------------ back-pressure
+    # ------------------------------------------------------------------ asked by the shell
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
@@ -187,57 +105,83 @@ class NativeSession:
         return self._unfinished > 0
 
     @property
-    def has_upstream_backlog(self) -> bool:
-        """Is nothing more to be read of it now, for another reason than its own slowness?"""
-        if self._takes_no_more or self._waits_for_turn or (self._host.is_draining and self._requests.is_between):
+    def has_enough(self) -> bool:
+        """Has its address had its turn, does the broker not take what it sends, or is the proxy ending?"""
+        if self._unpaid_bytes or (self._host.is_draining and self._requests.is_between):
             return True
         return self._upstream is not None and self._upstream.unsent > limits.STREAM_BYTES_MAX
 
     @property
-    def quiet_since(self) -> float | None:
-        """When bytes came last. None: something of it is at work, or on its way."""
-        return None if self._asked else self._backpressure.quiet_since
+    def is_owed_nothing(self) -> bool:
+        """Has every request been answered?"""
+        return not self._asked and self._answers.is_between
 
-    def drain_begins(self) -> None:
-        """The proxy is ending: nothing new is read."""
-        self._backpressure.control()
+    @property
+    def answers_after_fin(self) -> bool:
+        """What it sent has gone on, and is answered, unless its broker has not accepted it."""
+        return self._login is None or self._login.is_done
+
+    # ------------------------------------------------------------------ bytes of the client
+    def begin(self) -> None:
+        """The client is there."""
+        if (wire := self._shell.wire) is not None:
+            wire.after_writing(self._client_took_all)
+        if self._login is not None:
+            self._shell.wait_for_login()
+
+    def received(self, data: bytes) -> bool:
+        """Bytes of requests."""
+        shell = self._shell
+        if self._walk is not None:
+            self._walk_on(self._walk, data)
+        passed = self._requests.feed(data)
+        if self.is_closed:
+            return False
+        if passed and self._upstream is not None:
+            self._upstream.send(*passed)
+        if self._requests.error is not None:
+            shell.refuse(str(self._requests.error))
+            return False
+        if self._login is not None and not self._login.is_done and self._login.has_asked and self._requests.is_between:
+            # The whole request is on its way, and a broker that has not accepted the client disconnects it; so the time
+            # limit for the login ends here, as the answer may take long. A request that has only begun does not end it:
+            # a broker does not react to that, and an unauthenticated client could stay with it for ever.
+            shell.is_known()
+        if self._refusals:
+            self._answer_itself()
+        if self._requests.start_bytes != shell.unfinished_bytes:
+            shell.request_has(self._requests.start_bytes, 0, begins=True)
+        if shell.fair_share.is_counted and not shell.fair_share.takes(len(data)):
+            self._unpaid_bytes += len(data)
+            shell.plan_turn()
+        upstream = self._upstream
+        is_busy = len(self._asked) >= self._host.caps.requests_in_flight_max or self._unpaid_bytes
+        has_backlog = upstream is not None and upstream.unsent > limits.STREAM_BYTES_MAX
+        if is_busy or has_backlog or shell.is_pressed:
+            self._count_unsent()
+            return True
+        return False
 
     def go_on(self) -> None:
-        """Nothing waits here to be taken."""
+        """Its address has its next turn, or it is looked whether the client may be read from again."""
+        if self._unpaid_bytes and not self._shell.waits_for_turn:
+            self._shell.fair_share.takes(self._unpaid_bytes)
+            self._unpaid_bytes = 0
+            self._shell.control()
 
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what the broker answers, or go on."""
         self._is_held = is_held
         self._read_answers_or_not()
 
-    def give_up(self, reason: str) -> None:
-        """Disconnect a slow client."""
-        self._host.report(SlowClient(self.name, reason))
-        self.abort(reason)
-
-    def look_whether_idle(self) -> None:
-        """Close it if nothing was asked for long. To be called every ``IDLE_LOOK_SECONDS``."""
-        if self._backpressure.is_idle(has_ended=self._takes_no_more):
-            self._part()
-
-    def _wait_for_turn(self, size: int) -> None:
-        """Read no more of this client until its address has its next turn."""
-
-        def turn() -> None:
-            self._waits_for_turn = False
-            self._fair_share.takes(size)
-            self._backpressure.control()
-
-        self._waits_for_turn = True
-        self._fair_share.wait(turn)
-
     def _client_took_all(self) -> None:
         if self._upstream is not None and self._upstream.is_paused:
             self._read_answers_or_not()
 
     def _read_answers_or_not(self) -> None:
-        if self._upstream is not None and self._wire is not None:
-            self._upstream.read_or_not(self._is_held or self._wire.unsent > limits.STREAM_BYTES_MAX)
+        wire = self._shell.wire
+        if self._upstream is not None and wire is not None:
+            self._upstream.read_or_not(self._is_held or wire.unsent > limits.STREAM_BYTES_MAX)
 
     def _count_unsent(self) -> None:
         unsent = 0 if self._upstream is None else self._upstream.unsent
@@ -295,9 +239,9 @@ class NativeSession:
         """The first request: learn the client's name, and connect to its broker."""
         with suppress(Truncated):  # it may not have arrived as a whole
             self.name = (parse_request_header(data[position : position + size]).client_id or self.name)[:64]
-        broker = self._host.target(self._broker_id)
+        broker = self._host.target(self._shell.broker_id)
         if broker is None:
-            self.abort("the broker is away")
+            self._shell.abort("the broker is away")
             return
         self._broker = broker
         self._upstream = Upstream(self._answered, self._broker_gone, self._broker_took_all)
@@ -308,7 +252,7 @@ class NativeSession:
         body = refusal(key, version)
         if body is None:
             raise WireError(reason)
-        self._host.report(ClientRefused(self.name, reason))
+        self._shell.report_refusal(self.name, reason)
         self._refusals += 1
         self._has_last_answer = False
         self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
@@ -319,7 +263,7 @@ class NativeSession:
         ends. Where there can be no answer the connection is closed, as by a broker."""
         if walk.left or not has_answer:
             raise WireError(f"Produce: {NOT_SERVED.message}")
-        self._host.report(ClientRefused(self.name, f"Produce: {NOT_SERVED.message}"))
+        self._shell.report_refusal(self.name, f"Produce: {NOT_SERVED.message}")
         self._refusals += 1
         header = encode_response_header(_PRODUCE, version, correlation_id)
         self._asked.append(frame(header, refused(version, walk.parts)))
@@ -337,19 +281,20 @@ class NativeSession:
     def _broker_took_all(self) -> None:
         if self._held_bytes:
             self._count_unsent()
-        if self._backpressure.is_watched:
-            self._backpressure.control()
+        if self._shell.is_watched:
+            self._shell.control()
 
     # ------------------------------------------------------------------ answers
     def _answered(self, data: bytes) -> None:
         """Bytes of the broker."""
-        wire, backpressure = self._wire, self._backpressure
+        shell = self._shell
+        wire = shell.wire
         if wire is None:
             return
         try:
             passed = self._answers.feed(data)
         except WireError as error:
-            self.abort(f"the broker's answer cannot be read: {error}")
+            shell.abort(f"the broker's answer cannot be read: {error}")
             return
         wire.send(*passed)
         if self._answers.error is not None:
@@ -357,14 +302,13 @@ class NativeSession:
             return
         if self._refusals:
             self._answer_itself()
-        if self._takes_no_more and self._is_owed_nothing:
-            self._part()
-            return
+        if shell.takes_no_more:
+            shell.end_if_answered()
         if wire.unsent > limits.BACKLOG_BYTES:
-            backpressure.answers_wait()
+            shell.answers_wait()
             self._read_answers_or_not()
-        if backpressure.is_watched:
-            backpressure.control()
+        if shell.is_watched:
+            shell.control()
 
     def _look_at_answer(self, data: bytes, start: int, size: int) -> Cut | None:
         """Say what becomes of the answer that begins here; None: more of it is needed to tell."""
@@ -436,7 +380,7 @@ class NativeSession:
         return api_versions(version, body, ranges)
 
     def _addresses(self) -> Addresses:
-        return self._host.addresses(self._place_of, self._local_host)
+        return self._host.addresses(self._shell.place_of, self._shell.local_host)
 
     def _with_own(self, cut: Cut) -> Cut:
         """Put answers of our own in front of one of the broker."""
@@ -451,11 +395,12 @@ class NativeSession:
 
     def _answer_itself(self) -> None:
         """Answer what was refused, unless an answer of the broker is on its way."""
-        if self._answers.is_between and self._wire is not None:
+        wire = self._shell.wire
+        if self._answers.is_between and wire is not None:
             self._take_own()
             self._refusals -= len(self._own)
             own, self._own = self._own, []
-            self._wire.send(*own)
+            wire.send(*own)
 
     # ------------------------------------------------------------------ logins
     def _look_at_login(self, login: Login, key: int, version: int, body: memoryview) -> None:
@@ -471,21 +416,10 @@ class NativeSession:
 
     def _look_whether_done(self, login: Login) -> None:
         if login.is_done:
-            self._is_known()
-
-    def _is_known(self) -> None:
-        self._timer.cancel()
-        if self._admitted is not None:
-            self._admitted.is_known()
-
-    def _look_whether_known(self) -> None:
-        if not self.is_closed:
-            reason = f"no authentication within {limits.SASL_SECONDS:.0f} s"
-            self._host.report(ClientRefused(self.name, reason))
-            self.abort(reason)
+            self._shell.is_known()
 
     def _login_failed(self) -> None:
-        self._host.report(ClientRefused(self.name, f"authentication from {self.address} failed"))
+        self._host.report(ClientRefused(self.name, f"authentication from {self._shell.address} failed"))
 
     def _look_whether_refused(self, broker: Broker) -> None:
         """A broker has closed the connection after a bare token: if the broker is still there, it has refused the
@@ -499,71 +433,20 @@ class NativeSession:
         if self._login is not None and self._login.takes_tokens and self._broker is not None:
             broker = self._broker
             self._host.reactor.later(limits.SETTLE_SECONDS, lambda: self._look_whether_refused(broker))
-        self._part()
+        self._shell.part()
 
-    def _part(self) -> None:
-        self._backpressure.part()
-        self._end()
-
-    def forsake(self) -> None:
-        """Nothing to do: no client here gets its idempotence from the proxy."""
-
-    def cut_off(self) -> None:
-        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
-        if self._wire is not None:
-            self._wire.reset()
-
-    def abort(self, reason: str) -> None:
-        """Close the connection."""
-        if self._wire is not None:
-            self._wire.reset()
-        self._end()
-
-    def close(self) -> None:
-        """Close after what is ready was sent."""
-        self._part()
-
-    def _refuse_connection(self, reason: str) -> None:
-        """What comes now cannot be read: what came before it is answered."""
-        self._host.report(ClientRefused(self.name, reason))
-        if not self._takes_all_answers():
-            self.abort(reason)
-
-    def _hung_up(self) -> bool:
-        """The client sends nothing more: what it sent has gone on, and is answered. Return whether the connection stays
-        open for that."""
-        return (self._login is None or self._login.is_done) and self._takes_all_answers()
-
-    def _takes_all_answers(self) -> bool:
-        """Take nothing more, and close when all that was asked is answered. False: all is."""
-        if self._requests.is_within and self._has_last_answer and not self._takes_no_more:
-            _, key, _, _ = self._asked.pop()  # the rest of that request does not come
+    def stop(self) -> None:
+        """Nothing more comes: the rest of a request that has begun to go on does not, and what was refused is
+        answered."""
+        if self._requests.is_within and self._has_last_answer:
+            _, key, _, _ = self._asked.pop()
             self._unfinished -= key in _FINISHED
-        if self.is_closed:
-            return False
         if self._refusals:
             self._answer_itself()
-        if self._is_owed_nothing and not (self._wire is not None and self._wire.unsent):
-            return False
-        self._takes_no_more = True
-        if self._is_owed_nothing:
-            self._part()
-        else:
-            self._backpressure.control()
-        return True
 
-    @property
-    def _is_owed_nothing(self) -> bool:
-        return not self._asked and self._answers.is_between
-
-    def _end(self) -> None:
-        if self.is_closed:
-            return
+    def end(self, *, is_lost: bool) -> None:
+        """The connection has ended. What the client sent arrives."""
         self.is_closed = True
-        self._wire = None
-        if self._login is not None:
-            self._timer.cancel()
-        self._backpressure.end()
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = self._unfinished = 0
         self._asked.clear()
@@ -572,4 +455,3 @@ class NativeSession:
         if self._upstream is not None:
             self._upstream.close()
             self._upstream = None
-        self._host.session_ended(self)

@@ -1,9 +1,9 @@
-"""A client that authenticates at the broker itself: the endpoint of its connection until the broker has accepted it.
+"""A client that authenticates at the broker itself: what stands behind its connection until the broker has accepted it.
 Sans-IO.
 
 Only ApiVersions and the exchange of tokens are answered; nothing else of an unauthenticated client gets any further.
-Once it is accepted its wire is handed over to a session, whose backend (``backend.py``) is the connection to the broker
-over which it has authenticated, for this client alone."""
+Once it is accepted a session takes its place, whose backend (``backend.py``) is the connection to the broker over which
+it has authenticated, for this client alone."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ...codecs.sasl import SaslError, shown_text
-from ...reactor import Reactor, Wire
-from ...state.entry import NO_PRINCIPAL, principal_of
+from ...reactor import Reactor
+from ...state.entry import principal_of
 from .. import limits
-from ..admission.backpressure import Backpressure
-from ..admission.connection_quotas import AdmittedConnection
 from ..bridge import api_versions
 from ..broker.broker import Broker
-from ..events import ClientRefused, SlowClient
+from ..connection.handler import Handler
+from ..connection.shell import ConnectionShell
+from ..events import ClientRefused
 from ..session.session import Session
-from ..settings.addresses import PlaceOf
 from ..versions import ApiKey
 from .backend import SASL_RANGES, ClientBackend, refuse_sasl
 from .connection import ClientConnection
@@ -33,38 +32,15 @@ from .principal import MECHANISMS, Conversation
 from .sasl_relay import SaslRelay
 
 
-class Authentication:
+class Authentication(Handler):
     """The authentication on one connection. ``below``: opens connections to brokers on which nobody has authenticated
-    yet. The other arguments are those of a ``Session``."""
+    yet."""
 
-    is_idempotent = False
-    has_produced = False
-    has_produce_in_flight = False
-    has_upstream_backlog = False
-    has_ready_answers = False
-    rests = False
-
-    def __init__(
-        self,
-        below: Reactor,
-        host: Host,
-        broker_id: int | None,
-        place_of: PlaceOf,
-        principal: bytes = NO_PRINCIPAL,
-        admitted: AdmittedConnection | None = None,
-    ) -> None:
-        self.is_closed = False
-        """It has ended, or the client is accepted."""
-        self.name = "client"
-        self.address = "a client" if admitted is None else admitted.address
+    def __init__(self, below: Reactor, host: Host, shell: ConnectionShell) -> None:
         self._below = below
         self._host = host
-        self._broker_id = broker_id
-        self._place_of = place_of
-        self._admitted = admitted
-        self._wire: Wire | None = None
+        self._shell = shell
         self._splitter = FrameSplitter(min(limits.SASL_FRAME_BYTES_MAX, host.caps.request_bytes_max))
-        self._backpressure = Backpressure(host, self)
         self._relay: SaslRelay | None = None
         self._conversation: Conversation | None = None
         self._requests = 0
@@ -80,84 +56,33 @@ class Authentication:
         self._behind: list[bytes] = []
         """Answers that wait for that one."""
 
-    # ------------------------------------------------------------------ endpoint
-    def connected(self, wire: Wire) -> None:
-        """The client is there."""
-        self._wire = wire
-        self._backpressure.begin(wire)
-        self._timer = self._host.reactor.later(limits.SASL_SECONDS, self._time_out)
-
-    def received(self, data: bytes) -> None:
-        """Bytes of requests, or of bare tokens."""
-        try:
-            frames = self._splitter.feed(data)
-            for one in frames:
-                self._handle(one)
-                if self.is_closed:
-                    return
-        except WireError as error:
-            self._refuse_connection(str(error))
-            return
-        backpressure = self._backpressure
-        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
-        backpressure.request_has(self._splitter.buffered_bytes, self._splitter.missing_bytes, bool(frames))
-        backpressure.control()
-
-    def lost(self, reason: str) -> None:
-        """The client has gone."""
-        self._end()
-
-    def _time_out(self) -> None:
-        if not self.is_closed:
-            self._refuse_connection(f"no authentication within {limits.SASL_SECONDS:.0f} s")
-
-    # ------------------------------------------------------------------ patience
+    # ------------------------------------------------------------------ for the shell
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
         return int(self._asked is not None) + len(self._behind)
 
-    @property
-    def quiet_since(self) -> float | None:
-        """When bytes came last. None: something of it is at work, or on its way."""
-        return None if self.in_flight else self._backpressure.quiet_since
+    def begin(self) -> None:
+        """The client is there."""
+        self._shell.wait_for_login()
 
-    def hold_upstream(self, is_held: bool) -> None:
-        """A broker's answers to tokens are small."""
+    def received(self, data: bytes) -> bool:
+        """Bytes of requests, or of bare tokens."""
+        frames = self._splitter.feed(data)
+        for one in frames:
+            self._handle(one)
+            if self.is_closed:
+                return False
+        buffered_bytes, missing_bytes = self._splitter.buffered_bytes, self._splitter.missing_bytes
+        self._shell.request_has(buffered_bytes, missing_bytes, begins=bool(frames))
+        return True
 
-    def go_on(self) -> None:
-        """Nothing waits to be taken."""
-
-    def give_up(self, reason: str) -> None:
-        """Disconnect a slow client."""
-        self._host.report(SlowClient(self.name, reason))
-        self.abort(reason)
-
-    def drain_begins(self) -> None:
-        """There is nothing yet that has to be finished."""
-
-    def look_whether_idle(self) -> None:
-        """It has not long to live anyway."""
-
-    def forsake(self) -> None:
-        """Nothing to do: no client here has a producer id yet."""
-
-    def cut_off(self) -> None:
-        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
-        if self._wire is not None:
-            self._wire.reset()
-
-    def abort(self, reason: str) -> None:
-        """Close the connection."""
-        if self._wire is not None:
-            self._wire.reset()
-        self._end()
-
-    def close(self) -> None:
-        """Close after what was answered has been sent."""
-        if self._wire is not None:
-            self._wire.close()
-        self._end()
+    def end(self, *, is_lost: bool) -> None:
+        """The connection has ended."""
+        self.is_closed = True
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
 
     # ------------------------------------------------------------------ requests
     def _handle(self, frame: Frame) -> None:
@@ -220,18 +145,19 @@ class Authentication:
         self._send_ready()
 
     def _send_ready(self) -> None:
-        if self._asked is None and self._behind and self._wire is not None:
+        wire = self._shell.wire
+        if self._asked is None and self._behind and wire is not None:
             behind, self._behind = self._behind, []
-            self._wire.send(*behind)
+            wire.send(*behind)
 
     # ------------------------------------------------------------------ the exchange
     def _handshake(self, header: RequestHeader, mechanism: str) -> None:
         self._handshakes += 1
         if self._handshakes > limits.SASL_HANDSHAKES_MAX:
             raise WireError("SaslHandshake again and again")
-        broker = self._host.target(self._broker_id)
+        broker = self._host.target(self._shell.broker_id)
         if broker is None:
-            self.abort("the broker is away")
+            self._shell.abort("the broker is away")
             return
         if self._relay is not None:
             self._relay.close()
@@ -279,13 +205,14 @@ class Authentication:
 
     def _broker_says(self, token: bytes) -> None:
         assert self._conversation is not None
-        assert self._wire is not None
+        wire = self._shell.wire
+        assert wire is not None
         self._is_token_out = False
         accepted = self._conversation.broker_says(token)
         if self._is_token_asked:
             self._answer_asked(self._token_answer(ErrorCode.NONE, None, token))
         else:
-            self._wire.send(frame(token))
+            wire.send(frame(token))
         if accepted:
             self._accepted()
 
@@ -301,33 +228,26 @@ class Authentication:
         )
 
     def _accepted(self) -> None:
-        """Hand both wires over: the client's to a session, the broker's to the connection that is its backend."""
-        relay, conversation, broker, wire = self._relay, self._conversation, self._broker, self._wire
+        """Make way for a session behind the same shell, whose backend has the connection to the broker."""
+        relay, conversation, broker, shell = self._relay, self._conversation, self._broker, self._shell
         assert relay is not None
         assert conversation is not None
         assert broker is not None
-        assert wire is not None
         if self._splitter.buffered_bytes:
-            self._refuse_connection("a request before authentication was over")
+            shell.refuse("a request before authentication was over")
             return
-        self._relay, is_paused = None, self._backpressure.is_paused
-        self._end()
+        self._relay = None
+        self.end(is_lost=False)
         host = self._host
-        principal = principal_of(f"User:{conversation.name}")
+        shell.principal = principal_of(f"User:{conversation.name}")
         connection = ClientConnection(host.reactor)
-        backend = ClientBackend(host, broker, connection, self._broker_id)
-        session = Session(host, self._broker_id, self._place_of, principal, self._admitted, backend)
-        session.name = self.name
+        backend = ClientBackend(host, broker, connection, shell.broker_id)
+        session = Session(host, shell, backend)
         session.use(connection, broker)
         backend.abort = connection.broken = session.abort
         relay.hand_over(connection.pipe)
-        host.session_began(session)
-        wire.hand_over(session)
-        session.connected(wire)
-        if is_paused:
-            wire.resume()
-        if self._admitted is not None:
-            self._admitted.is_known()
+        shell.become(session)
+        shell.is_known()
 
     def _refused(self, reason: str, is_certain: bool) -> None:
         """The broker has refused the login, or its connection ended. An old broker refuses by closing the connection;
@@ -345,30 +265,15 @@ class Authentication:
 
     def _end_refused(self, reason: str, is_certain: bool) -> None:
         name = "" if self._conversation is None else f" of {self._conversation.name!r}"
-        what = f"authentication{name} from {self.address} failed: {shown_text(reason)}"
+        what = f"authentication{name} from {self._shell.address} failed: {shown_text(reason)}"
         self._host.report(ClientRefused(self.name, what))
         self._is_refused = True
         self._host.reactor.later(limits.LOGIN_REFUSAL_SECONDS, partial(self._say_no, is_certain))
 
     def _say_no(self, is_certain: bool) -> None:
-        if self._is_token_asked and is_certain and not self.is_closed:
+        if self.is_closed:
+            return
+        if self._is_token_asked and is_certain:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             self._answer_asked(self._token_answer(code, "authentication failed"))
-        self.close()
-
-    # ------------------------------------------------------------------ the end
-    def _refuse_connection(self, reason: str) -> None:
-        self._host.report(ClientRefused(self.name, reason))
-        self.abort(reason)
-
-    def _end(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            if self._wire is not None:
-                self._timer.cancel()
-                self._wire = None
-            self._backpressure.end()
-            if self._relay is not None:
-                self._relay.close()
-                self._relay = None
-            self._host.session_ended(self)
+        self._shell.close()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...reactor import Buffer, Reactor
-from ..admission.backpressure import Accounts, Backpressure
 from ..bridge.base import Chunks
+from ..connection.shell import ConnectionShell
 from ..session.pipe import Answered, Pipe
 from ..versions import ApiKey
 
@@ -76,9 +76,9 @@ class ClientConnection:
         """Bytes of the client's requests that the broker does not take (``Pipe.backlog_bytes``)."""
         return self.pipe.backlog_bytes
 
-    def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
+    def share(self, client: ConnectionShell) -> None:
         """See ``Pipe.share``."""
-        self.pipe.share(accounts, backpressure)
+        self.pipe.share(client)
 
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
         """Send a request on, or keep it until the connection is the client's again."""

@@ -32,7 +32,8 @@ from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
-from ..engine.engine import ClientEndpoint, Engine, MakeSession
+from ..connection.shell import ConnectionShell
+from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
@@ -403,8 +404,8 @@ class Server:
         )
 
     def _accept(
-        self, make: MakeSession, make_native: MakeSession, *client: Any, admitted: AdmittedConnection | None
-    ) -> ClientEndpoint | None:
+        self, make: MakeHandler, make_native: MakeHandler, *client: Any, admitted: AdmittedConnection | None
+    ) -> ConnectionShell | None:
         """Return the endpoint of a new client, None if it is refused. ``client``: see ``Engine.accept``."""
         broker_id, place_of, principal = client
         make = make_native if self._mode.is_native else make

@@ -1,4 +1,4 @@
-"""What a session needs of the engine, and the engine of a session: typing only."""
+"""What a session needs of the engine: typing only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Protocol
 
 from ...codecs.convert import HeaderPolicy
 from ...reactor import Reactor
-from ..admission.backpressure import Accounts
-from ..admission.idle_eviction import EvictableConnection
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..bridge.base import Addresses
@@ -16,7 +14,7 @@ from ..bridge.describe_producers import Place
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
-from ..flow.recent_time import RecentTime
+from ..connection.shell import ConnectionHost
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
@@ -28,27 +26,7 @@ from .produce import Outside
 from .sweeper import Sweeper
 
 
-class Hosted(EvictableConnection, Protocol):
-    """A session, as the engine sees it."""
-
-    @property
-    def is_idempotent(self) -> bool: ...
-
-    @property
-    def has_produce_in_flight(self) -> bool: ...
-
-    def drain_begins(self) -> None: ...
-
-    def look_whether_idle(self) -> None: ...
-
-    def cut_off(self) -> None: ...
-
-    def forsake(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Host(Outside, Accounts, Protocol):
+class Host(Outside, ConnectionHost, Protocol):
     """The engine, as sessions see it."""
 
     @property
@@ -56,9 +34,6 @@ class Host(Outside, Accounts, Protocol):
 
     @property
     def topic_defaults(self) -> TopicDefaults: ...
-
-    @property
-    def recent_time(self) -> RecentTime: ...
 
     @property
     def tombstones(self) -> KnownTombstones: ...
@@ -111,10 +86,6 @@ class Host(Outside, Accounts, Protocol):
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None: ...
-
-    def session_began(self, session: Hosted) -> None: ...
-
-    def session_ended(self, session: Hosted) -> None: ...
 
     def count_request(self, api_key: int) -> None: ...
 

@@ -14,9 +14,9 @@ from ...codecs.framing import Frame, FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
 from ...reactor import Buffer, Reactor, Wire
 from .. import limits
-from ..admission.backpressure import Accounts, Backpressure
 from ..admission.memory_budget import Reservation
 from ..bridge.base import Chunks
+from ..connection.shell import ConnectionShell
 
 Answered = Callable[[memoryview], None]
 _CLIENT_ID = "idemproxy-client"
@@ -53,7 +53,7 @@ class Upstream(Protocol):
         gone."""
         ...
 
-    def share(self, accounts: Accounts, backpressure: Backpressure) -> None: ...
+    def share(self, client: ConnectionShell) -> None: ...
 
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None: ...
 
@@ -81,19 +81,17 @@ class Pipe:
         self.backlog_bytes = 0
         self._is_count_planned = False
         self._reactor = reactor
-        self._accounts: Accounts | None = None
-        self._backpressure: Backpressure | None = None
+        self._client: ConnectionShell | None = None
         self._reserved: Reservation | None = None
         self._splitter = _Answers(limits.RESPONSE_BYTES_MAX)
         self._expected: deque[tuple[int, int, int, Answered]] = deque()
         self._correlation_id = 0
         self._waiting_bytes = 0
 
-    def share(self, accounts: Accounts, backpressure: Backpressure) -> None:
-        """From now on reserve memory before a large answer is read, and count the bytes of requests that get no answer.
-        ``backpressure``: that of the client."""
-        self._accounts = accounts
-        self._backpressure = backpressure
+    def share(self, client: ConnectionShell) -> None:
+        """From now on reserve memory before a large answer is read, and count the bytes of requests that get no
+        answer, for this client."""
+        self._client = client
 
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
         """Send a request on; ``answered`` None: it has no answer (acks=0)."""
@@ -148,8 +146,8 @@ class Pipe:
         due_bytes = self._splitter.due_bytes
         if due_bytes <= limits.BACKLOG_BYTES or self._is_held or self._reserved is not None or self.is_closed:
             return
-        if self._accounts is not None and self._backpressure is not None:
-            self._reserved = self._accounts.memory.reserve(due_bytes, self._read_or_not, self._backpressure.looks_new())
+        if (client := self._client) is not None:
+            self._reserved = client.memory.reserve(due_bytes, self._read_or_not, client.looks_new())
 
     @property
     def _unsent_bytes(self) -> int:
@@ -164,17 +162,17 @@ class Pipe:
     def _count_backlog(self) -> None:
         """Count unsent bytes in the memory of the process: those of requests that get no answer until the broker takes
         them, and once the client has gone, all of them."""
-        unsent = self._unsent_bytes
-        if self._accounts is None or self._backpressure is None:
+        unsent, client = self._unsent_bytes, self._client
+        if client is None:
             return
         if unsent <= limits.BACKLOG_BYTES:
             unsent = 0
-        self._accounts.memory.hold_bytes(unsent - self.backlog_bytes)
+        client.memory.hold_bytes(unsent - self.backlog_bytes)
         self.backlog_bytes = unsent
         self._is_count_planned = unsent > 0
         if unsent:
-            self._reactor.later(limits.ANSWER_SWEEP_SECONDS, self._count_backlog)
-        self._backpressure.control()
+            self._reactor.later(limits.PAUSED_LOOK_SECONDS, self._count_backlog)
+        client.control()
 
     def _read_or_not(self) -> None:
         is_paused = self._is_held or (self._reserved is not None and not self._reserved.is_there)
@@ -222,9 +220,9 @@ class Pipe:
                 try:
                     self._answer(frame)
                 finally:
-                    if reserved is not None and self._backpressure is not None:
+                    if reserved is not None and self._client is not None:
                         self._is_held = True  # until it was checked whether the client reads it
-                        self._backpressure.large_answer(reserved)
+                        self._client.large_answer(reserved)
                 if self.is_closed:
                     return
             self.answers_came()

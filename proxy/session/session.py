@@ -1,4 +1,5 @@
-"""One client connection, sans-IO: frames in, answers out in the order of the requests. Knows which request goes where.
+"""What stands behind the connection of a client for which the proxy acts, sans-IO: frames in, answers out in the order
+of the requests. Knows which request goes where.
 
 Produce, InitProducerId, ApiVersions, Metadata, DescribeCluster, DescribeProducers, and where the brokers have none
 DescribeConfigs, are answered by the proxy itself; all other APIs go on, through a bridge, over one upstream connection
@@ -16,12 +17,8 @@ from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ...codecs.steps import Steps
-from ...reactor import Buffer, Wire
-from ...state.entry import NO_PRINCIPAL
+from ...reactor import Buffer
 from .. import limits
-from ..admission.backpressure import Backpressure
-from ..admission.connection_quotas import AdmittedConnection
-from ..admission.ip_fair_share import IpFairShare
 from ..admission.memory_budget import WAITING_COUNTS, Held
 from ..admission.turns import in_turns
 from ..bridge import describe_configs
@@ -35,9 +32,10 @@ from ..bridge.refusals import refusal
 from ..bridge.table import plan
 from ..bridge.topics import created_topics, creates_topics, deleted_topics
 from ..broker.broker import Broker
-from ..events import ClientRefused, SlowClient, SmallFetch
+from ..connection.handler import Handler
+from ..connection.shell import ConnectionShell
+from ..events import ClientRefused, SmallFetch
 from ..producer.retry_notes import RetryNotes
-from ..settings.addresses import PlaceOf
 from ..tombstones.fetch import FetchWithoutTombstones
 from ..tombstones.known import Skips
 from ..versions import OWN_WHERE_MISSING, ApiKey
@@ -51,8 +49,6 @@ from .produce import PlainPart
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _IS_OVER = object()
-_NAMELESS = "client"
-"""A client that has told no client id."""
 _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 
@@ -69,67 +65,39 @@ class _Slot:
         self.chunks: Sequence[Buffer] | None = None
 
 
-class Session:
-    """The endpoint of one client connection. ``broker_id``: the broker whose listener it came to, None for the
-    bootstrap port. ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other
-    end, as far as that is known (``state/entry.py``). ``admitted``: its admission by the connection quotas.
-    ``backend``: what stands behind it; None: the proxy acts for its clients."""
+class Session(Handler):
+    """Behind one client connection for which the proxy acts. ``backend``: what stands behind it; None: the brokers as
+    the proxy itself reaches them."""
 
-    has_produced: bool = False
-    """Was a produce of it answered?"""
-
-    def __init__(
-        self,
-        host: Host,
-        broker_id: int | None,
-        place_of: PlaceOf,
-        principal: bytes = NO_PRINCIPAL,
-        admitted: AdmittedConnection | None = None,
-        backend: Backend | None = None,
-    ) -> None:
+    def __init__(self, host: Host, shell: ConnectionShell, backend: Backend | None = None) -> None:
         self._backend = backend or SharedBackend(host)
         self.way = self._backend.way
         """The only way by which its batches reach the broker; None: the lanes that all clients share."""
         self.retry_notes = RetryNotes()
-        self.principal = principal
-        self.is_closed = False
-        self._is_forsaken = False
-        """It counts as closed, and its connection is about to be."""
-        self.is_idempotent = False
+        self.principal = shell.principal
+        self.address = shell.address
         self._has_fetched = False
-        """Has it asked for a producer id, or used one? Such connections are closed when the data in Redis begins a new
-        life (rule R10)."""
-        self.name = _NAMELESS
         self._host = host
-        self._broker_id = broker_id
-        self._place_of = place_of
-        self._wire: Wire | None = None
-        self._local_host = ""
+        self._shell = shell
         self._request_bytes_max = host.caps.request_bytes_max
         self._splitter = FrameSplitter(self._request_bytes_max)
         self._slots: deque[_Slot | FastRequest] = deque()
         self._waiting: deque[Frame] = deque()  # requests that are not taken yet
-        self._turn_planned = False
-        self._fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
-        self.address = "a client" if admitted is None else admitted.address
-        self._backpressure = Backpressure(host, self)
         self._flush_planned = False
         self._pipe: Upstream | None = None
         self._broker: Broker | None = None
         """At the other end of the pipe."""
         self._skips: Skips | None = None
         self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
-        self._takes_no_more = False
-        """Nothing that comes now is a request: what came before is answered, and then the connection is closed."""
-        self._rests_until = 0.0
-        """Nothing more is taken of it before that, in reactor seconds; 0: it has not rested lately. Nearly none ever
-        does, so this is looked at first."""
-        self._has_hung_up = False
-        """The client sends nothing more, and perhaps reads its answers."""
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
-    # ------------------------------------------------------------------ drain
+    # ------------------------------------------------------------------ asked by the shell
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots) + len(self._waiting)
+
     @property
     def has_produce_in_flight(self) -> bool:
         """Has a Produce or InitProducerId been read that is not answered yet? A drain waits for these, and not for a
@@ -139,28 +107,40 @@ class Session:
         )
 
     @property
+    def has_ready_answers(self) -> bool:
+        """Are there answers that wait for an earlier one?"""
+        return any(slot.chunks is not None for slot in self._slots)
+
+    @property
+    def has_enough(self) -> bool:
+        """Does it belong to a producer while the proxy is ending (rule R15), so that what it has in flight would have
+        no end? Or has it sent much that the broker does not take?"""
+        return self._is_leaving or self._has_pipe_backlog
+
+    @property
     def _is_leaving(self) -> bool:
-        """Does it belong to a producer, while the proxy is ending (rule R15)? Then nothing new is read of it, or what
-        it has in flight would have no end."""
         return self._host.is_draining and (self.has_produced or self.has_produce_in_flight)
 
-    def drain_begins(self) -> None:
-        """The proxy is ending."""
-        self._backpressure.control()
+    @property
+    def _has_pipe_backlog(self) -> bool:
+        """Is there much that the broker does not take, of requests that get no answer (acks=0)?"""
+        return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.client_response_bytes_max
 
-    # ------------------------------------------------------------------ endpoint
-    def connected(self, wire: Wire) -> None:
-        """The client is there."""
-        self._wire = wire
-        self._local_host = wire.local_host
-        self._backpressure.begin(wire)
-        wire.before_end(self._hung_up)
+    @property
+    def is_owed_nothing(self) -> bool:
+        """Has every request been answered?"""
+        return not (self._slots or self._waiting or self.is_at_work)
 
-    def received(self, data: bytes) -> None:
-        """Bytes of requests."""
-        if self.is_closed or self._takes_no_more:
-            return
-        fast, host, slots, backpressure = self._fast, self._host, self._slots, self._backpressure
+    @property
+    def answers_after_fin(self) -> bool:
+        """Nothing is served for a producer with an id, which may have sent its records elsewhere under a new epoch
+        (rule R17)."""
+        return not self.is_idempotent
+
+    # ------------------------------------------------------------------ bytes, and turns
+    def received(self, data: bytes) -> bool:
+        """Take bytes of requests."""
+        fast, host, slots, shell = self._fast, self._host, self._slots, self._shell
         budget = host.loop_budget
         looks_usual = (
             fast is not None
@@ -168,12 +148,12 @@ class Session:
             and (size := int.from_bytes(data[:SIZE_BYTES], "big")) == len(data) - SIZE_BYTES  # it has come alone
             and size <= self._request_bytes_max
             and not (
-                backpressure.unfinished_bytes
+                shell.unfinished_bytes
                 or self._waiting
                 or self._at_work is not None
                 or self._converting is not None
-                or self._fair_share.is_counted
-                or backpressure.is_watched
+                or shell.fair_share.is_counted
+                or shell.is_watched
                 or host.memory.bytes_held > host.caps.request_bytes_total_max
                 or (len(slots) + 1 if slots else 1) >= host.caps.requests_in_flight_max
                 or (budget.seconds() if budget.began_at is None else host.now() - budget.began_at) > limits.PASS_SECONDS
@@ -183,135 +163,66 @@ class Session:
             usual = fast.take(self, data, SIZE_BYTES, size + SIZE_BYTES)  # type: ignore[union-attr]
             if usual is not None:
                 slots += (usual,)
-                backpressure.was_active, backpressure.active_at = True, host.recent_time.now
-                return
-        try:
-            frames = self._splitter.feed(data)
-            has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, self._fair_share
-            is_held = has_many or host.loop_budget.is_long or host.is_draining or self._rests_until
-            if is_held or (fair_share.is_counted and fair_share.stops(frames)):
-                frames = self._first_of(frames)
-            for index, frame in enumerate(frames):
-                if self.is_at_work:  # the frames behind it wait, in front of those that wait already
-                    self._waiting.extendleft(reversed(frames[index:]))
-                    self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
-                    break
-                self._take(frame, may_be_usual=not looks_usual)
-                if self.is_closed or self._takes_no_more:
-                    return
-        except WireError as error:
-            self._refuse_connection(str(error))
-            return
+                return False
+        frames = self._splitter.feed(data)
+        has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, shell.fair_share
+        is_held = has_many or host.loop_budget.is_long or host.is_draining or shell.rests_until
+        if is_held or (fair_share.is_counted and fair_share.stops(frames)):
+            frames = self._first_of(frames)
+        for index, frame in enumerate(frames):
+            if self.is_at_work:  # the frames behind it wait, in front of those that wait already
+                self._waiting.extendleft(reversed(frames[index:]))
+                host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
+                break
+            self._take(frame, may_be_usual=not looks_usual)
+            if shell.takes_no_more:
+                return False
         if self._splitter.error is not None:
-            self._refuse_connection(str(self._splitter.error))
-            return
+            shell.refuse(str(self._splitter.error))
+            return False
         unfinished_bytes = self._splitter.buffered_bytes
-        backpressure.was_active, backpressure.active_at = True, self._host.recent_time.now
-        if unfinished_bytes != backpressure.unfinished_bytes or (unfinished_bytes and frames):
-            missing_bytes = self._splitter.missing_bytes
-            backpressure.request_has(unfinished_bytes, missing_bytes, bool(frames))
-            if missing_bytes > limits.RECEIVE_BYTES and self._wire is not None:
-                self._wire.expect(missing_bytes)
-        is_busy = self._waiting or len(self._slots) >= host.caps.requests_in_flight_max or host.is_draining
-        if is_busy or host.memory.is_full or backpressure.is_watched:
-            backpressure.control()
-
-    # ------------------------------------------------------------------ back-pressure
-    @property
-    def in_flight(self) -> int:
-        """Requests that are not answered yet."""
-        return len(self._slots) + len(self._waiting)
-
-    @property
-    def has_upstream_backlog(self) -> bool:
-        """Is nothing more to be read of it now, for another reason than its own slowness?"""
-        return (
-            self._is_leaving or self._takes_no_more or bool(self._rests_until and self.rests) or self._has_pipe_backlog
-        )
-
-    def rest(self, seconds: float) -> None:
-        """Take nothing more of it for so long, from now on; and then, until it has been good for some time, one request
-        after the other, so that others like it come one by one."""
-        self._rests_until = self._host.reactor.now() + seconds
-        self._backpressure.control()
-
-    @property
-    def rests(self) -> bool:
-        """Is nothing taken of it for a while?"""
-        # A proxy that ends waits for all that was read, and would wait for the rest as well.
-        return self._host.reactor.now() < self._rests_until and not self._host.is_draining
-
-    @property
-    def _has_rested(self) -> bool:
-        """Is it resting, or was it a moment ago?"""
-        if self._host.reactor.now() >= self._rests_until + limits.UNISSUED_REST_SECONDS or self._host.is_draining:
-            self._rests_until = 0.0
-        return self._rests_until > 0
-
-    @property
-    def _has_pipe_backlog(self) -> bool:
-        """Is there much that the broker does not take, of requests that get no answer (acks=0)?"""
-        return self._pipe is not None and self._pipe.backlog_bytes > self._host.caps.client_response_bytes_max
-
-    @property
-    def quiet_since(self) -> float | None:
-        """When bytes came last. None: something of it is at work, or on its way."""
-        return None if self.in_flight else self._backpressure.quiet_since
-
-    @property
-    def has_ready_answers(self) -> bool:
-        """Are there answers that wait for an earlier one?"""
-        return any(slot.chunks is not None for slot in self._slots)
+        if unfinished_bytes != shell.unfinished_bytes or (unfinished_bytes and frames):
+            shell.request_has(unfinished_bytes, self._splitter.missing_bytes, begins=bool(frames))
+        return bool(self._waiting) or len(slots) >= host.caps.requests_in_flight_max or shell.is_pressed
 
     def _first_of(self, frames: list[Frame]) -> list[Frame]:
         """Return the frames that are taken now; the others wait for their turn, with turns for all other clients in
         between."""
+        shell = self._shell
         is_held = (
-            self._waiting or self._host.loop_budget.is_long or self._is_leaving or (self._rests_until and self.rests)
+            self._waiting or self._host.loop_budget.is_long or self._is_leaving or (shell.rests_until and shell.rests)
         )
         free = 0 if is_held else min(self._free, len(frames))
-        if self._fair_share.is_counted:
-            free = sum(1 for frame in frames[:free] if self._fair_share.takes(len(frame)))
+        if shell.fair_share.is_counted:
+            free = sum(1 for frame in frames[:free] if shell.fair_share.takes(len(frame)))
         if free < len(frames):
             self._waiting.extend(frames[free:])
-            self._plan_turn()
+            shell.plan_turn()
             self._host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[free:])))
         return frames[:free]
 
     @property
     def _free(self) -> int:
-        if self._rests_until and self._has_rested:
+        if self._shell.rests_until and self._shell.has_rested:
             return 0 if self._slots else 1
         if self._host.memory.is_full:  # each takes more at work than while it waits; one ends, and the next may begin
             return 0 if self._slots else 1
         return min(max(self._host.caps.requests_in_flight_max - len(self._slots), 0), limits.REQUESTS_PER_TURN_MAX)
 
-    def _plan_turn(self) -> None:
-        if not self._turn_planned:
-            self._turn_planned = True
-            if self._fair_share.is_counted:
-                self._fair_share.wait(self._take_turn)
-            else:
-                self._host.reactor.later(0, self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._turn_planned = False
-        self.go_on()
-
     def go_on(self) -> None:
         """Take requests that wait, some now and the others in later passes: clients that sent less have their turn in
         between."""
-        fair_share = self._fair_share
-        if not self._waiting or self.is_closed or self._backpressure.has_backlog or self._has_pipe_backlog:
+        shell = self._shell
+        if not self._waiting or self.is_closed or shell.has_backlog or self._has_pipe_backlog:
             return  # until it has been taken
-        if self._rests_until and self.rests:
+        if shell.rests_until and shell.rests:
             return  # until the back-pressure looks again
         if not self._free or self.is_at_work:
             return  # until an answer leaves, or a request goes on
         for _ in range(min(self._free, len(self._waiting))):
             if not self._waiting or self._host.loop_budget.is_long or self.is_at_work:
                 break
-            if fair_share.is_counted and not fair_share.takes(len(self._waiting[0])):
+            if shell.fair_share.is_counted and not shell.fair_share.takes(len(self._waiting[0])):
                 break
             frame = self._waiting.popleft()
             self._host.memory.hold_bytes(-WAITING_COUNTS * len(frame))
@@ -319,34 +230,51 @@ class Session:
             if self.is_closed:
                 return
         if self._waiting:
-            self._plan_turn()
+            shell.plan_turn()
 
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what the broker answers, or go on."""
         if self._pipe is not None:
             self._pipe.hold(is_held)
 
-    def give_up(self, reason: str) -> None:
-        """Hang up on a slow client."""
-        self._host.report(SlowClient(self.name, reason))
-        self.abort(reason)
+    def rest(self, seconds: float) -> None:
+        """Take nothing more of it for so long (``ConnectionShell.rest``)."""
+        self._shell.rest(seconds)
 
-    def look_whether_idle(self) -> None:
-        """Close it if nothing was asked for ``caps.idle_seconds``. To be called every ``IDLE_LOOK_SECONDS``."""
-        if self._backpressure.is_idle(has_ended=self._takes_no_more):
-            self._backpressure.part()
-            self._end()
+    # ------------------------------------------------------------------ the end
+    def stop(self) -> None:
+        """Nothing more comes. What waits goes no fast path, so that it is noticed if it names a producer."""
+        self._fast = None
+        self._splitter = FrameSplitter(self._request_bytes_max)
+
+    def flush(self) -> None:
+        """Hand over to the wire what is ready."""
+        self._flush()
+
+    def forsake(self) -> None:
+        """Take nothing more of it, and answer nothing."""
+        self.is_closed = True
+        self._converting = self._at_work = None
 
     # R16 lives here: what wants no answer is passed on though its sender has gone.
-    def lost(self, reason: str) -> None:
-        """The client has gone: nothing is forwarded for it from here on (rule R17), but produce requests with acks=0
-        that it sent before."""
-        waiting, self._waiting = self._waiting, deque()
-        is_left = bool(waiting) or self.is_at_work
-        self._end(leaves_upstream=is_left)
-        self._waiting = waiting
-        if is_left:
+    def end(self, *, is_lost: bool) -> None:
+        """The connection has ended. If the client has gone nothing is forwarded for it from here on (rule R17), but
+        produce requests with acks=0 that it sent before."""
+        self.is_closed = True
+        for slot in self._slots:
+            slot.held = None
+        self._slots.clear()
+        self._backend.end()
+        if is_lost and (self._waiting or self.is_at_work):
             self._take_left()
+            return
+        self._drop_waiting()
+        self._converting = self._at_work = None
+        self._close_upstream()
+
+    def _drop_waiting(self) -> None:
+        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
+        self._waiting.clear()
 
     def _take_left(self) -> None:
         """Take the requests with acks=0 that came before it hung up, in turns, as there may be thousands; drop the
@@ -359,7 +287,7 @@ class Session:
             try:
                 self._take_if_silent(frame)
             except WireError:
-                self._end()
+                self._drop_waiting()
         if self.is_at_work:
             return
         if self._waiting:
@@ -379,30 +307,11 @@ class Session:
         if self._pipe is not None:
             self._pipe.close()
 
-    def forsake(self) -> None:
-        """Take nothing more of it, and answer nothing: from here on it counts as closed. ``abort`` is to follow in a
-        later step, as it costs system calls."""
-        if not self.is_closed:
-            self.is_closed = self._is_forsaken = True
-            self._converting = self._at_work = None
-
-    def cut_off(self) -> None:
-        """Drop the connection, and nothing else yet: nothing leaves from here on. ``abort`` is to follow."""
-        if self._wire is not None:
-            self._wire.reset()
-
     def abort(self, reason: str) -> None:
         """Close the connection."""
-        if self._wire is not None:
-            self._wire.reset()
-        self._end()
-
-    def close(self) -> None:
-        """Close after what is ready was sent."""
-        self._flush()
-        if self._wire is not None:
-            self._wire.close()
-        self._end()
+        if self.is_closed:
+            self._drop_waiting()  # of what was left behind this its broker would have read nothing
+        self._shell.abort(reason)
 
     # ------------------------------------------------------------------ requests
     def _take(self, frame: Frame, *, may_be_usual: bool = True) -> None:
@@ -412,22 +321,13 @@ class Session:
             self._handle(frame, may_be_usual=may_be_usual)
         except WireError as error:
             self._leave_out_behind(last)
-            self._refuse_connection(str(error))
-        if self._has_hung_up:
-            self._look_whether_named()
-
-    def _look_whether_named(self) -> None:
-        """After a FIN nothing is begun for a producer with an id (``_hung_up``): is it one, as is known by now?"""
-        if self.is_idempotent and not self.is_closed:
-            self._backpressure.part()
-            self.lost("the client closed the connection")
+            self._shell.refuse(str(error))
 
     def _leave_out_behind(self, last: _Slot | FastRequest | None) -> None:
         """Answer none of the requests that were taken behind this one, and take none that waits."""
         while self._slots and self._slots[-1] is not last:
             self._slots.pop().held = None
-        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
-        self._waiting.clear()
+        self._drop_waiting()
 
     def _handle(self, frame: Frame, *, may_be_usual: bool = True) -> None:
         fast = self._fast
@@ -488,6 +388,7 @@ class Session:
             self._answer(slot, encode_init_producer_id(version, error_code, producer_id, producer_epoch))
 
         self._host.init_producer_id(request, version, slot.header.client_id, self, issued)
+        self._has_made_step()
 
     def _describe_producers(self, slot: _Slot, body: memoryview) -> None:
         def told(partitions: Sequence[DescribedPartition]) -> None:
@@ -589,7 +490,7 @@ class Session:
             try:
                 batches.send(self._upstream(broker), acks, timeout_ms, self.abort)
             except WireError as error:
-                self._report_refusal(self._with_address(str(error)))
+                self._report_refusal(str(error))
                 self.abort(str(error))
 
     # ------------------------------------------------------------------ requests that take several steps
@@ -602,22 +503,25 @@ class Session:
         """Take a request: one step now, each other one in a later pass."""
         if next(steps, _IS_OVER) is not _IS_OVER:
             self._at_work = steps
-            self._host.reactor.later(0, self._take_next_step)
-        if self._has_hung_up:
-            self._look_whether_named()
+        self._has_made_step()
 
     def _take_next_step(self) -> None:
         if self._at_work is None:
             return
-        if next(self._at_work, _IS_OVER) is not _IS_OVER:
-            self._host.reactor.later(0, self._take_next_step)
-            if self._has_hung_up:
-                self._look_whether_named()
-        else:
+        is_over = next(self._at_work, _IS_OVER) is _IS_OVER
+        if is_over:
             self._at_work = None
-            if self._has_hung_up:
-                self._look_whether_named()
+        self._has_made_step()
+        if is_over:
             self._look_whether_done()
+
+    def _has_made_step(self) -> None:
+        if self._at_work is not None:
+            self._host.reactor.later(0, self._take_next_step)
+        # After a FIN nothing is begun for a producer with an id (rule R17). Whether a request names one is known once
+        # its batches were read, which may take steps.
+        if self._shell.has_hung_up and self.is_idempotent and not self.is_closed:
+            self._shell.part(is_lost=True)
 
     def _look_whether_done(self) -> None:
         if self.is_at_work:
@@ -625,21 +529,20 @@ class Session:
         if self.is_closed:
             self._take_left()
             return
-        if self._takes_no_more:
-            self.answer_is_ready()
+        self._shell.end_if_answered()
         if self._waiting:
-            self._plan_turn()
+            self._shell.plan_turn()
         self._backend.go_on()
 
     def _report_refusal(self, what: str) -> None:
-        self._host.report(ClientRefused(self.name, what))
+        self._shell.report_refusal(self.name, what)
 
     def _target(self) -> Broker | None:
         """Return the broker that requests go to. None: it is away. Requests of the bootstrap port go to any broker, and
         all later ones to the same while the connection to it is open: another broker may be of another release."""
-        if self._broker_id is None and self._pipe is not None and not self._pipe.is_closed:
+        if self._shell.broker_id is None and self._pipe is not None and not self._pipe.is_closed:
             return self._broker
-        return self._host.target(self._broker_id)
+        return self._host.target(self._shell.broker_id)
 
     def _upstream(self, broker: Broker) -> Upstream:
         if self._pipe is None or self._pipe.is_closed:
@@ -650,10 +553,10 @@ class Session:
     def use(self, upstream: Upstream, broker: Broker) -> None:
         """Requests go on over this, to this broker, from now on."""
         self._pipe, self._broker = upstream, broker
-        upstream.share(self._host, self._backpressure)
+        upstream.share(self._shell)
 
     def _addresses(self) -> Addresses:
-        return self._host.addresses(self._place_of, self._local_host)
+        return self._host.addresses(self._shell.place_of, self._shell.local_host)
 
     # ------------------------------------------------------------------ answers
     def _answer(self, slot: _Slot, *chunks: Buffer | None) -> None:
@@ -672,12 +575,14 @@ class Session:
         body = refusal(header.api_key, header.api_version, memoryview(frame)[header.body_offset :])
         if body is None:
             raise WireError(reason)
-        self._host.report(ClientRefused(self.name, self._with_address(reason)))
+        self._report_refusal(reason)
         self._answer(slot, body)
 
     def _flush(self) -> None:
         self._flush_planned = False
-        if self.is_closed or self._wire is None:
+        shell = self._shell
+        wire = shell.wire
+        if self.is_closed or wire is None:
             return
         out: list[Buffer] = []
         while self._slots and self._slots[0].chunks is not None:
@@ -697,74 +602,20 @@ class Session:
             out.append(size.to_bytes(4, "big") + start)
             out.extend(chunks)
         if out:
-            self._wire.send(*out)
-            if self._wire.unsent > limits.BACKLOG_BYTES:
-                self._backpressure.answers_wait()
+            wire.send(*out)
+            if wire.unsent > limits.BACKLOG_BYTES:
+                shell.answers_wait()
         if not self.retry_notes.is_empty and self.retry_notes.are_too_many:
             self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
-            self._backpressure.part()
-            self._end()
+            shell.part()
             return
-        if self._takes_no_more:
-            self._look_whether_answered()
+        if shell.takes_no_more:
+            shell.end_if_answered()
         if self._waiting:
-            self._plan_turn()
-        if self._backpressure.is_watched:
-            self._backpressure.control()
+            shell.plan_turn()
+        if shell.is_watched:
+            shell.control()
 
     def _measure(self, slot: _Slot) -> None:
         if (measure := self._host.measure_request) is not None:
             measure(slot.header.api_key, self._host.reactor.now() - slot.arrived_at)
-
-    # ------------------------------------------------------------------ the end
-    def _refuse_connection(self, reason: str) -> None:
-        """What comes now cannot be read: answer what came before it, and close."""
-        self._host.report(ClientRefused(self.name, self._with_address(reason)))
-        self._takes_no_more = True
-        if self._is_owed_nothing:
-            self.abort(reason)
-        else:
-            self._backpressure.control()
-            self.answer_is_ready()
-
-    @property
-    def _is_owed_nothing(self) -> bool:
-        """Has every request been answered, and every answer been taken?"""
-        return not (self._slots or self._waiting or self.is_at_work or (self._wire is not None and self._wire.unsent))
-
-    def _hung_up(self) -> bool:
-        """The client sends nothing more; nobody can tell whether it still reads. What it had sent is served and
-        answered, as at a broker; but nothing of a producer with an id, which may have sent its records elsewhere under
-        a new epoch (rule R17). Return whether the connection stays open for that."""
-        if self.is_closed or self.is_idempotent or self._is_owed_nothing:
-            return False
-        self._takes_no_more = self._has_hung_up = True
-        self._backpressure.request_has(0, 0, True)
-        self._backpressure.control()
-        self.answer_is_ready()
-        return True
-
-    def _look_whether_answered(self) -> None:
-        if not (self.is_closed or self._slots or self._waiting or self.is_at_work):
-            self._backpressure.part()
-            self._end()
-
-    def _with_address(self, reason: str) -> str:
-        """Return a reason that says where a client is that has told no client id."""
-        return f"{reason} ({self.address})" if self.name == _NAMELESS else reason
-
-    def _end(self, leaves_upstream: bool = False) -> None:
-        self._host.memory.hold_bytes(-WAITING_COUNTS * sum(map(len, self._waiting)))
-        self._waiting.clear()
-        if not self.is_closed or self._is_forsaken:
-            self.is_closed, self._is_forsaken = True, False
-            self._wire = None
-            self._backpressure.end()
-            for slot in self._slots:
-                slot.held = None
-            self._slots.clear()
-            if not leaves_upstream:
-                self._converting = self._at_work = None
-                self._close_upstream()
-            self._backend.end()
-            self._host.session_ended(self)

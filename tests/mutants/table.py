@@ -502,8 +502,8 @@ MUTANTS = (
         "unit/session/test_requests_at_the_end.py::test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id",
         Patch(
             "proxy.session.session",
-            "Session._look_whether_named",
-            "self.is_idempotent and (not self.is_closed)",
+            "Session._has_made_step",
+            "self._shell.has_hung_up and self.is_idempotent and (not self.is_closed)",
             "False",
         ),
     ),

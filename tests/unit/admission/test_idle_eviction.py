@@ -38,6 +38,9 @@ class Sitter:
         del self._scene.connections[self.address]
         self._scene.left.append(self.address)
 
+    def look_whether_idle(self) -> None:
+        """Nobody here is idle for so long."""
+
 
 class Scene:
     def __init__(self, now: float = 1000.0) -> None:
@@ -252,8 +255,8 @@ def test_who_is_not_read_from_may_have_asked() -> None:
     assert session.quiet_since is not None
     scene.proxy.engine.set_caps(Caps(request_bytes_total_max=1024))
     scene.proxy.engine.memory.hold_bytes(2048)  # others have so much in flight
-    session._backpressure.control()
-    assert session._backpressure.is_paused
+    session.control()
+    assert session.is_paused
     assert session.quiet_since is None
 
 

@@ -197,7 +197,7 @@ def test_thousands_of_requests_at_once_are_answered_in_turn_and_the_others_in_be
     for _ in range(10_000):
         scene.run(0.0002)
         sessions = scene.proxy.engine.sessions
-        most = max(most, *(len(session._slots) for session in sessions))
+        most = max(most, *(len(session.handler._slots) for session in sessions))
         if behaving.answers and not answered_when:
             answered_when.append(len(greedy.answers))
         if len(greedy.answers) == 1500:
@@ -251,10 +251,10 @@ def test_who_takes_nothing_of_a_little_and_asks_for_nothing_more_is_idle(scene: 
     assert client.wire is not None
     client.wire.pause()
     (session,) = scene.proxy.engine.sessions
-    assert session._wire is not None
-    while not session._wire.unsent:
+    assert session.wire is not None
+    while not session.wire.unsent:
         scene.send(client, b"".join(request(number) for number in range(50)), 0.05)
-    assert session._wire.unsent < limits.BACKLOG_BYTES
+    assert session.wire.unsent < limits.BACKLOG_BYTES
     scene.run(limits.IDLE_SECONDS - 2 * limits.IDLE_LOOK_SECONDS)
     assert not client.is_lost
     scene.run(4 * limits.IDLE_LOOK_SECONDS)

@@ -4,6 +4,7 @@ the other way round: what has no answer, for a broker that does not take it."""
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import encode_request
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import MemoryBudget, MemoryStatistics, Reservation
+from idemproxy.proxy.connection.shell import ConnectionShell
 from idemproxy.proxy.events import SlowClient
 from idemproxy.proxy.session.pipe import Pipe
 from idemproxy.proxy.session.session import Session
@@ -80,9 +82,16 @@ class Scene:
         return held.bytes_held == held.answer_bytes_held == held.answer_bytes_due == held.waiting == 0
 
 
-def memory_of(session: Session) -> int:
+def session_of(connection: ConnectionShell) -> Session:
+    """What stands behind a client's connection."""
+    assert isinstance(connection.handler, Session)
+    return connection.handler
+
+
+def memory_of(connection: ConnectionShell) -> int:
     """Bytes of answers that are kept for one client: not complete, not given on, not taken."""
-    kept = session._wire.unsent if session._wire is not None else 0
+    session = session_of(connection)
+    kept = connection.wire.unsent if connection.wire is not None else 0
     kept += sum(sum(map(len, slot.chunks)) for slot in session._slots if slot.chunks is not None)
     return kept + (session._pipe._splitter.buffered_bytes if isinstance(session._pipe, Pipe) else 0)
 
@@ -133,12 +142,13 @@ def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_on
 def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_stay_at_the_broker() -> None:
     scene = Scene(Caps(client_response_bytes_max=100 * KB))
     client = scene.client()
-    (session,) = scene.engine.sessions
+    session = session_of(*scene.engine.sessions)
     scene.send(client, fetch(1), *(fetch(number) for number in range(2, 12)))
     assert scene.world.network.run(1, lambda: len(session._slots) == 11)
     slot, held = session._slots[0], session._answer
-    kept: list[tuple[object, ...]] = []
-    session._answer = lambda one, *chunks: kept.append((one, *chunks)) if one is slot else held(one, *chunks)
+    kept: list[Any] = []
+    later = lambda one, *chunks: kept.append((one, *chunks)) if one is slot else held(one, *chunks)  # noqa: E731
+    session._answer = later  # type: ignore[method-assign]
     scene.run(3)
     assert len(kept) == 1
     assert ANSWER_BYTES * 0.9 < scene.engine.memory.answer_bytes_due < 3 * ANSWER_BYTES
@@ -263,8 +273,8 @@ def broker_end(scene: Scene, client: Line) -> VirtualWire:
     """The broker's end of the connection that belongs to the only client."""
     scene.send(client, fetch(1, 11 * KB))
     scene.run(0.5)
-    (session,) = scene.engine.sessions
-    assert session._pipe is not None
+    session = session_of(*scene.engine.sessions)
+    assert isinstance(session._pipe, Pipe)
     near = session._pipe._wire
     assert isinstance(near, VirtualWire)
     return next(end for end in near.connection.ends if end is not near)

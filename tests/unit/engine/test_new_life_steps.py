@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from idemproxy.proxy.connection.shell import ConnectionShell
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.line import Line, request
@@ -34,7 +35,7 @@ def test_thousands_of_clients_are_closed_in_steps_and_none_goes_on(monkeypatch: 
     assert all(session.is_idempotent for session in old)
     told = [len(line.answers) for line in lines]
     ended, most, handled = 0, 0, []
-    end, handle = Session._end, Session._handle
+    end, handle = ConnectionShell._end, Session._handle
 
     def counted(session: Any, *args: Any, **more: Any) -> None:
         nonlocal ended, most
@@ -42,7 +43,7 @@ def test_thousands_of_clients_are_closed_in_steps_and_none_goes_on(monkeypatch: 
         most = max(most, ended)
         end(session, *args, **more)
 
-    monkeypatch.setattr(Session, "_end", counted)
+    monkeypatch.setattr(ConnectionShell, "_end", counted)
 
     def noted(session: Any, *args: Any, **more: Any) -> None:
         handled.append(session)
@@ -64,10 +65,10 @@ def test_thousands_of_clients_are_closed_in_steps_and_none_goes_on(monkeypatch: 
     assert most <= STEP_MAX
     for session in old:  # what has come already, before its connection is closed
         if session in engine.sessions:
-            assert session.is_closed, "R17: nothing is forwarded for it from here on"
+            assert session.handler.is_closed, "R17: nothing is forwarded for it from here on"
             session.received(ask)
-            session.answer_is_ready()
-            session.go_on()
+            session.handler.answer_is_ready()
+            session.handler.go_on()
     world.network.run(5)
     assert not handled
     assert most <= STEP_MAX

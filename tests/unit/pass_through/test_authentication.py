@@ -49,7 +49,7 @@ class Scene:
 
     @property
     def endpoints(self) -> list[type]:
-        return [type(one) for one in self.proxy.engine.sessions]
+        return [type(one.handler) for one in self.proxy.engine.sessions]
 
     def nothing_is_stored(self) -> None:
         """Nor known, nor held, nor wrong."""

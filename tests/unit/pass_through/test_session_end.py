@@ -77,7 +77,9 @@ def test_nothing_of_his_session_is_kept_by_what_is_known_of_his_batches() -> Non
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    sessions = [ref(session) for session in world.proxies[0].engine.sessions if isinstance(session, Session)]
+    handlers = [connection.handler for connection in world.proxies[0].engine.sessions]
+    sessions = [ref(handler) for handler in handlers if isinstance(handler, Session)]
+    del handlers
     assert len(sessions) >= 3
     for client in world.clients:
         client.close()

@@ -105,7 +105,8 @@ def test_of_names_that_no_topic_can_have_nothing_is_remembered(
         scene.send(line, number, RawClient.produce_body(parts, version=9, acks=-1, timeout_ms=30_000), version=9)
     assert (line.answers, line.is_lost) == ([0, 1, 2], False)
     assert line.data.count(b"no topic can have this name") == 3 * (NOTED_MAX + 1)
-    (session,) = scene.proxy.engine.sessions
+    (connection,) = scene.proxy.engine.sessions
+    session = connection.handler
     assert isinstance(session, Session)
     assert session.retry_notes.is_empty
     if isinstance(session._backend, ClientBackend):

@@ -152,13 +152,14 @@ def test_what_was_read_is_passed_on_before_the_end_though_it_wants_no_answer() -
     assert line.wire is not None
     line.wire.send(produce(1))
     assert scene.run(5, lambda: bool(line.answers))
-    (session,) = scene.engine.sessions
+    (connection,) = scene.engine.sessions
+    session = connection.handler
     assert isinstance(session, Session)
     count = 5 * limits.REQUESTS_PER_TURN_MAX
     waiting = [produce(1, acks=0)[4:]] * count
     session._waiting.extend(waiting)
     scene.engine.memory.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
-    session._plan_turn()
+    connection.plan_turn()
     scene.drain()
     assert scene.stored == 1 + count
 

@@ -75,7 +75,7 @@ class Scene:
             "store": {key: one.value for key, one in self.world.redis.server.data.items() if is_kept(key)},
             "held": engine.memory.bytes_held,
             "requests": engine.statistics().requests_by_key,
-            "in flight": [session.in_flight for session in engine.sessions],
+            "in flight": [connection.handler.in_flight for connection in engine.sessions],
             "errors": self.world.errors(),
         }
 

@@ -31,8 +31,9 @@ class Scene:
         (self.proxy,) = self.world.proxies
         self.engine = self.proxy.engine
         self.line = self.client()
-        (self.session,) = self.engine.sessions
-        assert isinstance(self.session, Session)
+        (self.connection,) = self.engine.sessions
+        assert isinstance(self.connection.handler, Session)
+        self.session = self.connection.handler
 
     def client(self) -> Line:
         line = Line()
@@ -47,7 +48,7 @@ class Scene:
         self.engine.memory.hold_bytes(WAITING_COUNTS * sum(map(len, waiting)))
         assert self.line.wire is not None
         self.line.wire.reset()
-        assert self.world.network.run(1, lambda: self.session not in self.engine.sessions)
+        assert self.world.network.run(1, lambda: self.connection not in self.engine.sessions)
 
     def run(self, seconds: float) -> None:
         self.world.network.run(seconds)
@@ -143,7 +144,7 @@ def test_complete_requests_before_the_end_are_served_and_answered(end: bytes) ->
     assert scene.world.network.run(10, lambda: scene.line.is_lost)
     assert scene.line.answers == [1] * 40 + [3]
     assert scene.stored == 40
-    assert scene.session not in scene.engine.sessions
+    assert scene.connection not in scene.engine.sessions
     assert scene.engine.memory.bytes_held == 0
     assert scene.proxy.errors == []
 
@@ -190,7 +191,7 @@ def test_a_client_that_closes_without_reading_is_served_and_leaves_nothing() -> 
     assert wire is not None
     wire.send(many(40))
     wire.close()
-    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    assert scene.world.network.run(10, lambda: scene.connection not in scene.engine.sessions)
     scene.run(5)
     assert scene.stored >= 1, "as at a broker, until an answer shows that nobody reads"
     assert scene.engine.memory.bytes_held == 0
@@ -205,9 +206,24 @@ def test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id() -> None:
     wire.send(many(8) + framed(produce(b"named", -1, producer_id=8)) + many(8))
     wire.write()
     wire.half_close()
-    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    assert scene.world.network.run(10, lambda: scene.connection not in scene.engine.sessions)
     scene.run(30)
     assert scene.stored <= 8, "it is not there, and nothing behind it"
+    assert scene.engine.memory.bytes_held == 0
+    assert scene.line.is_lost
+
+
+def test_after_a_fin_no_producer_id_is_told_and_nothing_behind_its_request_is_begun() -> None:
+    scene = Scene()
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(many(8) + client_bytes.init_producer_id(2, "raw") + many(8))
+    wire.write()
+    wire.half_close()
+    assert scene.world.network.run(10, lambda: scene.connection not in scene.engine.sessions)
+    scene.run(5)
+    assert 2 not in scene.line.answers
+    assert scene.stored <= 8
     assert scene.engine.memory.bytes_held == 0
     assert scene.line.is_lost
 
@@ -233,7 +249,7 @@ def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere(par
     wire.send(many(8) + request(2, ApiKey.PRODUCE, 3, body))
     wire.write()
     wire.half_close()
-    assert scene.world.network.run(10, lambda: scene.session not in scene.engine.sessions)
+    assert scene.world.network.run(10, lambda: scene.connection not in scene.engine.sessions)
     scene.run(30)
     values = [record.value for one in scene.world.cluster.log(TOPIC, 0).messages for record in one.message.records]
     assert values.count(b"named") == 5

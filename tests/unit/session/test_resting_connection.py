@@ -21,9 +21,9 @@ class Scene:
         self.line = Line()
         self.world.network.host("client").connect(self.world.proxies[0].address, self.line)
         self.run(0.1)
-        (session,) = self.engine.sessions
-        assert isinstance(session, Session)
-        self.session = session
+        (self.connection,) = self.engine.sessions
+        assert isinstance(self.connection.handler, Session)
+        self.session = self.connection.handler
 
     def run(self, seconds: float) -> None:
         self.world.network.run(seconds)
@@ -102,7 +102,7 @@ def test_a_client_that_leaves_ends_its_rest() -> None:
     assert scene.line.wire is not None
     scene.line.wire.reset()
     scene.run(0.5)
-    assert scene.session not in scene.engine.sessions
+    assert scene.connection not in scene.engine.sessions
     assert scene.engine.memory.bytes_held == 0
 
 

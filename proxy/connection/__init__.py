@@ -1,0 +1,1 @@
+"""One client connection, whatever is spoken on it: its shell, and what stands behind the shell. Knows no Kafka."""
