@@ -89,11 +89,11 @@ def free_broker(_directory: Path) -> Iterator[Broker]:
         yield Broker("sink", side.address, side.process_id)
 
 
-def owned(upstream: str, directory: Path) -> AbstractContextManager[Side]:
-    """This proxy, which reserves once for a busy producer (docs/OWNERSHIP.md)."""
-    config = directory / "owned.yaml"
-    config.write_text("producers: {ownership: true}\n")
-    return proxy("owned", ROOT, upstream, directory, ("--config", str(config)))
+def reserving(upstream: str, directory: Path) -> AbstractContextManager[Side]:
+    """This proxy, which reserves each batch (docs/APPEND_RESERVATIONS.md)."""
+    config = directory / "reserving.yaml"
+    config.write_text("producers: {append_reservations: false}\n")
+    return proxy("reserving", ROOT, upstream, directory, ("--config", str(config)))
 
 
 NATIVE = "3.9.1"
@@ -185,10 +185,10 @@ def _told(figures: Figures) -> str:
     return " ".join(f"{key.replace('_per_request', '')}={value:.4g}" for key, value in figures.items())
 
 
-def _tell_owned(rows: Sequence[Row]) -> None:
-    """Print how it stands beside the same without ownerships, round by round."""
+def _tell_reserving(rows: Sequence[Row]) -> None:
+    """Print how it stands compared with append reservations, round by round."""
     for row in rows:
-        if row["side"] == "owned":
+        if row["side"] == "reserving":
             ratios = {key: value for key, value in row.items() if key.endswith("_over_proxy") or key == "added_p50_ms"}
             print(row["case"], ratios, flush=True)
 
@@ -197,7 +197,7 @@ def main() -> None:
     """Start brokers, relay and proxies, run every case in turns on all, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
-    parser.add_argument("--owned", action="store_true", help="this one once more, with producers.ownership; not saved")
+    parser.add_argument("--reserving", action="store_true", help="also without append reservations; not saved")
     parser.add_argument("--on", action="append", choices=_ALL, help="only on these")
     parser.add_argument("--case", action="append", choices=CASES, help="only these")
     parser.add_argument("--rounds", type=int, default=5)
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="save nothing, as where not all is measured")
     parser.add_argument("--short", action="store_true", help="a moment of each case on the sink, to see that it works")
     options = parser.parse_args()
-    options.dry = options.dry or options.owned
+    options.dry = options.dry or options.reserving
     if options.short:
         options.on, options.rounds, options.dry = ["sink"], 1, True
         options.seconds, options.warm_up_seconds = 0.15, 0.05
@@ -224,16 +224,16 @@ def main() -> None:
                 sides = [Side("direct", broker.address, broker.process_id, False)]
                 sides.append(stack.enter_context(tick(broker.address)))
                 sides += [stack.enter_context(proxy(side, tree, broker.address, place)) for side, tree in trees.items()]
-                if options.owned:
-                    sides.append(stack.enter_context(owned(broker.address, place)))
+                if options.reserving:
+                    sides.append(stack.enter_context(reserving(broker.address, place)))
                 cases = options.case or list(CASES)
                 if kind == NATIVE:
                     sides = [replace(side, is_proxied=True) for side in sides]
                     cases = options.case or NATIVE_CASES
                 found = run(broker, sides, cases, options.rounds, options.seconds, options.warm_up_seconds)
                 told[kind] = rows_of(found)
-                if options.owned:
-                    _tell_owned(told[kind])
+                if options.reserving:
+                    _tell_reserving(told[kind])
     if not options.dry and not options.on and not options.case:
         save("proxy", {**stamp, "before": options.against, "rounds": options.rounds, "on": told})
         performance_page.write(CASES)

@@ -150,8 +150,8 @@ def read_name(stored: bytes) -> NameRecord | Damaged:
 
 
 def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
-    """Return one word. An intent whose owner lives: ``owned`` (an ownership), ``open`` (it names batches) or
-    ``rebuilding`` (a claim); ``abandoned``: any intent whose owner is gone. ``given_up``: the outcome cannot be
+    """Return one word. An intent whose owner lives: ``append_reservation`` (an ownership), ``open`` (it names batches)
+    or ``rebuilding`` (a claim); ``abandoned``: any intent whose owner is gone. ``given_up``: the outcome cannot be
     determined, and the batches are remembered. ``suspect``: of an earlier life of the data, or forgotten, so it is
     rebuilt when the producer comes back (rule R10). ``damaged``: it cannot be read. Else ``quiet``.
 
@@ -163,7 +163,7 @@ def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: b
         if not is_owner_alive:
             return "abandoned"
         if intent.is_ownership:
-            return "owned"
+            return "append_reservation"
         return "open" if intent.batches else "rebuilding"
     if generation is not None and entry.generation != generation:
         return "suspect"

@@ -53,4 +53,4 @@ class Context:
         self.fast_path: Outside | None = None
         """What the fast path needs; None: all batches go through flows."""
         self.owns = False
-        """May it take ownerships (``ownership.py``)?"""
+        """May it take ownerships (``ownership.py``)? The setting ``producers.append_reservations``."""

@@ -3,7 +3,7 @@ bound, without a swap for each group. Rules R2, R6, R8, R12, R17.
 
 Pure: told of every write and its result, asked before each group. An ownership is taken by a swap and ends with one:
 a flow's writes store none (``entry_cache.py``), so a group that does not end as usual gets a plain intent first. The
-conditions, and what breaks without them: docs/OWNERSHIP.md."""
+conditions, and what breaks without them: tests/model/README.md (l)."""
 
 from __future__ import annotations
 

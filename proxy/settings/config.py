@@ -90,7 +90,7 @@ class Settings:
     allow_unauthenticated_clients: bool = False
     redis_tls: TlsClient | None = None
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
-    owns_producers: bool = False
+    append_reservations: bool = True
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     named_producers: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS

@@ -201,10 +201,10 @@ class ProducersSection(Section):
     )
     """At least twice the clients' delivery timeout (delivery.timeout.ms): bounds how far back lost state is looked
     for."""
-    ownership: bool = False
-    """Reserve once for a busy producer instead of for each of its batches: less CPU and shorter waits. What a proxy has
-    appended is then written to Redis every 50 ms, so after its death, or a pause of the machine with its clock, more is
-    known to the log alone: see OWNERSHIP.md."""
+    append_reservations: bool = True
+    """Reserve the appends of a busy producer for a time, not each of its batches: less CPU, shorter waits, hardly a
+    write to Redis. false: each batch is in Redis before it leaves, so less depends on the log after a crash or a pause
+    of the machine. The page "Append reservations" says what is lost then."""
     named: TextList[str] = Field(default=[])
     """Client ids that are names of producers; * stands for any text. Who begins under a name fences whoever had it
     before. A transactional id that comes without a transaction is a name in any case."""
@@ -410,7 +410,7 @@ class Configuration(BaseSettings):
             allow_unauthenticated_clients=self.upstream.allow_unauthenticated_clients,
             redis_tls=self.redis.tls.to_settings() if self.redis.tls is not None else None,
             producer_expiry_seconds=self.producers.expiry_seconds,
-            owns_producers=self.producers.ownership,
+            append_reservations=self.producers.append_reservations,
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
             named_producers=tuple(self.producers.named),
             dropped_headers=tuple(self.producers.dropped_headers),

@@ -34,7 +34,7 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
         ("producers", "expiry_seconds"), f"{_PLAIN}: they forget producers after producer.id.expiration.ms"
     ),
     "client_retry_seconds_max": WithoutEffect(("producers", "client_retry_seconds_max"), _PLAIN),
-    "owns_producers": WithoutEffect(("producers", "ownership"), _PLAIN),
+    "append_reservations": WithoutEffect(("producers", "append_reservations"), _PLAIN),
     "named_producers": WithoutEffect(
         ("producers", "named"), f"{_BROKERS}, no client id fences a producer: use transactional ids"
     ),

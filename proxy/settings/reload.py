@@ -19,7 +19,7 @@ _NAMES: Mapping[str, str] = {
     "redis_tls": "redis.tls",
     "cluster": "cluster_name",
     "producer_expiry_seconds": "producers.expiry_seconds",
-    "owns_producers": "producers.ownership",
+    "append_reservations": "producers.append_reservations",
     "client_retry_seconds_max": "producers.client_retry_seconds_max",
     "named_producers": "producers.named",
     "dropped_headers": "producers.dropped_headers",

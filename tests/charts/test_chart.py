@@ -150,7 +150,7 @@ CERT_MANAGER = {"enabled": True, "issuerRef": {"name": ""}}
         ({"admin__port": None}, "'port'"),
         ({"limits__connectionsMax": 0}, "/limits/connectionsMax"),
         ({"producers__clientRetrySecondsMax": 60}, "/producers/clientRetrySecondsMax"),
-        ({"producers__ownership": "yes"}, "/producers/ownership"),
+        ({"producers__appendReservations": "yes"}, "/producers/appendReservations"),
         ({"autoscaling": {"enabled": True, "minReplicas": 9}}, "autoscaling.minReplicas: more than"),
         (
             {"autoscaling__enabled": True, "resources__requests": {"cpu": None}},

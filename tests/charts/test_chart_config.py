@@ -153,7 +153,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
     assert configuration["producers"] == {
         "expiry_seconds": 86400,
         "client_retry_seconds_max": 1200,
-        "ownership": False,
+        "append_reservations": True,
         "dropped_headers": ["trace-*"],
         "named": ["orders-*"],
     }

@@ -73,7 +73,7 @@ def test_the_pods_are_replaced_when_the_configuration_or_the_redis_url_changes(h
         return dict(found["annotations"])
 
     assert annotations() == annotations(replicas=2)
-    assert annotations()["checksum/config"] != annotations(producers__ownership=True)["checksum/config"]
+    assert annotations()["checksum/config"] != annotations(producers__appendReservations=False)["checksum/config"]
     assert annotations()["checksum/redis"] != annotations(redis__url="redis://other")["checksum/redis"]
 
 

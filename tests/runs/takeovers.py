@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.state.entry import Intent
 from idemproxy.state.store import entry_key
 from testkit.real.clients.two_proxies_client import IN_FLIGHT_MAX, Load, Place, RovingProducer
 from testkit.real.proxies.proxy_process import wait_until
@@ -33,6 +34,9 @@ from .results import append_result
 
 PAIRS, PRODUCERS = 4, 5
 KILLS, STOPS, HANDOVERS = 20, 20, 12
+BUSY_SHARE, BUSY_ROUNDS = 0.5, 3
+"""Of the rounds in which answers are held or requests lost: before it every producer sends so many batches, one soon
+after the other, so that most have an append reservation."""
 STOP_SECONDS = 30.0
 SETTLED_SECONDS_MAX = 60.0
 _APPEND_SECONDS = 0.5
@@ -65,6 +69,8 @@ class Report:
     rounds: Counter[str] = field(default_factory=Counter)
     held: int = 0
     """Producers with an unanswered batch at that moment."""
+    reserved: int = 0
+    """Of those, how many had it under an append reservation."""
     in_log: int = 0
     """Of those, how many had that batch in the log already."""
     original: int = 0
@@ -78,6 +84,7 @@ class Report:
         """Take the figures of another pair."""
         self.rounds += other.rounds
         self.held += other.held
+        self.reserved += other.reserved
         self.in_log += other.in_log
         self.original += other.original
         self.seconds += other.seconds
@@ -89,6 +96,7 @@ class Report:
         return {
             "rounds": {str(moment): count for moment, count in self.rounds.items()},
             "held": self.held,
+            "append_reservations": self.reserved,
             "in_log": self.in_log,
             "original_offset": self.original,
             "wrong": len(self.complaints),
@@ -175,21 +183,25 @@ class Bench:
         if moment in (Moment.BEFORE_APPEND, Moment.BEFORE_WRITE):
             stop_before(proxy, STOP_BEFORE_APPEND if moment is Moment.BEFORE_APPEND else STOP_BEFORE_WRITE)
         else:
+            for producer in self._producers * (BUSY_ROUNDS if self._random.random() < BUSY_SHARE else 0):
+                producer.add(1, self._random)
+                producer.insist(lambda: proxy.address, SETTLED_SECONDS_MAX)
             relay.keep(Keeping.ANSWERS if moment is Moment.ANSWER_HELD else Keeping.REQUESTS)
         for producer in self._producers:
             producer.add(self._random.randint(1, IN_FLIGHT_MAX), self._random)
             producer.send()
         awaited = 1 if moment in (Moment.BEFORE_APPEND, Moment.BEFORE_WRITE) else len(self._producers)
-        wait_until(lambda: self._reserved() >= awaited, f"{awaited} batches are reserved")
+        wait_until(lambda: len(self._open_intents()) >= awaited, f"{awaited} batches are reserved")
         if moment in (Moment.ANSWER_HELD, Moment.REQUEST_LOST):
             wait_until(lambda: relay.kept > 0, "something is kept")
         time.sleep(_APPEND_SECONDS)
+        self.report.reserved += sum(intent.is_ownership for intent in self._open_intents())
         return self._first_offsets()
 
-    def _reserved(self) -> int:
+    def _open_intents(self) -> list[Intent]:
         entries = self.pair.redis.entries()
-        keys = [entry_key("default", one.producer_id, *one.place) for one in self._producers]
-        return sum(key in entries and entries[key].has_open_intent for key in keys)
+        stored = [entries.get(entry_key("default", one.producer_id, *one.place)) for one in self._producers]
+        return [one.intent for one in stored if one is not None and one.has_open_intent and one.intent is not None]
 
     def _first_offsets(self) -> Mapping[int, int | None]:
         stored = self.pair.stored([one.place for one in self._producers])

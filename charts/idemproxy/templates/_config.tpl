@@ -173,7 +173,8 @@
 {{- end -}}
 {{- if $redis -}}{{- $_ := set $config "redis" $redis -}}{{- end -}}
 {{- end -}}
-{{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) "ownership" $values.producers.ownership -}}
+{{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) -}}
+{{- $_ := set $producers "append_reservations" $values.producers.appendReservations -}}
 {{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
 {{- with $values.producers.named -}}{{- $_ := set $producers "named" . -}}{{- end -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}

@@ -145,7 +145,7 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "leader": intent.leader,
         "attempts": None if intent.attempts >= TAKEN_OVER else intent.attempts,
         "is_given_up": intent.is_given_up,
-        "is_ownership": intent.is_ownership,
+        "is_append_reservation": intent.is_ownership,
     }
 
 

@@ -36,7 +36,7 @@ GENERATIONS_COUNTED_MAX = 100
 STATES = {
     "quiet": "nothing is under way",
     "open": "a living proxy has reserved something and not committed it yet",
-    "owned": "a living proxy may append without writing of each batch first, and writes some moments later",
+    "append_reservation": "a living proxy may append any batches here, and writes their outcomes every 50 ms",
     "abandoned": "reserved by a proxy that is gone; resolved when the producer or another proxy looks at it",
     "rebuilding": "a living proxy reads the log for it",
     "given_up": "something of it could not be decided; a newer epoch goes on",
@@ -118,7 +118,7 @@ def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) ->
     yield f"producers on partitions: {counts.entries} ({counts.entry_bytes} bytes of values)"
     for state, meaning in STATES.items():
         if counts.states[state]:
-            yield f"  {counts.states[state]:>9} {state:<10}  {meaning}"
+            yield f"  {counts.states[state]:>9} {state:<18}  {meaning}"
     if counts.names:
         yield f"named producers: {counts.names} (idemproxy inspect names)"
     if counts.unknown_keys:

@@ -23,13 +23,13 @@ from testkit.real.store.two_proxies_redis import ExternalRedis
 
 VERSION = "3.9.1"
 SWITCHED_OFF: dict[str, Any] = {
-    "producers": {"named": ["orders-*"], "ownership": True, "dropped_headers": ["trace"]},
+    "producers": {"named": ["orders-*"], "append_reservations": False, "dropped_headers": ["trace"]},
     "topics": {"conditional": ["wal-*"], "default_partitions": 3},
     "tombstones": {"topic": "copies"},
     "limits": {"lanes_per_broker_max": 2},
 }
 NAMES = (
-    *("producers.named", "producers.ownership", "producers.dropped_headers", "topics.conditional"),
+    *("producers.named", "producers.append_reservations", "producers.dropped_headers", "topics.conditional"),
     *("topics.default_partitions", "tombstones.topic", "journal.path", "limits.lanes_per_broker_max"),
 )
 

@@ -164,9 +164,9 @@ def test_what_a_restart_is_needed_for_is_refused_once_and_the_rest_reaches_all_w
     with Supervised(tmp_path, legacy_broker.address(0), "--config", str(config)) as proxy:
         proxy.wait_until_ready()
         assert proxy.metric("idemproxy_entries_limit") == 2 * 1000
-        config.write_text("limits: {producers_max: 500}\nproducers: {ownership: true}\n")
+        config.write_text("limits: {producers_max: 500}\nproducers: {append_reservations: false}\n")
         proxy.signal(signal.SIGHUP)
-        proxy.wait_for_log("not reloaded: producers.ownership: only a restart can change this")
+        proxy.wait_for_log("not reloaded: producers.append_reservations: only a restart can change this")
         config.write_text("limits: {producers_max: 500}\n")
         proxy.signal(signal.SIGHUP)
         wait_until(lambda: proxy.metric("idemproxy_entries_limit") == 2 * 500, "all workers have read it")

@@ -104,7 +104,7 @@ def test_a_claimed_block_is_read_back() -> None:
         (replace(OPEN, generation=EARLIER_LIFE), True, "open"),
         (replace(QUIET, intent=replace(INTENT, batches=())), True, "rebuilding"),
         (replace(QUIET, intent=replace(INTENT, batches=())), False, "abandoned"),
-        (replace(QUIET, intent=replace(INTENT, batches=(), attempts=OWNED)), True, "owned"),
+        (replace(QUIET, intent=replace(INTENT, batches=(), attempts=OWNED)), True, "append_reservation"),
         (replace(QUIET, intent=replace(INTENT, batches=(), attempts=OWNED)), False, "abandoned"),
         (replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP)), True, "given_up"),
         (replace(QUIET, generation=EARLIER_LIFE, intent=replace(INTENT, attempts=GIVEN_UP)), True, "suspect"),

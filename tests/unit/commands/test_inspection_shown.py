@@ -110,7 +110,7 @@ def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_sec
         "leader": 1,
         "attempts": 2,
         "is_given_up": False,
-        "is_ownership": False,
+        "is_append_reservation": False,
     }
 
 

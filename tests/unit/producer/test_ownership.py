@@ -1,5 +1,5 @@
-"""What may be appended without a swap for each group: one test for each condition of docs/OWNERSHIP.md that the object
-decides about. That the flows keep the others is shown in ``test_owned.py``."""
+"""What may be appended without a swap for each group: one test for each condition of tests/model/README.md (l) that
+the object decides about. That the flows keep the others is shown in ``test_owned.py``."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         client_retry_seconds_max=700,
         upstream=(("other", 1),),
         redis=RedisAddress(("g", 6379), "me", "secret", 1),
-        owns_producers=True,
+        append_reservations=False,
         topics=TopicDefaults(12, 3),
         conditional_topics=("wal-*",),
         tombstones_topic="second-copies",
@@ -387,7 +387,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
     assert set(found.refused) == {
         "upstream.bootstrap",
         "redis.url",
-        "producers.ownership",
+        "producers.append_reservations",
         "topics.conditional",
         "tombstones.topic",
         "listeners[0].bind",

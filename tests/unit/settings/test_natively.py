@@ -35,7 +35,7 @@ HAVE_EFFECT = frozenset(
 )
 """``redis`` and ``cluster`` tell who gives idempotence, where that is chosen (auto)."""
 DEFAULT = Settings(upstream=(("h", 1),), listeners=())
-OTHER: dict[type, Any] = {bool: True, int: 7, tuple: ("x",), type(None): "x"}
+OTHER: dict[type, Any] = {int: 7, tuple: ("x",), type(None): "x"}
 
 
 def every_setting() -> dict[str, Settings]:
@@ -53,7 +53,7 @@ def every_setting() -> dict[str, Settings]:
                 found[f"{one.name}.{below.name}"] = replace(DEFAULT, **whole)
             continue
         elif one.name not in HAVE_EFFECT:
-            change = {one.name: OTHER[type(value)]}
+            change = {one.name: not value if isinstance(value, bool) else OTHER[type(value)]}
         found[one.name] = replace(DEFAULT, **change)
     return found
 

@@ -71,7 +71,8 @@ def is_entry(key: bytes) -> bool:
 class CrashingRunner(FlowRunner):
     """Hands every effect on to the shipped runner, and ends the process at the chosen point of the n-th produce.
 
-    A produce is a reserve for the first two points and an append for the others; a renewed intent is neither.
+    A produce is a reserve for the first two points and an append for the others; a renewed intent is neither. A reserve
+    names batches, or takes an append reservation.
     """
 
     def __init__(self, shipped: FlowRunner, reactor: Reactor, point: CrashPoint, nth: int) -> None:
@@ -104,13 +105,14 @@ class CrashingRunner(FlowRunner):
         if not is_entry(effect.key):
             perform(effect, resume)
             return
-        intent = unpack(effect.value).intent
-        before = self._intents.get(effect.key)
-        is_reserve = intent is not None and bool(intent.batches)
+        entry = unpack(effect.value)
+        intent, before = entry.intent, self._intents.get(effect.key)
+        is_reserve = intent is not None and (bool(intent.batches) or intent.is_ownership)
         if is_reserve and before is not None and intent is not None:
             is_reserve = (before.producer_epoch, before.batches) != (intent.producer_epoch, intent.batches)
         chosen = is_reserve and self.is_chosen(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
-        sequence = intent.batches[0].base_sequence if intent is not None and intent.batches else -1
+        # An append reservation names no batch: what is due next is about to leave under it.
+        sequence = intent.batches[0].base_sequence if intent is not None and intent.batches else entry.next_sequence
         records = sum(batch.record_count for batch in intent.batches) if intent is not None else 0
         if chosen and self._point is CrashPoint.BEFORE_RESERVE:
             self.die(sequence, records)

@@ -1,11 +1,12 @@
-"""Ownerships on a real broker and a real Redis, with two proxies: what a killed owner has appended is found in the log,
-and an owner that goes on gives the producer away when another proxy asks."""
+"""Append reservations on a real broker and a real Redis, with two proxies: what a killed owner has appended is found in
+the log, and an owner that lives gives the producer away when another proxy asks."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 
-TOPIC, PARTITIONS = "owned", 8
+TOPIC, PARTITIONS = "reserved", 8
 TIMED_OUT = 7
 BUSY_BATCHES = 100
 Place = tuple[str, int]
@@ -27,9 +28,7 @@ _partitions = iter(range(PARTITIONS))
 @pytest.fixture(scope="module")
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(TOPIC, PARTITIONS)
-    with TwoProxies(
-        tmp_path_factory.mktemp("ownership"), legacy_broker, settings="producers: {ownership: true}"
-    ) as running:
+    with TwoProxies(tmp_path_factory.mktemp("reserved"), legacy_broker) as running:
         yield running
         assert running.errors_of_ours() == []
 
@@ -88,23 +87,37 @@ class Busy:
         return self._pair.redis.entries()[entry_key(DEFAULT_CLUSTER, self.producer_id, *self.place)]
 
 
-def is_owned(entry: Entry) -> bool:
+def is_reserved(entry: Entry) -> bool:
     return entry.intent is not None and entry.intent.is_ownership
 
 
-def test_redis_has_an_ownership_while_a_producer_is_busy_and_none_when_it_rests(pair: TwoProxies, place: Place) -> None:
+def times_reserved(busy: Busy) -> int:
+    """After how many of its next batches the entry has an append reservation."""
+    seen = 0
+    for _ in range(BUSY_BATCHES):
+        busy.send()
+        seen += is_reserved(busy.stored())
+    return seen
+
+
+def test_redis_has_an_append_reservation_while_a_producer_is_busy_and_none_when_it_rests(
+    pair: TwoProxies, place: Place
+) -> None:
     with Busy(pair, place) as busy:
-
-        def times_owned() -> int:
-            seen = 0
-            for _ in range(BUSY_BATCHES):
-                busy.send()
-                seen += is_owned(busy.stored())
-            return seen
-
-        assert any(times_owned() > BUSY_BATCHES / 2 for _ in range(5)), "it rests where other programs hold it up"
-        wait_until(lambda: busy.stored().intent is None, "the ownership is handed over")
+        is_busy = any(times_reserved(busy) > BUSY_BATCHES / 2 for _ in range(5))
+        assert is_busy, "it rests where other programs hold it up"
+        wait_until(lambda: busy.stored().intent is None, "the append reservation is handed over")
         assert busy.stored().next_sequence == busy.sequence
+
+
+@pytest.mark.promise("append-reservations")
+def test_with_the_setting_off_each_batch_is_reserved_by_itself(
+    pair: TwoProxies, place: Place, legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
+    settings = "producers: {append_reservations: false}"
+    with TwoProxies(tmp_path, legacy_broker, redis=pair.redis, settings=settings) as off, Busy(off, place) as busy:
+        assert times_reserved(busy) == 0
+        assert [value for _, value in off.stored([place])[place]] == [b"%d" % one for one in range(BUSY_BATCHES)]
 
 
 def test_what_a_killed_owner_has_appended_is_found_in_the_log(pair: TwoProxies, place: Place) -> None:
@@ -115,7 +128,7 @@ def test_what_a_killed_owner_has_appended_is_found_in_the_log(pair: TwoProxies, 
                 busy.send()
             pair.proxies[0].pause()
             left = busy.stored()
-            if is_owned(left) and left.next_sequence < busy.sequence:
+            if is_reserved(left) and left.next_sequence < busy.sequence:
                 break
             pair.proxies[0].signal(signal.SIGCONT)
         pair.proxies[0].kill()
