@@ -2,8 +2,8 @@
 
 The shell (``shell.py``) moves bytes, says when, and ends; a handler knows what they mean. There are three: the proxy
 acts for the client (``session/``), the client's brokers give it idempotence themselves (``native/``), and the client
-authenticates at the broker first (``pass_through/``). A handler may be replaced while the connection is open, and one
-may stand in front of another: to the shell both look the same."""
+authenticates at the broker first (``pass_through/``). A handler may be replaced while the connection is open; and one
+that translates may stand in front of another, hand on what it is handed, and wrap the wire for the way back."""
 
 from __future__ import annotations
 

@@ -73,17 +73,16 @@ class ConnectionShell:
         "_has_had_large",
         "_host",
         "_large",
-        "_large_timer",
         "_login_timer",
+        "_look_due",
         "_look_timer",
         "_missing_bytes",
-        "_poll_timer",
         "_taken_at",
+        "_unfinished_timer",
         "_unsent",
         "_unsent_at_look",
         "_unsent_at_poll",
         "_was_active",
-        "_weigh_timer",
         "address",
         "broker_id",
         "fair_share",
@@ -138,11 +137,10 @@ class ConnectionShell:
         self._unsent = self._unsent_at_look = self._unsent_at_poll = 0
         self._large: list[Reservation] = []
         self._has_had_large = False
-        self._large_timer: Timer | None = None
         self._login_timer: Timer | None = None
         self._look_timer: Timer | None = None
-        self._poll_timer: Timer | None = None
-        self._weigh_timer: Timer | None = None
+        self._look_due = 0.0
+        self._unfinished_timer: Timer | None = None
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:
@@ -309,8 +307,9 @@ class ConnectionShell:
         bound = limits.BACKLOG_BYTES if many else self._host.caps.client_response_bytes_max
         return self.wire is not None and self.wire.unsent > bound
 
-    def control(self) -> None:
-        """Read from the client, or not: not if it has many unanswered requests, or does not take its answers."""
+    def control(self, *, is_large: bool = False) -> None:
+        """Read from the client, or not: not if it has many unanswered requests, or does not take its answers.
+        ``is_large``: a large answer has come, and its broker is not read from until now."""
         wire = self.wire
         if wire is None:
             return
@@ -323,7 +322,7 @@ class ConnectionShell:
             or self.handler.in_flight >= self._host.caps.requests_in_flight_max
             or (self.memory.is_full and not self._may_go_on())
         )
-        if is_full or self.is_watched:
+        if is_full or self.is_watched or is_large:
             if is_full != self.is_paused:
                 self._change(is_full, wire)
             self._hold_upstream(has_backlog or self._has_large_backlog, wire)
@@ -350,9 +349,9 @@ class ConnectionShell:
 
     # ------------------------------------------------------------------ answers that are not taken
     def answers_wait(self) -> None:
-        """It does not take its answers as fast as it gets them, or a large one has just begun to leave."""
-        if self._weigh_timer is None:
-            self._weigh_timer = self._host.reactor.later(limits.BACKLOG_LOOK_SECONDS, self._weigh)
+        """It does not take its answers as fast as it gets them."""
+        if self._look_timer is None:
+            self._plan_look(limits.BACKLOG_LOOK_SECONDS)
 
     def looks_new(self) -> bool:
         """Has it not taken a large answer yet? It has if bytes came from it since that answer was passed on, and
@@ -368,8 +367,8 @@ class ConnectionShell:
         self._large.append(reservation)
         if self.wire is None:
             self._release_large()
-        elif self._large_timer is None:
-            self._large_timer = self._host.reactor.later(0, self._look_at_large)
+        else:
+            self._plan_look(0)
 
     @property
     def _has_large_backlog(self) -> bool:
@@ -381,13 +380,11 @@ class ConnectionShell:
         if self.is_watched and not was_watched:
             self._taken_at, self._unsent_at_poll = self._host.reactor.now(), wire.unsent
         if self.is_watched:
-            self._plan_poll()
+            self._plan_look(self._paused_look_seconds)
 
-    def _plan_poll(self) -> None:
-        if self._poll_timer is None:
-            rests = self.rests_until and self.rests
-            seconds = limits.REST_LOOK_SECONDS if rests else limits.PAUSED_LOOK_SECONDS
-            self._poll_timer = self._host.reactor.later(seconds, self._poll)
+    @property
+    def _paused_look_seconds(self) -> float:
+        return limits.REST_LOOK_SECONDS if self.rests_until and self.rests else limits.PAUSED_LOOK_SECONDS
 
     def _release_large(self) -> None:
         large, self._large = self._large, []
@@ -400,22 +397,38 @@ class ConnectionShell:
             before, self._unsent = self._unsent, unsent
             self.memory.hold_answers(unsent - before, self.is_new)
 
-    # ------------------------------------------------------------------ timers
-    def _poll(self) -> None:
-        """Nothing is called when an answer has left, so it is checked from time to time whether the client, or its
-        broker, may be read from again."""
-        self._poll_timer = None
+    # ------------------------------------------------------------------ looks
+    def _plan_look(self, seconds: float) -> None:
+        """Look after so many seconds, or before."""
+        due = self._host.reactor.now() + seconds
+        if self._look_timer is not None:
+            if self._look_due <= due:
+                return
+            self._look_timer.cancel()
+        self._look_due, self._look_timer = due, self._host.reactor.later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Nothing is called when an answer has left, so it is looked from time to time: does the client take what it is
+        sent, was a large answer passed on, may the client or its broker be read from again?"""
+        self._look_timer = None
         wire = self.wire
-        if wire is None or not self.is_watched:
+        if wire is None:
             return
-        if why := self._why_untaken(wire.unsent):
+        if self.is_watched and (why := self._why_untaken(wire.unsent)):
             self._give_up(why)
             return
+        is_large = bool(self._large)
         self._count_unsent(wire)
-        self.handler.go_on()
-        self.control()
-        if self.is_watched and self.wire is not None:
-            self._plan_poll()
+        if is_large and not self.handler.has_ready_answers:
+            self._has_had_large, self._was_active = True, False
+            self._release_large()
+        if self.is_watched:
+            self.handler.go_on()
+        self.control(is_large=is_large)
+        if self._large:
+            self._plan_look(self._paused_look_seconds)
+        elif self._unsent or (is_large and wire.unsent):
+            self._plan_look(limits.BACKLOG_LOOK_SECONDS)
 
     def _why_untaken(self, unsent: int) -> str | None:
         """Say why the client, which has left so many bytes of answers untaken, is not waited for any longer. None: it
@@ -431,39 +444,13 @@ class ConnectionShell:
             return None
         return f"it read none of {unsent} pending response bytes for {seconds:.0f} s"
 
-    def _look_at_large(self) -> None:
-        """Has what came from a broker been passed on, now that this pass is over? Does the client take it?"""
-        self._large_timer = None
-        wire = self.wire
-        if wire is None:
-            return
-        if self.handler.has_ready_answers:
-            self._large_timer = self._host.reactor.later(limits.PAUSED_LOOK_SECONDS, self._look_at_large)
-        else:
-            self._has_had_large, self._was_active = True, False
-            self._count_unsent(wire)
-            self._release_large()
-            if wire.unsent:
-                self.answers_wait()
-        self._hold_upstream(self.has_backlog or self._has_large_backlog, wire)
-
-    def _weigh(self) -> None:
-        """Does a backlog stay, now that the kernel has taken what it takes?"""
-        self._weigh_timer = None
-        if self.wire is None:
-            return
-        self._count_unsent(self.wire)
-        self.control()
-        if self._unsent:
-            self.answers_wait()
-
     def _watch_unfinished(self) -> None:
-        if self._look_timer is None:
-            self._look_timer = self._host.reactor.later(limits.UNFINISHED_SECONDS, self._look_at_unfinished)
+        if self._unfinished_timer is None:
+            self._unfinished_timer = self._host.reactor.later(limits.UNFINISHED_SECONDS, self._look_at_unfinished)
 
     def _look_at_unfinished(self) -> None:
         """Does the rest of a request come? What a client did not do while it was not read from does not count."""
-        self._look_timer = None
+        self._unfinished_timer = None
         if self.wire is None or not self.unfinished_bytes:
             return
         seconds = self._host.reactor.now() - self._began_at
@@ -552,8 +539,7 @@ class ConnectionShell:
             return
         self.is_closed = self.takes_no_more = True
         self.wire = None
-        timers = self._large_timer, self._login_timer, self._look_timer, self._poll_timer, self._weigh_timer
-        for timer in timers:
+        for timer in (self._login_timer, self._look_timer, self._unfinished_timer):
             if timer is not None:
                 timer.cancel()
         self._release_large()
