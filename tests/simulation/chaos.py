@@ -2,7 +2,7 @@
 
 Owns the run. What a seed makes of the world is in ``shape``, what breaks in ``troubles``, what is right in ``oracle``.
 As a program it replays seeds and tells the whole story of a single one that fails:
-``python -m simulation.chaos SEED [COUNT] [--batches N]``.
+``python -m simulation.chaos SEED [COUNT] [--batches N] [--as-drawn]``.
 """
 
 from __future__ import annotations
@@ -60,12 +60,16 @@ class Outcome:
     answer_seconds_max: float
     program: str
     """Replays it."""
+    is_as_drawn: bool
+    """With ``--as-drawn``."""
 
     def explain(self) -> str:
         """For the one who reads a failure: how to see it again, what is wrong, what happened."""
         again = f"PYTHONPATH=tests python -m {self.program} {self.seed}"
         if self.batches_asked != BATCHES:
             again += f" --batches {self.batches_asked}"
+        if self.is_as_drawn:
+            again += " --as-drawn"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems, f"faults: {self.faults}"])
 
 
@@ -88,11 +92,13 @@ class Chaos:
 
     program = "simulation.chaos"
 
-    def __init__(self, seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> None:
+    def __init__(
+        self, seed: int, *, package: str = "idemproxy", batches: int = BATCHES, as_drawn: bool = False
+    ) -> None:
         self.seed = seed
-        self.batches_asked = batches
+        self.batches_asked, self.as_drawn = batches, as_drawn
         self.random = Random(seed)
-        self.shape = self._draw(draw_shape(seed, batches=batches, package=package))
+        self.shape = self._draw(package)
         self.settings = self.shape.settings
         self.world = World(seed, self.settings)
         for client, delivery in zip(self.world.clients, self.shape.delivery, strict=True):
@@ -109,9 +115,9 @@ class Chaos:
         self.troubles = Troubles(self.world, self.random)
         self.calm_seconds = 0.0
 
-    def _draw(self, shape: Shape) -> Shape:
-        """What becomes of a plan."""
-        return shape
+    def _draw(self, package: str) -> Shape:
+        """The plan."""
+        return draw_shape(self.seed, batches=self.batches_asked, package=package, as_drawn=self.as_drawn)
 
     def run(self) -> Outcome:
         """Run to the end and check."""
@@ -159,6 +165,7 @@ class Chaos:
             self.calm_seconds,
             self.oracle.answer_seconds_max,
             self.program,
+            self.as_drawn,
         )
 
     def _where_they_stopped(self, *, may_be_open: bool) -> list[str]:
@@ -283,9 +290,10 @@ class Chaos:
         self.world.network.schedule(seconds, send)
 
 
-def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES) -> Outcome:
-    """Run one seed to its end. ``batches``: about how many batches a world has; it is a part of the seed."""
-    return Chaos(seed, package=package, batches=batches).run()
+def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES, as_drawn: bool = False) -> Outcome:
+    """Run one seed to its end. ``batches``: about how many batches a world has, and ``as_drawn``, of ``draw_shape``,
+    are a part of the seed."""
+    return Chaos(seed, package=package, batches=batches, as_drawn=as_drawn).run()
 
 
 def main(arguments: list[str]) -> int:
@@ -294,11 +302,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--batches", type=int, default=BATCHES, help="of a world, about (default: %(default)s)")
+    parser.add_argument("--as-drawn", action="store_true", help="no world has the shipped settings for being shipped")
     options = parser.parse_args(arguments)
     started, totals = time.monotonic(), dict[str, int]()
     failed = batches = 0
     for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, batches=options.batches)
+        outcome = run_seed(seed, batches=options.batches, as_drawn=options.as_drawn)
         batches += outcome.batches
         for kind, number in outcome.faults.items():
             totals[kind] = totals.get(kind, 0) + number

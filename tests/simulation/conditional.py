@@ -51,7 +51,7 @@ class Shard:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.shape = draw_shape(seed)
+        self.shape = draw_shape(seed, as_drawn=True)
         self.settings = replace(
             self.shape.settings,
             clients=1,

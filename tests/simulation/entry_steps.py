@@ -114,7 +114,7 @@ def steps_of_worlds(seeds: Iterable[int], batches: int) -> Counter[Seen]:
     with patched_package("watched", PATCHES) as package:
         seen = StepsSeen(importlib.import_module(f"{package}.state.commit").made)
         for seed in seeds:
-            chaos = Chaos(seed, package=package, batches=batches)
+            chaos = Chaos(seed, package=package, batches=batches, as_drawn=True)
             seen.watch(chaos.world.proxies)
             assert chaos.run().problems == []
     return seen.seen

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulation.chaos import Chaos, Outcome
-from simulation.shape import BACK_IN_TIME, BATCHES, DOUBLE, FLUSH, OLDER, THEFT, Shape
+from simulation.shape import BACK_IN_TIME, BATCHES, DOUBLE, FLUSH, OLDER, THEFT, Shape, draw_shape
 
 from idemproxy.proxy.events import InstanceBegan
 from testkit.virtual.client import VirtualClient
@@ -51,7 +51,8 @@ class NameExpiry(Chaos):
         self.resent: list[tuple[Identity, int]] = []
         """Acknowledged batches of living clients that were sent once more, and their offsets."""
 
-    def _draw(self, shape: Shape) -> Shape:
+    def _draw(self, package: str) -> Shape:
+        shape = draw_shape(self.seed, batches=self.batches_asked, package=package, as_drawn=True)
         settings = replace(
             shape.settings,
             has_names=True,

@@ -50,13 +50,17 @@ WALL_CLOCK_RATES = (6_000.0, 60_000.0)
 LATE_SHARES = (0.0, 0.1, 0.6)
 """Of batches that are converted in a later pass."""
 FAST_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
-"""Of the lives of proxies in which usual batches go the fast path: half of all worlds have it, some only at times."""
+"""Of the lives of proxies in which usual batches go the fast path: in half of the worlds that do not have the shipped
+settings, in some of them only at times."""
 TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
 """Of the batches whose span is wanted. Those of a life with the fast path go through flows, between others which do
 not: it is left and taken again all the time."""
 OWNED_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
-"""Of the lives of proxies that take ownerships: in half of all worlds, and in some of these only at times, as while
-proxies are replaced by newer ones. Where they do, usual batches go the fast path."""
+"""Of the lives of proxies that take ownerships: in half of the worlds that do not have the shipped settings, and in
+some of these only at times, as while proxies are replaced by newer ones. Where they do, usual batches go the fast
+path."""
+SHIPPED_SHARE = 0.75
+"""Of worlds whose proxies have the settings that ``idemproxy run`` has without any."""
 BATCHES = 25
 """About so many batches has a world when nobody says otherwise; each seed draws from a third of it to the double."""
 BROKER_KINDS = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
@@ -184,8 +188,10 @@ class _Draw:
         return tuple(kind for kind in kinds if self.chance(0.5)) or kinds
 
 
-def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy") -> Shape:
-    """Return the plan of a seed. ``batches``: about how many batches its clients send."""
+def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy", as_drawn: bool = False) -> Shape:
+    """Return the plan of a seed. ``batches``: about how many batches its clients send. ``as_drawn``: the proxies'
+    settings are drawn in every world; else most worlds have the shipped ones, and only the rest is drawn."""
+    is_shipped = not as_drawn and Random(f"{seed}/shipped").random() < SHIPPED_SHARE
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
     clients, proxies = random.choice((1, 1, 2, 3, 3, 6)), random.choice((1, 1, 2, 3))
@@ -198,7 +204,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     troubles |= {name: draw.some(most) for name, most in MOMENT_TROUBLES.items()}
     if not draw.chance(0.3):
         troubles[CLEAN_THE_LOG] = 0.0
-    has_principals = draw.chance(0.3)
+    has_principals = draw.chance(0.3) and not is_shipped
     if has_principals:  # whom an id was issued to is known to Redis alone
         troubles |= {FLUSH: 0.0, THEFT: THEFTS_MAX * random.random()}
     old_ids = Random(f"{seed}/old ids")
@@ -208,7 +214,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
     message_format = 0 if Random(f"{seed}/format").random() < OLD_FORMAT_SHARE else 1
     keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
     forbidden = () if keeps_markers else LOSE_WRITES
-    troubles |= dict.fromkeys(forbidden, 0.0) | (of_names := _troubles_of_names(seed, has_pass_through))
+    of_names = {} if is_shipped else _troubles_of_names(seed, has_pass_through)
+    troubles |= dict.fromkeys(forbidden, 0.0) | of_names
     settings = WorldSettings(
         proxies=proxies,
         brokers=random.choice((1, 2, 3)),
@@ -249,9 +256,11 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy")
         random.uniform(*IDLE_SECONDS) if (has_idle := draw.chance(IDLE_SHARE)) else 0.0,
         has_idle and not (has_principals or of_names) and FLUSH not in forbidden and draw.chance(0.7),
     )
-    if shape.idle_seconds and old_ids.random() < 0.5:
+    if is_shipped:
+        shape = replace(shape, settings=replace(settings, horizon_seconds=None, traced_share=0.0))
+    elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    shape = _with_doubles(seed, _with_ownerships(seed, shape, forbidden))
+    shape = _with_doubles(seed, _with_ownerships(seed, shape, forbidden, is_shipped=is_shipped))
     return _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden)
 
 
@@ -290,16 +299,19 @@ def _with_doubles(seed: int, shape: Shape) -> Shape:
     return replace(shape, troubles=shape.troubles | calm | {DOUBLE: DOUBLES_MAX * random.random()})
 
 
-def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str]) -> Shape:
-    """Return the world with proxies that take ownerships, and what happens then, or as it is."""
+def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str], *, is_shipped: bool) -> Shape:
+    """Return the world with proxies that take ownerships, as those do that are shipped, and what happens then, or as it
+    is."""
     random = Random(f"{seed}/owned")
     share, troubles = random.choice(OWNED_SHARES), dict.fromkeys(OWNED_TROUBLES, 0.0)
+    if is_shipped:
+        share = 1.0
     if not share:
         return replace(shape, troubles=shape.troubles | troubles)
     for name, most in OWNED_TROUBLES.items():
         if random.random() < OWNED_TROUBLES_SHARE and name not in forbidden:
             troubles[name] = most * random.random()
-    fast_share = shape.settings.fast_share or 1.0
+    fast_share = 1.0 if is_shipped else shape.settings.fast_share or 1.0
     settings = replace(shape.settings, owned_share=share, fast_share=fast_share)
     return replace(shape, settings=settings, troubles=shape.troubles | troubles)
 
