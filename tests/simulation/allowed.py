@@ -45,9 +45,10 @@ class Allowed(Enum):
         "the first copy was deleted by retention and Redis began a new life: what is that old is taken for no retry"
     )
     FORGOTTEN = (
-        "45 for the next batch where the log has lost the one before it, by retention, compaction, an unclean election "
-        "or with its topic, and Redis began a new life; or by one of the last two, before its proxy had noted it: "
-        "nobody knows that there was one; brokers say 45 after an unclean election, and before 2.5 59 after the others"
+        "45 for the next batch, and those in flight behind it, where the log has lost the one before it, by retention, "
+        "compaction, an unclean election or with its topic, and Redis began a new life; or by one of the last two, "
+        "before its proxy had noted it: nobody knows that there was one; brokers say 45 after an unclean election, and "
+        "before 2.5 59 after the others"
     )
     BEHIND_A_FAILURE = (
         "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "
@@ -98,9 +99,20 @@ def keeps_markers(partition: Partition) -> bool:
     return is_kept and is_marked
 
 
-def is_forgotten(partition: Partition, told: Identity, mine: Iterable[Batch]) -> bool:
-    """Was the record right before this batch, in its epoch, stored, and is it in the log no more? ``mine``: the batches
-    of its producer there."""
+def is_forgotten(partition: Partition, told: Identity, mine: Sequence[Batch]) -> bool:
+    """Was the record right before this batch, in its epoch, stored, and is it in the log no more? Or has it followed a
+    batch of which that is true, with others between them that were refused for it, too? A broker refuses the rest of a
+    pipeline so. ``mine``: the batches of its producer there."""
+    refused = [one.identity for batch in mine for one in batch.answers if one.error_code == OUT_OF_ORDER]
+    while not _has_lost_the_record_before(partition, told, mine):
+        ahead = (one for one in refused if (*told[:2], told.base_sequence) == (*one[:2], one.base_sequence + one[3]))
+        if (before := next(ahead, None)) is None:
+            return False
+        told = before
+    return True
+
+
+def _has_lost_the_record_before(partition: Partition, told: Identity, mine: Sequence[Batch]) -> bool:
     place = told.base_sequence - 1
     before = {
         batch.values[place - name.base_sequence]

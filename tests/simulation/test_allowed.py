@@ -93,6 +93,17 @@ def test_a_record_that_was_stored_and_is_gone_is_forgotten(what: str) -> None:
     assert not is_forgotten(partition, Identity(OLD, 1, 5, 1), [before]), "it is of another epoch"
 
 
+def test_what_was_in_flight_behind_a_batch_that_follows_a_forgotten_one_is_refused_with_it() -> None:
+    before, following = sent(0, (OLD, 0, 4)), sent(1, (OLD, 0, 5))
+    partition = stored(before)
+    partition.log.begin_anew()
+    assert not is_forgotten(partition, Identity(OLD, 0, 6, 1), [before, following])
+    following.answers.append(Answer(1.0, Identity(OLD, 0, 5, 1), 45, -1))
+    assert is_forgotten(partition, Identity(OLD, 0, 6, 1), [before, following])
+    assert not is_forgotten(partition, Identity(OLD, 0, 7, 1), [before, following]), "one between them was not refused"
+    assert not is_forgotten(partition, Identity(OLD, 1, 6, 1), [before, following]), "it is of another epoch"
+
+
 def test_a_log_that_has_one_record_without_a_marker_does_not_keep_markers() -> None:
     assert keeps_markers(stored(sent(0, (OLD, 0, 4))))
     assert not keeps_markers(stored(sent(0, (OLD, 0, 4)), is_marked=False))
