@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,14 +84,26 @@ class ExternalRedis(RedisProcess):
                     found.append(key)
         return found
 
-    def wait_until_quiet(self, seconds_max: float = 90.0, *, place: tuple[str, int] | None = None) -> None:
-        """Return when no entry, or none of that topic and partition, has an open intent; an AssertionError shows those
-        that have one. After a new life of Redis leases and the time of grace come first, 13 s, and then the search.
+    def wait_until_quiet(
+        self,
+        seconds_max: float = 90.0,
+        *,
+        place: tuple[str, int] | None = None,
+        keys: Collection[bytes] | None = None,
+    ) -> None:
+        """Return when no entry, or none of that topic and partition or of these ``keys``, has an open intent; an
+        AssertionError shows those that have one. After a new life of Redis leases and the time of grace come first,
+        13 s, and then the search.
 
         A Redis that lost its last writes may show an intent of long ago again, of a producer that never comes back:
-        it stays, as docs/GUARANTEES.md says. Who makes Redis lose writes names the place that it waits for."""
+        it stays, as docs/GUARANTEES.md says. Who makes Redis lose writes names the place or the keys that it waits
+        for."""
         end = time.monotonic() + seconds_max
         part = b"" if place is None else b"{%s/%d}" % (place[0].encode(), place[1])
-        while open_ones := {key: one for key, one in self.entries().items() if part in key and one.has_open_intent}:
+
+        def is_asked_for(key: bytes) -> bool:
+            return part in key and (keys is None or key in keys)
+
+        while open_ones := {k: one for k, one in self.entries().items() if is_asked_for(k) and one.has_open_intent}:
             assert time.monotonic() < end, f"open for {seconds_max:.0f} s: {open_ones}"
             time.sleep(0.1)
