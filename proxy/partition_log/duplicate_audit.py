@@ -21,7 +21,7 @@ class DuplicateSearch(LogSearch):
     """Counts the copies of some batches, of any producers, from the lowest of their bounds on."""
 
     def __init__(self, topic: str, partition: int, bound: Position) -> None:
-        super().__init__(topic, partition, -1, bound, (), set(), lambda _pieces: False)
+        super().__init__(topic, partition, -1, bound, {}, set(), lambda _pieces: False)
         self.budget_bytes = limits.AUDIT_BYTES_MAX
         self.offsets: dict[Name, set[int]] = {}
         """The offsets at which each of the wanted batches was found."""

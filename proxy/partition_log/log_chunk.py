@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -67,11 +67,6 @@ class _Contents:
             bucket = self._buckets[digest[0]] = (bytearray(), array("q"))
         bucket[0].extend(digest)
         bucket[1].append(offset)
-
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        for digests, offsets in self._buckets.values():
-            for index, offset in enumerate(offsets):
-                yield bytes(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]), offset
 
     def offsets_of(self, digest: bytes) -> Iterator[int]:
         """Yield the offsets of the records with this digest, in the order in which they were added."""
@@ -199,16 +194,6 @@ class LogChunk:
         """Yield the same from the message on that contains this offset, or comes after it."""
         pieces = self.pieces_of(producer_id)
         return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
-
-    def noting(self, contents: Collection[bytes], start: int, end: int, offsets: dict[bytes, int]) -> Steps[None]:
-        """Note in ``offsets``, for each of these contents, the first record without a marker from ``start`` up to
-        ``end`` that has it, unless one is noted there already. One pass over the chunk: for many contents that is
-        faster than ``offsets_of`` for each. May be started over."""
-        for number, (digest, offset) in enumerate(self._contents, 1):
-            if digest in contents and start <= offset < end:
-                offsets.setdefault(digest, offset)
-            if number % STEP_RECORDS == 0:
-                yield
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a marker that have this content."""

@@ -12,8 +12,6 @@ it is: it reads from there to the end, and then what lies before that place."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Final
 
 from ...codecs import message_set
 from ...codecs.error_codes import ErrorCode, named
@@ -26,13 +24,9 @@ from ...state.sequence import advance
 from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
-from ..flow.effects import Ask, Leader, Now, Unanswered, in_steps
+from ..flow.effects import Ask, Leader, Now, Unanswered
 from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_of
 from .log_offsets import Later, Position, current_end, settle
-
-_COMPARED_ONE_BY_ONE_MAX: Final = 64
-"""Up to so many contents are looked up in a chunk one by one. For more (all records of a batch) the chunk is gone over
-once."""
 
 
 @value(frozen=True, slots=True)
@@ -122,8 +116,9 @@ def is_covered(pieces: Sequence[Stored], whole: BatchIdentity) -> bool:
 class LogSearch:
     """One search for a producer's records in [bound, end of the log). Calling ``run`` again continues where it stopped.
     ``enough``: are the pieces found so far all that is wanted? Then the rest of the log does not matter. ``contents``:
-    digests of records that may be the wanted ones if they are stored without a marker. ``settle_on``: the brokers that
-    may still execute something."""
+    digests of records that prove nothing if one of the same content lies there without a marker; each with the batches
+    that begin with it, as far as these are known: one that is found by its marker is in no doubt, whatever else has the
+    same content. ``settle_on``: the brokers that may still execute something."""
 
     def __init__(
         self,
@@ -131,7 +126,7 @@ class LogSearch:
         partition: int,
         producer_id: int,
         bound: Position,
-        contents: Collection[bytes],
+        contents: Mapping[bytes, Collection[BatchIdentity]],
         settle_on: set[int],
         enough: Callable[[Sequence[Stored]], bool],
     ) -> None:
@@ -140,12 +135,6 @@ class LogSearch:
         self._producer_id = producer_id
         self.bound = bound
         self._contents = contents
-        self.whose: Mapping[bytes, Collection[BatchIdentity]] = {}
-        """The batches that each of the wanted contents belongs to. A batch that was found by its marker is in no doubt,
-        whatever else has the same content."""
-        self.told: tuple[bytes, Stored] | None = None
-        """A record that was sent without a marker: its content, and the piece at the base offset that the broker told.
-        If that content lies there, it counts as found."""
         self._settle_on = settle_on
         self._enough = enough
         self._is_settled = False
@@ -386,7 +375,7 @@ class LogSearch:
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
         """Return why a record that was found without a marker may be a wanted one; None: none may."""
         for content, offset in self._notes.unmarked.items():
-            batches = self.whose.get(content)
+            batches = self._contents[content]
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
                 return f"a record of the same content without a marker is at offset {offset}"
         return None
@@ -429,11 +418,10 @@ class LogSearch:
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < stop:
                 self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
-        if len(self._contents) <= _COMPARED_ONE_BY_ONE_MAX:
-            self._compare(chunk, start, stop)
-        else:
-            assert self.told is None, "what a broker has told of is looked for alone"
-            await in_steps(partial(chunk.noting, self._contents, start, stop, notes.unmarked), self._topic)
+        for content in self._contents.keys() - notes.unmarked.keys():
+            offset = next((one for one in chunk.offsets_of(content) if start <= one < stop), None)
+            if offset is not None:
+                notes.unmarked[content] = offset
 
     def _keep(self, piece: Stored) -> None:
         if self.is_rebuild:
@@ -447,18 +435,3 @@ class LogSearch:
             notes.gap_at = gap_from
         if not is_harmless:
             notes.gap = reason or f"offsets {gap_from} to {gap_to} are missing from the log"
-
-    def _compare(self, chunk: LogChunk, start: int, stop: int) -> None:
-        """Look for messages without a marker that have the wanted content."""
-        for content in self._contents:
-            if content in self._notes.unmarked:
-                continue
-            for offset in chunk.offsets_of(content):
-                if not start <= offset < stop:
-                    continue
-                if self.told is not None and (content, offset) == (self.told[0], self.told[1].base_offset):
-                    self._keep(self.told[1])
-                    self._notes.end_offset, self._notes.anchor = offset + 1, NO_ANCHOR
-                else:
-                    self._notes.unmarked[content] = offset
-                    break

@@ -6,22 +6,21 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from ...codecs.convert import digesting_batch
 from ...codecs.errors import WireError
-from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import Stored
-from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as
-from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, Entry
-from ...state.sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
+from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as, records_stored, rest_of
+from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_CRC, NO_OFFSET, NO_TIME, Entry
+from ...state.sequence import SEQUENCE_MODULUS, distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
@@ -30,6 +29,7 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
+from .rebuild import Due
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
 
 _HASHED_AT_ONCE: Final = 10 * STEP_RECORDS
@@ -133,15 +133,18 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     if not 0 < records < batch.record_count:
         return _Found.THE_BATCH
     # It is stored in parts, and this is the first one.
-    contents = contents if compares else await contents_of(batch)
-    result, known, _ = await _search_records(stream, batch.identity, base_offset, contents)
+    search = WindowSearch(stream, batch.identity, base_offset, entry.end_offset)
+    result = await run_to_end(search)
     if isinstance(result, Later):
         return result
     if isinstance(result, Undecidable):
         return _Found.THE_BATCH
     if not is_covered(result.pieces, batch.identity):
-        return _Found.SOME_OF_IT
-    return _Found.OTHER_CONTENT if known != contents else _Found.THE_BATCH
+        return _Found.THE_BATCH if search.has_unmarked else _Found.SOME_OF_IT
+    is_same = await has_content_of(stream, batch, covered(result.pieces, batch.identity)) if compares else True
+    if isinstance(is_same, Later):
+        return is_same
+    return _Found.THE_BATCH if is_same else _Found.OTHER_CONTENT
 
 
 def why_hidden(stream: Stream, batch: Batch) -> str | None:
@@ -191,8 +194,8 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:
-    """By its sequences the first ``record_count`` records of the batch are in the log. Search them there (rules R6, R9,
-    R11):
+    """By its sequences the first ``record_count`` records of the batch are in the log. Search their markers there
+    (rules R6, R9, R11), and compare the records that these name:
 
     - they are its own: it goes on behind them, or, if these are all, it is a duplicate (46 if it is older than the
       window);
@@ -200,7 +203,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
       window: 45; 87 where the sequences may have wrapped since;
     - only some of them are there, or nothing of a batch that is stored in part or reaches into the window: 87, as
       brokers have lost records;
-    - the log cannot be read now: a retriable error; it cannot tell: 87."""
+    - the log cannot be read now: a retriable error; it cannot tell, as it cannot where messages have no marker: 87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -208,38 +211,38 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
     if start_at == NO_OFFSET:
         stream.dismiss(batch, answers.in_doubt("where this epoch begins in the log is not known"), "overlap_unread")
         return
-    contents = await contents_of(batch, record_count)
     wanted = replace(identity, record_count=record_count)
     started = await Now()
-    result: Searched | Later | Undecidable | None = await _look_behind_last(stream, wanted, contents)
-    stored_contents, has_others = contents, False
-    if result is None:
-        result, stored_contents, has_others = await _search_records(stream, wanted, start_at, contents)
+    search, result = await _search_window(stream, wanted, start_at)
+    found = covered(result.pieces, wanted) if isinstance(result, Searched) else []
+    is_same = await has_content_of(stream, batch, found)
     stream.step("resolve", (batch,), started, "overlap")
-    if isinstance(result, Later):
-        stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
-    elif isinstance(result, Undecidable):
+    if isinstance(result, Undecidable):
         await _tell(stream, batch, answers.undecidable(result.reason), "undecidable")
-    elif not is_covered(result.pieces, wanted):
-        has_others = has_others or _begins_before_its_epoch(entry, identity)
-        if has_others:
+    elif isinstance(result, Later):
+        stream.dismiss(batch, answers.in_doubt(result.reason), "overlap_unread")
+    elif isinstance(is_same, Later):
+        stream.dismiss(batch, answers.in_doubt(is_same.reason), "overlap_unread")
+    elif not is_covered(found, wanted):
+        if search.has_others or not is_same or _begins_before_its_epoch(entry, identity):
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
+        elif search.has_unmarked:
+            await _tell(stream, batch, answers.undecidable("records without a marker may be its own"), "undecidable")
         elif result.pieces:  # no 45: under a new epoch its client would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
         elif known or record_count < identity.record_count:
             await _tell(stream, batch, answers.all_vanished(record_count), "vanished")
         else:  # older than the window, and nothing of it is there: a client that restarts its sequences has to know
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
-    elif stored_contents != contents:  # told success, a client that restarts its sequences would lose records
+    elif not is_same:  # told success, a client that restarts its sequences would lose records
         await _tell_others(stream, batch, start_at, "restarted_sequence", confirmed)
     elif record_count < identity.record_count:
         for one in await tries_of(stream, batch):
-            one.note_stored(record_count, covered(result.pieces, wanted)[0].base_offset)
+            one.note_stored(record_count, found[0].base_offset)
     else:
-        stream.found_to = FoundTo.behind(covered(result.pieces, wanted)[-1])
+        stream.found_to = FoundTo.behind(found[-1])
         if known:
-            base_offset = covered(result.pieces, wanted)[0].base_offset
-            await _tell_stored(stream, batch, answers.appended(base_offset, NO_TIME))
+            await _tell_stored(stream, batch, answers.appended(found[0].base_offset, NO_TIME))
         else:
             await _tell_stored(stream, batch, answers.duplicate_below_window(), "duplicate_below_window")
 
@@ -266,64 +269,50 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
         await tell_confirmed(stream, batch, answers.not_in_log(), verdict, confirmed)
 
 
-async def _look_behind_last(stream: Stream, wanted: BatchIdentity, contents: Sequence[bytes]) -> Searched | None:
-    """Look right behind the batch that was found last: a client that resends many sends them in order, so one reading
-    of the log serves all batches in it. None: the batch is not there, and has to be searched for."""
-    last = stream.found_to
-    if last is None or last.next_sequence != wanted.base_sequence:
-        return None
-    leader = await Leader(stream.topic, stream.partition, refresh=True)
-    if leader is None:
-        return None
-    chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, last.offset))
-    if not isinstance(chunk, LogChunk) or chunk.error_code:
-        return None
-    pieces: list[Stored] = []
-    stored_contents: list[bytes] = []
-    for message, own in parts_in(chunk, stream.producer_id, last.offset, wanted):
-        pieces += own
-        stored_contents += await in_steps(partial(contents_in, message, own), stream.topic)
-        if is_covered(pieces, wanted):
-            is_it = stored_contents == contents
-            return Searched(tuple(pieces), message.offset + 1, anchor_of(message)) if is_it else None
-    return None
-
-
-async def _search_records(
-    stream: Stream, wanted: BatchIdentity, start_at: int, contents: Sequence[bytes]
-) -> tuple[Searched | Later | Undecidable, list[bytes], bool]:
-    """Look for all records of ``wanted``, which have the digests ``contents``, from ``start_at`` to the end of the
-    producer's last commit.
-
-    A record that is stored without a marker is only found by its content. So the first record behind the part that was
-    found is looked for by its content, too, again and again until nothing new is found. Also returned: the digests of
-    what is stored under the batch's sequences, and whether a batch that begins before it has some of these sequences. A
-    search that takes longer than one try is continued by the next try."""
-    entry = stream.held.entry
+async def _search_window(
+    stream: Stream, wanted: BatchIdentity, start_at: int
+) -> tuple[WindowSearch, Searched | Later | Undecidable]:
+    """Look for ``wanted`` from ``start_at`` to the end of the producer's last commit; first right behind the batch that
+    was found last, as a client that resends many sends them in order. A search that takes longer than one try is
+    continued by the next try."""
+    entry, last = stream.held.entry, stream.found_to
     assert entry is not None
-    name = stream.life.era, wanted, start_at, await in_steps(partial(_hashing, contents), stream.topic)
-    looked_for, search = set(contents[:1]), None
-    left = stream.unfinished.pop(name, None)
-    if left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS:
-        looked_for, search = left.looked_for, left.search
-    while True:
-        if search is None:
-            search = WindowSearch(stream, wanted, start_at, entry.end_offset, looked_for)
-            search.whose = {content: [wanted] for content in looked_for}
-            search.is_wanted = lambda: stream.is_needed
-        assert isinstance(search, WindowSearch)
+    if last is not None and last.next_sequence == wanted.base_sequence and last.offset > start_at:
+        search = WindowSearch(stream, wanted, last.offset, min(last.offset + limits.NEAR_END_OFFSETS, entry.end_offset))
         result = await run_to_end(search)
-        if isinstance(result, Later):
-            stream.leave_unfinished(name, UnfinishedSearch(looked_for, search, await Now()))
-        if not isinstance(result, Searched):
-            return result, [], False
-        found = sum(piece.record_count for piece in covered(result.pieces, wanted))
-        missing = set(contents[found : found + 1]) - looked_for
-        if not missing:
-            has_others = search.has_others or begins_with_others(result.pieces, search.first_contents, wanted, contents)
-            return result, search.stored_contents, has_others
-        looked_for |= missing
-        search = None
+        if isinstance(result, Searched) and is_covered(result.pieces, wanted):
+            return search, result
+    name = stream.life.era, wanted, start_at
+    left = stream.unfinished.pop(name, None)
+    is_fresh = left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS
+    again = left.search if left is not None and is_fresh else WindowSearch(stream, wanted, start_at, entry.end_offset)
+    assert isinstance(again, WindowSearch)
+    result = await run_to_end(again)
+    if isinstance(result, Later):
+        stream.leave_unfinished(name, UnfinishedSearch(again, await Now()))
+    return again, result
+
+
+async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
+    """Do these pieces, which markers name in the log that was searched just now, hold the batch's records from its
+    first one on?"""
+    contents = await contents_of(batch) if pieces else []
+    for piece in pieces:
+        own, contents = contents[: piece.record_count], contents[piece.record_count :]
+        leader = await Leader(stream.topic, stream.partition)
+        if leader is None:
+            return Later("no leader is known")
+        chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
+        message = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+        if message is None or not carries(message, (piece,), stream.producer_id):
+            return Later("what was found in the log cannot be read again")
+        try:
+            known = await in_steps(partial(contents_in, message, [piece]), batch.sender)
+        except WireError as error:
+            return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
+        if known[: len(own)] != own:
+            return False
+    return True
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
@@ -340,12 +329,7 @@ async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
 
 class WindowSearch(LogSearch):
     """Looks for one batch in a part of the log to which nothing of it can be appended any more, so there is nothing to
-    settle (rule R9).
-
-    ``stored_contents``: the digests of the records that cover the batch, in order. ``first_contents``: those of the
-    first piece that has some of its sequences. ``has_others``: does a piece that begins before the batch have its first
-    sequence?
-    """
+    settle (rule R9). ``has_others``: does a piece that begins before the batch have its first sequence?"""
 
     def __init__(
         self,
@@ -353,7 +337,7 @@ class WindowSearch(LogSearch):
         batch: BatchIdentity,
         start_at: int,
         stop_at: int | None,
-        contents: Collection[bytes],
+        contents: Mapping[bytes, Collection[BatchIdentity]] = MappingProxyType({}),
     ) -> None:
         super().__init__(
             stream.topic,
@@ -367,15 +351,17 @@ class WindowSearch(LogSearch):
         self._is_settled = True
         self._stop_at = stop_at
         self._batch = batch
-        self.stored_contents: list[bytes] = []
-        self.first_contents: list[bytes] = []
         self.has_others = False
-        self._due = batch.base_sequence
+        self.is_wanted = lambda: stream.is_needed
+
+    @property
+    def has_unmarked(self) -> bool:
+        """Is there a message without a marker, of which nothing tells whose it is?"""
+        return self._notes.unmarked_to != NO_OFFSET
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Drop what was read of another leader's log."""
-        self.stored_contents, self.first_contents, self.has_others = [], [], False
-        self._due = self._batch.base_sequence
+        self.has_others = False
         return await super()._begin(leader, log_end)
 
     def _keep(self, piece: Stored) -> None:
@@ -386,20 +372,6 @@ class WindowSearch(LogSearch):
             ahead = distance(piece.base_sequence, self._batch.base_sequence)
             self.has_others = self.has_others or ahead < piece.record_count
 
-    async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        """Also note the contents of what the chunk has of the batch."""
-        start = self.reached
-        await super()._take(chunk, log_end)
-        for message, own in parts_in(chunk, self._producer_id, start, self._batch):
-            contents = await in_steps(partial(contents_in, message, own), self._topic)
-            for piece in own:
-                its, contents = contents[: piece.record_count], contents[piece.record_count :]
-                if not self.first_contents:
-                    self.first_contents = its
-                if piece.base_sequence == self._due:  # as ``covered`` has it: the log may have a second copy of it
-                    self.stored_contents += its
-                    self._due = advance(self._due, piece.record_count)
-
 
 def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
     """Does the piece begin, by its sequence, with a record of the batch?"""
@@ -407,25 +379,11 @@ def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
     return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
 
 
-def begins_with_others(
-    pieces: Sequence[Stored], first_contents: list[bytes], batch: BatchIdentity, contents: Sequence[bytes]
-) -> bool:
-    """Does the first of the pieces under a batch's sequences, whose records have the digests ``first_contents``, hold
-    other records than the batch, with the digests ``contents``, has there?"""
-    if not pieces:
-        return False
-    place, count = distance(batch.base_sequence, pieces[0].base_sequence), pieces[0].record_count
-    return first_contents != list(contents[place : place + count])
-
-
-def parts_in(
-    chunk: LogChunk, producer_id: int, start: int, batch: BatchIdentity
-) -> Iterator[tuple[ShallowMessage, list[Stored]]]:
-    """Yield what a chunk has of a batch from an offset on, in log order: each message, and its pieces in it."""
-    own = (one for one in chunk.pieces_from(producer_id, start) if is_part_of(one[0], batch))
-    for _, found in groupby(own, key=lambda one: one[1].offset):
-        parts = list(found)
-        yield parts[0][1], [piece for piece, _ in parts]
+async def due_of(batch: Batch, entry: Entry | None) -> Due:
+    """Return what of a waiting batch the entry does not have."""
+    stored = 0 if entry is None else records_stored(entry, batch.identity)
+    contents = await contents_of(batch, 1, stored)
+    return Due(rest_of(batch.identity, stored), contents[0] if contents else NO_CONTENT)
 
 
 async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:

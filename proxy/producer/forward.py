@@ -77,7 +77,6 @@ class Forward:
         self._owner = entry.intent.owner
         self._is_clean = True
         self._is_nameless = False
-        self._told: tuple[bytes, Stored] | None = None
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         self._moved_to = NO_OFFSET
 
@@ -88,7 +87,6 @@ class Forward:
         while True:
             piece = self._pieces[0]
             self._sent = piece.identities
-            self._told = None
             started = self._observers.step_begins()
             outcome: Outcome = known or await Append(
                 self._leader,
@@ -137,11 +135,9 @@ class Forward:
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Wrapper, outcome: Appended) -> Outcome:
         """Rule R5: an append with an error code may vanish yet, so the message there has to carry our marker, with
-        everything that was in the wrapper. If not, it is in doubt. A record that was sent without a marker is looked
-        for at that offset by the search for the doubt (``LogSearch.told``)."""
+        everything that was in the wrapper. If not, it is in doubt, as is a record that was sent without a marker."""
         if not piece.is_marked:
             self._is_nameless = True
-            self._told = (piece.first_content, located(piece, outcome.base_offset)[0])
             self._observers.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
@@ -369,17 +365,15 @@ class Forward:
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
         entry = self._stream.held.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
-        search = LogSearch(
+        return LogSearch(
             self._stream.topic,
             self._stream.partition,
             self._stream.producer_id,
             self._bound,
-            (self._content,),
+            {self._content: ()},
             {broker_id, entry.intent.leader},
             lambda pieces: is_covered(pieces, whole),
         )
-        search.told = self._told
-        return search
 
     async def _again(self) -> bool:
         """Not in the log: renew the intent, then forward it again, at most twice (rule R6)."""

@@ -3,7 +3,6 @@ is sufficient. What the entry becomes is in ``state/rebuilding.py``. Pure: reads
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,35 +12,13 @@ from ...state.decide import BatchIdentity, records_stored, rest_of
 from ...state.entry import GIVEN_UP, NO_OFFSET, NOBODY, Entry, Intent
 from ...state.sequence import is_ahead
 from ...values import value
-from .batch import Batch
 
 
-class Name(NamedTuple):
-    """Identifies a waiting batch. ``first``: the number of the first record that the entry does not have."""
-
-    identity: BatchIdentity
-    crc: int
-    first: int
-
-
-class Looked(NamedTuple):
-    """Identifies it by the records that were looked for, not by its checksum: some clients make a batch anew for each
-    try, with another checksum each time."""
+class Due(NamedTuple):
+    """What of a waiting batch the entry does not have. ``content``: the digest of its first record."""
 
     identity: BatchIdentity
-    first: int
-    contents: bytes
-    """One digest of all of them: a batch may have a hundred thousand records, and this outlives it."""
-
-
-def looked_at(identity: BatchIdentity, first: int, contents: Sequence[bytes]) -> Looked:
-    """Return what identifies a batch of which the records from ``first`` on with these digests were looked for."""
-    return Looked(identity, first, hashlib.blake2b(b"".join(contents), digest_size=16).digest())
-
-
-def name_of(batch: Batch, entry: Entry | None) -> Name:
-    """Return the name of a batch; ``entry`` says how many of its first records are stored."""
-    return Name(batch.identity, batch.header.crc, 0 if entry is None else records_stored(entry, batch.identity))
+    content: bytes
 
 
 @value(frozen=True, slots=True)
@@ -50,31 +27,19 @@ class LookedFor:
     name its producer.
 
     ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
-    ``names``, ``looked``: these batches. ``is_all``: the log had no message without a marker that could be the
-    producer's, so no batch has to be looked for. ``was_owned``: the entry had an ownership, so only the log knew what
-    was appended last. ``count``: how many records of each batch were looked for; None: all."""
+    ``due``: these batches. ``is_all``: the log had no message without a marker that could be the producer's, so no
+    batch has to be looked for. ``was_owned``: the entry had an ownership, so only the log knew what was appended
+    last."""
 
     era: int
     state: tuple[int, int, int]
-    names: frozenset[Name]
+    due: frozenset[Due]
     is_all: bool
     was_owned: bool = False
-    looked: frozenset[Looked] = frozenset()
-    count: int | None = None
 
     def is_of(self, era: int, entry: Entry) -> bool:
         """Was it this rebuild that left the entry as it is?"""
         return self.era == era and self.state == state_read(entry)
-
-    def has(self, era: int, batch: Batch, entry: Entry) -> bool:
-        """Does the entry, as the rebuild left it, determine the outcome of this batch?"""
-        return self.is_of(era, entry) and (self.is_all or name_of(batch, entry) in self.names)
-
-    def with_name(self, name: Name) -> LookedFor:
-        """Return the same with a new name for a batch whose records were looked for, in the place of its earlier name:
-        a batch that a client makes anew has another checksum, and so another name, with each try."""
-        others = (one for one in self.names if (one.identity, one.first) != (name.identity, name.first))
-        return replace(self, names=frozenset((*others, name)))
 
     @property
     def hides_a_gap(self) -> bool:

@@ -33,7 +33,7 @@ from .context import Context
 from .duplicates import (
     answer_duplicate,
     begins_anew,
-    contents_of,
+    due_of,
     look_for_overlap,
     why_hidden,
     why_hidden_or_made_anew,
@@ -41,7 +41,7 @@ from .duplicates import (
 from .fast_path import FastPath
 from .forward import Forward
 from .grouping import gather, in_one_pipeline, planning
-from .rebuild import LookedFor, is_claimed, looked_at, name_of
+from .rebuild import is_claimed
 from .stream import Confirmed, Stream
 from .takeover import Takeover
 
@@ -465,26 +465,21 @@ class Sequencer:
             return Takeover(stream, suspect=True)
         while entry.is_rebuilt and stream.queue:
             batch, looked_for = stream.next_batch(), stream.looked_for
-            if looked_for is not None and looked_for.has(stream.life.era, batch, entry):
+            if looked_for is not None and not looked_for.is_of(stream.life.era, entry):
+                looked_for = None
+            if looked_for is not None and looked_for.is_all:
                 return None
             verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
             goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
             is_due = (goes_on or isinstance(verdict, Append)) and why_hidden(stream, batch) is None
             if not is_due or begins_anew(stream, entry, batch):
                 return None
-            name = name_of(batch, entry)
-            if looked_for is None or not await self._was_looked_for(looked_for, batch, name.first):
+            due = await due_of(batch, entry)
+            if looked_for is None or due not in looked_for.due:
                 return Takeover(stream, suspect=True)
-            stream.looked_for = looked_for.with_name(name)  # the next batch may be another one by now
+            if stream.queue and stream.next_batch() is batch:
+                return None
         return None
-
-    async def _was_looked_for(self, looked_for: LookedFor, batch: Batch, first: int) -> bool:
-        """Did the rebuild look for the same records, in a batch that its client has made anew since?"""
-        entry = self.stream.held.entry
-        if entry is None or not looked_for.is_of(self.stream.life.era, entry) or not looked_for.looked:
-            return False
-        contents = await contents_of(batch, looked_for.count, first)
-        return looked_at(batch.identity, first, contents) in looked_for.looked
 
     # ------------------------------------------------------------------ answers
     def _cannot_convert(self, group: list[Batch], answer: Answer, verdict: str) -> None:

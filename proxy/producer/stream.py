@@ -62,10 +62,9 @@ class FoundTo:
 
 @dataclass(slots=True)
 class UnfinishedSearch:
-    """A search for an old batch that took longer than one try. ``looked_for``: the contents that it also looks for.
-    ``left_at``: when the last try ended, in reactor seconds."""
+    """A search for an old batch that took longer than one try. ``left_at``: when the last try ended, in reactor
+    seconds."""
 
-    looked_for: set[bytes]
     search: LogSearch
     left_at: float
 

@@ -7,14 +7,12 @@ is appended: what the log has of the intent is committed, also a part of a batch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
-from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
 from ...state.conditional import unsure
-from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent, rest_of
+from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
@@ -31,26 +29,14 @@ from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
-from ..flow.effects import Leader, MemberAlive, Now, in_steps
+from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced, turn_down_past
-from .duplicates import answer_duplicate, contents_of
+from .duplicates import answer_duplicate, due_of
 from .grouping import offset_of
-from .rebuild import (
-    Looked,
-    LookedFor,
-    Name,
-    is_claimed,
-    is_enough,
-    looked_at,
-    lowest_missing,
-    lowest_of,
-    name_of,
-    remembering,
-    state_read,
-)
+from .rebuild import Due, LookedFor, is_claimed, is_enough, lowest_missing, lowest_of, remembering, state_read
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
@@ -68,14 +54,11 @@ class Takeover:
         self._settle_on: set[int] = set()
         """Brokers for which an earlier intent was meant, so that they may still execute an append (rule R6)."""
         self._given_up: Intent | None = None
-        self._whose: dict[bytes, list[BatchIdentity]] = {}
-        """The contents (digests of records) that a rebuild looks for, each with the batches that have it, as far as
-        these are known."""
-        self._looked_for: set[tuple[Name, int | None]] = set()
-        """Batches that a rebuild looks for by their content, each with the number of records that it is looked for by;
-        None: all."""
-        self._looked: set[tuple[Looked, int | None]] = set()
-        """The same batches, identified by these records."""
+        self._contents: dict[bytes, tuple[BatchIdentity, ...]] = {}
+        """The contents (digests of records) that a rebuild looks for, each with the batches that begin with it, as far
+        as these are known."""
+        self._due: set[Due] = set()
+        """Batches that a rebuild looks for by their content."""
         self._checkpoint: Position | None = None
         """The checkpoint at which the search of a rebuild begins; None: it begins at the bound."""
         self._searched_to = 0
@@ -226,7 +209,7 @@ class Takeover:
         attempts = TAKEN_OVER if intent.is_ownership else None
         if not await stream.write(renewed(entry, self._life.incarnation, attempts)):
             return
-        result = await self._search(intent, {intent.content})
+        result = await self._search(intent, {intent.content: ()})
         entry_now = stream.held.entry
         if self._era != self._life.era or entry_now is None or entry_now.intent is None:
             stream.held.forget()
@@ -358,15 +341,11 @@ class Takeover:
         """Search for all that the log has of the producer, and for the waiting batches by their content."""
         stream = self._stream
         if claim.content != NO_CONTENT:
-            self._whose.setdefault(claim.content, [])
-        await self._look_for(1)
-        if stream.is_conditional:
-            return await self._search(claim, self._whose)
-        self._checkpoint = await self._checkpoint_above(bound)
-        result = await self._search(claim, self._whose)
-        while isinstance(result, Searched) and result.is_cut and await self._look_for(None):
-            result = await self._search(claim, self._whose)
-        return result
+            self._contents[claim.content] = ()
+        if not stream.is_conditional:  # what waits in a shard is looked for at its own offset (R23)
+            await self._look_for_waiting()
+            self._checkpoint = await self._checkpoint_above(bound)
+        return await self._search(claim, self._contents)
 
     async def _end_rebuild(self, result: Resolution) -> None:
         """Write what was found."""
@@ -385,43 +364,16 @@ class Takeover:
         else:
             stream.held.forget_absent()
 
-    async def _look_for(self, count: int | None) -> bool:
-        """Add the waiting batches to what is looked for by content, as a record without a marker does not tell whose it
-        is. ``count`` 1: by the first record that is not known to be stored. None: by all its records, where the log has
-        lost its beginning. False: there was nothing to add.
-
-        As a producer's records lie in order, nothing that follows a missing one is there. A batch that comes after the
-        rebuild is looked for then (``sequencer.py``)."""
-        if self._stream.is_conditional:
-            return False  # what waits is looked for at its own offset (R23)
-        entry = self._stream.held.entry
-        new = [
-            (name, batch)
-            for batch in self._stream.queue
-            if ((name := name_of(batch, entry)), count) not in self._looked_for
-        ]
-        is_any = False
-        for name, batch in new:
-            contents = await contents_of(batch, count, name.first)
-            looked = looked_at(batch.identity, name.first, contents), count
-            self._looked_for.add((name, count))
-            if looked in self._looked:
-                continue  # the same records: its client has made the batch anew for another try
-            self._looked.add(looked)
-            rest = rest_of(batch.identity, name.first)
-            await in_steps(partial(self._noting, contents, rest), batch.sender)
-            is_any = True
-        return is_any
-
-    def _noting(self, contents: Sequence[bytes], batch: BatchIdentity) -> Steps[None]:
-        """Note which batch these contents belong to. May be started over (``in_steps``)."""
-        alone = [batch]  # one list for all of them: a batch may have a hundred thousand records
-        for number, content in enumerate(contents):
-            whose = self._whose.setdefault(content, alone)
-            if batch not in whose:
-                self._whose[content] = [*whose, batch]
-            if number % STEP_RECORDS == STEP_RECORDS - 1:
-                yield
+    async def _look_for_waiting(self) -> None:
+        """Look for the waiting batches by the content of their first record that is not known to be stored, too: a
+        record without a marker does not tell whose it is. As a producer's records lie in order, nothing that follows a
+        missing one is there. A batch that comes after the rebuild is looked for then (``sequencer.py``)."""
+        stream = self._stream
+        for batch in list(stream.queue):
+            due = await due_of(batch, stream.held.entry)
+            if due not in self._due and due.content != NO_CONTENT:
+                self._contents[due.content] = (*self._contents.get(due.content, ()), due.identity)
+            self._due.add(due)
 
     async def _checkpoint_above(self, bound: Position) -> Position | None:
         """Return the checkpoint above which everything lies that the waiting requests may have tried before; None if
@@ -452,13 +404,11 @@ class Takeover:
         done = completed(entry, result, self._life.generation, self._given_up, is_since_checkpoint=is_since_checkpoint)
         if not await self._stream.write(done):
             return
-        needed = None if result.is_cut else 1
-        names = frozenset(name for name, count in self._looked_for if count == needed)
-        looked = frozenset(looked for looked, count in self._looked if count == needed)
-        is_all = not result.has_unmarked
         before = self._stream.looked_for
         was_owned = self._was_owned or (before is not None and before.era == self._life.era and before.was_owned)
-        self._stream.looked_for = LookedFor(self._life.era, state_read(done), names, is_all, was_owned, looked, needed)
+        self._stream.looked_for = LookedFor(
+            self._life.era, state_read(done), frozenset(self._due), not result.has_unmarked, was_owned
+        )
         # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
         # late lies behind the end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
@@ -467,7 +417,7 @@ class Takeover:
             self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
 
     # ------------------------------------------------------------------ searching
-    async def _search(self, intent: Intent, contents: Collection[bytes]) -> Resolution:
+    async def _search(self, intent: Intent, contents: Mapping[bytes, tuple[BatchIdentity, ...]]) -> Resolution:
         """Search until the outcome is known. Undecidable: the requests that wait for the intent's batches were answered
         with that."""
         wanted: BatchIdentity | None = None
@@ -499,7 +449,9 @@ class Takeover:
         self._checkpoint = None
         return True
 
-    def _new_search(self, intent: Intent, contents: Collection[bytes], wanted: BatchIdentity | None) -> LogSearch:
+    def _new_search(
+        self, intent: Intent, contents: Mapping[bytes, tuple[BatchIdentity, ...]], wanted: BatchIdentity | None
+    ) -> LogSearch:
         """Make a search; ``wanted`` None: for everything that the log has of the producer."""
         stream = self._stream
         search = LogSearch(
@@ -512,7 +464,6 @@ class Takeover:
             lambda pieces: wanted is not None and is_covered(pieces, wanted),
         )
         search.is_rebuild = wanted is None
-        search.whose = self._whose
         if not self._is_stored:
             self._led_at = stream.observers.time.now
             search.is_wanted = self._is_wanted

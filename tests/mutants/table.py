@@ -654,7 +654,7 @@ MUTANTS = (
         "same_numbers_same_batch",
         "R23: a batch of the same numbers is compared by its content",
         _CONDITIONAL + "::test_what_lies_at_the_offset_is_compared_by_its_content",
-        Patch("proxy.producer.conditional", "_place_of", "search.stored_contents == contents", "True"),
+        Patch("proxy.producer.conditional", "_place_of", "await has_content_of(stream, batch, [piece])", "True"),
     ),
     mutant(
         "offset_not_compared",
@@ -669,8 +669,8 @@ MUTANTS = (
         Patch(
             "proxy.producer.conditional",
             "_place_of",
-            "search.stored_contents == contents",
-            "search.stored_contents == contents and piece.base_offset == offset",
+            "await has_content_of(stream, batch, [piece])",
+            "await has_content_of(stream, batch, [piece]) and piece.base_offset == offset",
         ),
     ),
     mutant(

@@ -217,15 +217,3 @@ def test_what_is_too_large_to_be_kept_is_given_all_the_same(monkeypatch: pytest.
     reading = Reading(data)
     reading.read(0)
     assert (len(reading.seen), reading.alive) == (1, [])
-
-
-def test_a_chunk_is_compared_with_many_contents_in_steps() -> None:
-    chunk = chunk_of(wrapper(0, *[b"%d" % (number % 100) for number in range(3 * STEP_RECORDS)]))
-    wanted = [content_digest(None, b"%d" % number) for number in range(150)]
-    found: dict[bytes, int] = {}
-    assert sum(1 for _ in chunk.noting(frozenset(wanted), 60, 1000, found)) == 3
-    assert found == dict(zip(wanted, [*range(100, 160), *range(60, 100)], strict=False))
-    for number, content in enumerate(wanted):
-        assert found.get(content) == next((offset for offset in chunk.offsets_of(content) if offset >= 60), None), (
-            number
-        )

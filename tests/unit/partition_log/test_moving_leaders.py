@@ -89,7 +89,7 @@ def test_a_search_that_has_to_begin_anew_does_not_go_on_with_nothing_in_its_hand
     for sequence in range(3):
         stage.send(Client(), sequence)
     stage.run(1)
-    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), (), set(), lambda _pieces: False)
+    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), {}, set(), lambda _pieces: False)
     results: list[Any] = []
 
     def run_once() -> Any:

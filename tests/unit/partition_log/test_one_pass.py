@@ -22,6 +22,7 @@ from idemproxy.proxy.partition_log.log_offsets import Later, Position
 from idemproxy.proxy.partition_log.log_reader import LogReader
 from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Undecidable
 from idemproxy.state.commit import fresh
+from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL
 from idemproxy.state.rebuilding import completed
 from testkit.virtual.log import PartitionLog
@@ -237,7 +238,7 @@ def random_log(random: Random) -> PartitionLog:
 
 
 def a_rebuild() -> LogSearch:
-    wanted = {content_digest(None, WANTED)}
+    wanted: dict[bytes, tuple[BatchIdentity, ...]] = {content_digest(None, WANTED): ()}
     search = LogSearch("t", 0, ME, Position(0, NO_ANCHOR), wanted, set(), lambda _pieces: False)
     search.is_rebuild = search.keeps_end = True
     return search

@@ -90,7 +90,7 @@ def test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read() -> 
         self._broker.host.later(0.1, lambda: shipped(self, request, **more))
 
     async def scan(partition: int) -> object:
-        search = LogSearch(TOPIC, partition, 1, Position(0, NO_ANCHOR), (), set(), lambda _: False)
+        search = LogSearch(TOPIC, partition, 1, Position(0, NO_ANCHOR), {}, set(), lambda _: False)
         while isinstance(found := await search.run(), Later):
             pass
         return found

@@ -2,15 +2,19 @@
 
 from typing import Any
 
+from mutants.scenes import LATER, foreign
+
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
+from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.partition_log.log_search import LogSearch, Searched
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 
+NOT_ENOUGH_REPLICAS = 19
 BATCHES = 20_000
 WINDOW = 5
 
@@ -43,7 +47,7 @@ def behind_a_long_log() -> Stage:
 
 def test_of_a_long_log_the_first_piece_and_the_window_are_kept() -> None:
     stage = behind_a_long_log()
-    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), (), set(), lambda _pieces: False)
+    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), {}, set(), lambda _pieces: False)
     search.is_rebuild = True
     results: list[Any] = []
     stage.runner.start(search.run(), results.append)
@@ -59,3 +63,26 @@ def test_a_retry_of_the_last_batch_of_a_long_log_is_a_duplicate() -> None:
     retry = stage.send(Client(), BATCHES - 1, b"v")
     stage.run(60)
     assert retry.offset == BATCHES - 1
+
+
+def test_what_was_looked_for_is_noted_once_for_all_tries_of_a_batch() -> None:
+    """The broker refuses for some minutes."""
+    stage = Stage()
+    for sequence in range(3):
+        stage.send(Client(), sequence)
+        stage.run(1)
+    foreign(stage, b"of a producer without id")
+    stage.begin_era()
+    stage.run(10)
+
+    def judge(effect: Any) -> Outcome:
+        stage.outcomes.append(judge)
+        return stage.refuses(NOT_ENOUGH_REPLICAS)(effect)
+
+    stage.outcomes.append(judge)
+    for number in range(20):
+        request = stage.send(Client(), 3, timestamp=LATER + number)
+        stage.run(30)
+        assert request.code == NOT_ENOUGH_REPLICAS
+    assert stage.stream.looked_for is not None
+    assert len(stage.stream.looked_for.due) == 1

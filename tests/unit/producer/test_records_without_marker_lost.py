@@ -208,42 +208,6 @@ def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_on
     assert stage.stored_values()[first:] == (values if taken == 1 else values[:taken])
 
 
-@pytest.mark.promise("no-room-for-marker")
-@pytest.mark.parametrize("is_waited_for", [True, False])
-def test_where_retention_has_deleted_the_first_parts_the_others_are_looked_for(is_waited_for: bool) -> None:
-    stage, values = a_stage(), [record() for _ in range(4)]
-    before = dict(stage.values)
-    takes_no_more_than(stage, until=3)
-    stage.send(Client(), 1, *values)
-    loses_what_came_since(stage, before)
-    deletes_below(stage, 3)
-    if not is_waited_for:
-        other = Client()
-        stage.send(other, 1, b"of another client that begins anew")
-        stage.run(7.5)
-        other.is_closed = True
-        stage.run(10)
-    assert told(stage, stage.send(Client(), 1, *values)) == UNDECIDABLE
-    assert stage.stored_values() == values[2:3]
-
-
-def test_what_comes_while_that_is_found_out_is_looked_for_too() -> None:
-    stage, values = a_stage(), [record(), record()]
-    before = dict(stage.values)
-    client = Client()
-    for sequence, value in enumerate(values, 1):
-        assert stage.send(client, sequence, value).offset == sequence
-    loses_what_came_since(stage, before)
-    deletes_below(stage, 2)
-    client = Client()
-    first = stage.send(client, 1, values[0])
-    stage.run(7.5)
-    second = stage.send(client, 2, values[1])
-    stage.run(60)
-    assert (first.code, second.code) == (UNDECIDABLE, UNDECIDABLE)
-    assert stage.stored_values() == values[1:]
-
-
 def test_a_producer_that_was_idle_for_longer_than_the_log_goes_back_goes_on() -> None:
     stage = a_stage()
     for _ in range(3):

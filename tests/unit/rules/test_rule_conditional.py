@@ -235,7 +235,7 @@ def test_the_reading_ends_where_a_batch_lies_where_it_was_to_be(shard: Shard) ->
     shard.run(1)
     shard.log_seconds = 20.0
     late = shard.send(shard.client, 0, b"late")
-    shard.run(25.0, until=lambda: late.code is not None)
+    shard.run(45.0, until=lambda: late.code is not None)  # one reading to find it, one to compare it
     assert late.code == CONFLICT
 
 
