@@ -70,7 +70,7 @@ def bytes_in_redis(redis: Redis) -> dict[str, object]:
     busy: list[Any] = []
     for key, value in list(entries.items())[:10]:
         entry = unpack(value)
-        batches = (IntentBatch(entry.next_sequence, 1, 0),)
+        batches = (IntentBatch(entry.next_sequence, 1, b"digest-0"),)
         intent = Intent(bytes(8), entry.producer_epoch, batches, entry.end_offset, entry.anchor, bytes(8), 0)
         redis.set(key, pack(reserved(entry, intent)), keepttl=True)
         busy.append(redis.memory_usage(key, samples=0))

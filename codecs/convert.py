@@ -19,6 +19,7 @@ with without_init("aiokafka", "aiokafka.record"):
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
 
+from .batch_digest import NO_DIGEST, digesting_messages
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed, WireError
 from .kernel import KERNEL, OUTPUT_BYTES_MAX
@@ -113,6 +114,9 @@ class HeaderPolicy:
         for name, _ in headers:
             if self._dropped.fullmatch(name) is None:
                 raise HeaderRefused(name)
+
+
+_ANY_HEADERS: Final = HeaderPolicy(("*",))
 
 
 class Converted(NamedTuple):
@@ -311,6 +315,20 @@ def _numbering(message_set: bytearray, record_count: int) -> Steps[None]:
             yield
 
 
+def digesting_whole(
+    batch: memoryview, header: BatchHeader, unpacked_bytes_max: int, count: int | None = None
+) -> Steps[bytes]:
+    """Return the digest (``batch_digest.py``) of a batch, or of its first ``count`` records. Raises WireError."""
+    conversion = Conversion(batch, header, _ANY_HEADERS, unpacked_bytes_max=unpacked_bytes_max)
+    digest, left = NO_DIGEST, header.record_count if count is None else count
+    while left and not conversion.is_done:
+        inner = yield from conversion.making(STEP_BYTES)
+        taken = min(left, inner.record_count)
+        digest, _ = yield from digesting_messages(inner.message_set, taken, before=digest)
+        left -= taken
+    return digest
+
+
 def digesting_batch(
     batch: memoryview, header: BatchHeader, output_bytes_max: int, *, first: int = 0, count: int | None = None
 ) -> Steps[list[bytes]]:
@@ -407,10 +425,11 @@ def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[Inn
     return InnerContents(offsets, digests, len(data))
 
 
-def wrap_plain(batches: Sequence[memoryview], output_bytes_max: int) -> tuple[bytes, bytes, bytes, int] | None:
+def wrap_plain(batches: Sequence[memoryview], output_bytes_max: int) -> tuple[bytes, bytes, bytes, int, bytes] | None:
     """Return (wrapper of format v1 with the marker of these batches, its anchor, the digest of the first record's
-    content, the highest timestamp) of uncompressed batches without record headers, in one call of the kernel. None:
-    there is no kernel, or it leaves these batches to ``converting`` and ``wrapping``, which make the same."""
+    content, the highest timestamp, the eight bytes of each batch's digest) of uncompressed batches without record
+    headers, in one call of the kernel. None: there is no kernel, or it leaves these batches to ``converting`` and
+    ``wrapping``, which make the same."""
     return KERNEL.wrap_batches(output_bytes_max, *batches) if KERNEL else None
 
 

@@ -7,7 +7,7 @@ the client is not decided here (rule R11: the sequencer first confirms the entry
 from __future__ import annotations
 
 from ..values import value
-from .entry import NO_CRC, NO_TIME, Entry, Intent, IntentBatch
+from .entry import NO_DIGEST, NO_TIME, Entry, Intent, IntentBatch
 from .sequence import advance, distance, is_ahead
 
 
@@ -27,12 +27,12 @@ class Append:
 
 @value(frozen=True, slots=True)
 class Duplicate:
-    """By its numbers the batch is in the log already, among the last five. ``crc``: the checksum of the batch that is
+    """By its numbers the batch is in the log already, among the last five. ``digest``: of the batch that is
     there."""
 
     base_offset: int
     log_append_time_ms: int = NO_TIME
-    crc: int = NO_CRC
+    digest: bytes = NO_DIGEST
 
 
 @value(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def decide(entry: Entry | None, batch: BatchIdentity, any_start: bool = False) -
         return OutOfOrder(0, "a new producer epoch has to start at sequence 0")
     for known in entry.window:
         if known.base_sequence == batch.base_sequence and known.record_count == batch.record_count:
-            return Duplicate(known.base_offset, known.log_append_time_ms, known.crc)
+            return Duplicate(known.base_offset, known.log_append_time_ms, known.digest)
     if batch.base_sequence == entry.next_sequence:
         return _APPEND
     overlap = records_stored(entry, batch)
@@ -112,12 +112,6 @@ def is_directly_after(intent: Intent, batch: BatchIdentity, due: int) -> bool:
     last = intent.batches[-1]
     end = advance(last.base_sequence, last.record_count)
     return is_ahead(due, batch.base_sequence) and not is_ahead(end, batch.base_sequence)
-
-
-def is_in_intent(intent: Intent, batch: BatchIdentity, crc: int) -> bool:
-    """Is what is left of the batch, or all of it, one of the intent's batches, with the same checksum (rule R13)?"""
-    member = numbered_as(intent, batch)
-    return member is not None and member.crc == crc
 
 
 def numbered_as(intent: Intent, batch: BatchIdentity) -> IntentBatch | None:

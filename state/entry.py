@@ -13,8 +13,7 @@ from functools import cache
 from ..values import value
 from .sequence import advance
 
-FORMAT = 2
-"""As it is written. Format 1, which has no checksums in the window, is read, too."""
+FORMAT = 3
 WINDOW_BATCHES_MAX = 5
 """As many batches as a producer may have in flight, so the retry of any of them is recognised."""
 GROUP_BATCHES_MAX = 5
@@ -29,9 +28,8 @@ it."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_SEQUENCE = -1
-NO_CRC = 0
-"""The checksum of the batch is not known. A batch whose checksum happens to be 0 is treated alike: its records are
-compared with those in the log."""
+NO_DIGEST = bytes(8)
+"""The digest of the batch is not known: its numbers alone tell it."""
 NO_ANCHOR = bytes(8)
 NO_CONTENT = bytes(8)
 NO_PRINCIPAL = bytes(8)
@@ -43,17 +41,13 @@ over."""
 
 # The layout of a value, also for ``packed.py``.
 HEAD = struct.Struct(">BQ16s8shiqq8sBB")
-WINDOW_BATCH = struct.Struct(">iiqqI")
-WINDOW_BATCH_UNTIMED = struct.Struct(">iiqI")
+WINDOW_BATCH = struct.Struct(">iiqq8s")
+WINDOW_BATCH_UNTIMED = struct.Struct(">iiq8s")
 INTENT = struct.Struct(">8shq8s8siBB")
-INTENT_BATCH = struct.Struct(">iiI")
+INTENT_BATCH = struct.Struct(">ii8s")
 HAS_INTENT, IS_TIMED, IS_REBUILT, _IS_NAMED = 1, 2, 4, 16  # 8 was another flag once
 _FLAGS = HAS_INTENT | IS_TIMED | IS_REBUILT | _IS_NAMED
 _FLAGS_AT = HEAD.size - 1
-_FORMAT_WITHOUT_CHECKSUMS = 1
-_UNCHECKED = struct.Struct(">iiqq")
-_UNCHECKED_UNTIMED = struct.Struct(">iiq")
-"""A batch in the window of a value of that format."""
 
 
 class StoredFormatError(Exception):
@@ -65,25 +59,25 @@ class WindowBatch:
     """One of the last five batches that are in the log. Of a batch that is stored in parts: those of its records that
     are stored.
 
-    ``crc``: the CRC-32C that the client's whole batch had. Another one is no proof of another content: some clients
-    make a batch anew for each try, with other timestamps (rule R9). ``NO_CRC``: the batch was found by its marker, is
-    not complete, or was stored by a proxy that kept none."""
+    ``digest``: of the keys and values of the client's whole batch (``codecs/batch_digest.py``): some clients make a
+    batch anew for each try, with other timestamps (rule R9). ``NO_DIGEST``: the batch was found by its marker, or is
+    not complete."""
 
     base_sequence: int
     record_count: int
     base_offset: int
     log_append_time_ms: int = NO_TIME
-    crc: int = NO_CRC
+    digest: bytes = NO_DIGEST
 
 
 @value(frozen=True, slots=True)
 class IntentBatch:
     """One batch that is about to be, or may have been, forwarded. Of a batch that is stored in parts: the records that
-    are left; only the first part of these may have been forwarded. ``crc``: of the client's whole batch."""
+    are left; only the first part of these may have been forwarded. ``digest``: of the client's whole batch."""
 
     base_sequence: int
     record_count: int
-    crc: int
+    digest: bytes
 
 
 @value(frozen=True, slots=True)
@@ -172,19 +166,25 @@ def principal_of(name: str | None) -> bytes:
 
 
 def pack(entry: Entry) -> bytes:
-    """Return the bytes to store: 65 without a window, 165 with a full one, 265 with that and an intent of five batches;
+    """Return the bytes to store: 65 without a window, 185 with a full one, 305 with that and an intent of five batches;
     8 more for each batch in the window where the broker stores log append time."""
     window, intent = entry.window, entry.intent
     count = len(window)
     timed = False
     places: list[int | bytes] = []
     for batch in window:
-        places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.crc)
+        places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.digest)
         timed = timed or batch.log_append_time_ms != NO_TIME
     if timed:
         places = []
         for batch in window:
-            places += (batch.base_sequence, batch.record_count, batch.base_offset, batch.log_append_time_ms, batch.crc)
+            places += (
+                batch.base_sequence,
+                batch.record_count,
+                batch.base_offset,
+                batch.log_append_time_ms,
+                batch.digest,
+            )
     head = (
         FORMAT,
         entry.version,
@@ -200,9 +200,9 @@ def pack(entry: Entry) -> bytes:
     )
     if intent is None:
         return _layout(count, timed, -1).pack(*head, *places)
-    members: list[int] = []
+    members: list[int | bytes] = []
     for member in intent.batches:
-        members += (member.base_sequence, member.record_count, member.crc)
+        members += (member.base_sequence, member.record_count, member.digest)
     batches = len(intent.batches)
     return _layout(count, timed, batches).pack(
         *head,
@@ -236,8 +236,7 @@ def _layout(window_batches: int, timed: bool, intent_batches: int) -> struct.Str
 
 
 def unpack(value: bytes) -> Entry:
-    """Return the entry that ``pack`` wrote, or that of an earlier version. Raises StoredFormatError for anything
-    else."""
+    """Return the entry that ``pack`` wrote. Raises StoredFormatError for anything else."""
     try:
         return _unpack(value)
     except struct.error as error:
@@ -248,19 +247,16 @@ def _unpack(value: bytes) -> Entry:
     (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = HEAD.unpack_from(
         value
     )
-    if form not in (_FORMAT_WITHOUT_CHECKSUMS, FORMAT):
-        reads = f"{_FORMAT_WITHOUT_CHECKSUMS} and {FORMAT}"
-        raise StoredFormatError(f"stored entry has format {form}, this proxy reads {reads}")
+    if form != FORMAT:
+        raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
     if count > WINDOW_BATCHES_MAX or flags & ~_FLAGS:
         raise StoredFormatError(f"stored entry has {count} batches and flags {flags}")
     position = HEAD.size
-    window, is_timed, has_crc = [], bool(flags & IS_TIMED), form != _FORMAT_WITHOUT_CHECKSUMS
-    layout = _window_layout(is_timed, has_crc)
+    window, is_timed = [], bool(flags & IS_TIMED)
+    layout = WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
     for _ in range(count):
         sequence, records, offset, *rest = layout.unpack_from(value, position)
-        window.append(
-            WindowBatch(sequence, records, offset, rest[0] if is_timed else NO_TIME, rest[-1] if has_crc else NO_CRC)
-        )
+        window.append(WindowBatch(sequence, records, offset, rest[0] if is_timed else NO_TIME, rest[-1]))
         position += layout.size
     intent = None
     if flags & HAS_INTENT:
@@ -269,12 +265,6 @@ def _unpack(value: bytes) -> Entry:
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
     common = version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor
     return Entry(*common, intent, bool(flags & IS_REBUILT))
-
-
-def _window_layout(is_timed: bool, has_crc: bool) -> struct.Struct:
-    if has_crc:
-        return WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
-    return _UNCHECKED if is_timed else _UNCHECKED_UNTIMED
 
 
 def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:

@@ -33,13 +33,6 @@ from .entry import (
 from .sequence import SEQUENCE_MODULUS
 
 
-class Checksummed(Protocol):
-    """The header of a batch."""
-
-    @property
-    def crc(self) -> int: ...
-
-
 class Identified(Protocol):
     """A batch."""
 
@@ -47,7 +40,7 @@ class Identified(Protocol):
     def identity(self) -> BatchIdentity: ...
 
     @property
-    def header(self) -> Checksummed: ...
+    def digest(self) -> bytes: ...
 
 
 class PackedEntry:
@@ -85,7 +78,7 @@ class PackedEntry:
         is_timed = any(batch.log_append_time_ms != NO_TIME for batch in entry.window)
         self._batch = WINDOW_BATCH if is_timed else WINDOW_BATCH_UNTIMED
         fields = [
-            (b.base_sequence, b.record_count, b.base_offset, *((b.log_append_time_ms,) if is_timed else ()), b.crc)
+            (b.base_sequence, b.record_count, b.base_offset, *((b.log_append_time_ms,) if is_timed else ()), b.digest)
             for b in entry.window
         ]
         self._window = b"".join([self._batch.pack(*one) for one in fields])
@@ -99,11 +92,11 @@ class PackedEntry:
         content: bytes,
         leader: int,
         members: int,
-        batches: Sequence[int],
+        batches: Sequence[int | bytes],
         attempts: int = 0,
     ) -> bytes:
         """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: how many batches, five at
-        most, of the entry's epoch. ``batches``: base sequence, record count and CRC of each, in one flat sequence.
+        most, of the entry's epoch. ``batches``: base sequence, record count and digest of each, in one flat sequence.
         Nothing changes here: the caller sets ``version`` and ``reserved`` once the value is stored."""
         epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
         return _layout(self._window_batches, is_timed, members).pack(
@@ -146,9 +139,9 @@ class PackedEntry:
         for one in batches:
             sequence, count = one.identity.base_sequence, one.identity.record_count
             if log_append_time_ms == NO_TIME:
-                self._window += batch.pack(sequence, count, offset, one.header.crc)
+                self._window += batch.pack(sequence, count, offset, one.digest)
             else:
-                self._window += batch.pack(sequence, count, offset, log_append_time_ms, one.header.crc)
+                self._window += batch.pack(sequence, count, offset, log_append_time_ms, one.digest)
             if self._window_batches == WINDOW_BATCHES_MAX:
                 self._window = self._window[batch.size :]
             else:
@@ -169,7 +162,7 @@ class PackedEntry:
         window, offset = [], base_offset
         for one in batches:
             sequence, count = one.identity.base_sequence, one.identity.record_count
-            window.append(WindowBatch(sequence, count, offset, log_append_time_ms, one.header.crc))
+            window.append(WindowBatch(sequence, count, offset, log_append_time_ms, one.digest))
             offset += count
         self._take(committed(self.entry(), window, offset, anchor))
         self.reserved = None

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 7
+REVISION: Final = 8
 """Raised with every change of what the kernel does: a library of another revision is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -66,8 +66,9 @@ class Kernel(Protocol):
     ) -> bytes | None:
         """Return a message of format ``magic``. ``is_stored``: its value is gzip with ``value`` in it, uncompressed."""
 
-    def wrap_batches(self, room: int, /, *batches: Buffer) -> tuple[bytes, bytes, bytes, int] | None:
-        """Return (wrapper of format v1, its anchor, digest of the first record's content, highest timestamp).
+    def wrap_batches(self, room: int, /, *batches: Buffer) -> tuple[bytes, bytes, bytes, int, bytes] | None:
+        """Return (wrapper of format v1, its anchor, digest of the first record's content, highest timestamp, the eight
+        bytes of each batch's digest).
 
         ``batches``, ``room``: as of ``convert``. The wrapper is stored gzip; its marker names the identities that are
         in the batches' headers.
@@ -78,6 +79,12 @@ class Kernel(Protocol):
 
     def digest_content(self, key: Buffer | None, value: Buffer | None, /) -> bytes | None:
         """Return what ``marker.content_digest`` does."""
+
+    def digest_messages(
+        self, message_set: Buffer, position: int, record_count: int, before: bytes, /
+    ) -> tuple[bytes, int, int] | None:
+        """Return (digest, position behind them, how many) of the next plain messages, as
+        ``batch_digest.digesting_messages`` has it: at most ``record_count``, and a megabyte of them."""
 
     def digest_marker(self, marker: Buffer, /) -> bytes | None:
         """Return what ``marker.anchor_of_marker`` does."""

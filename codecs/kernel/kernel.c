@@ -86,7 +86,7 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 7,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 8,               /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
@@ -107,6 +107,7 @@ enum {
     IDENTITY_BYTES = 18,
     DIGEST_BYTES = 8,
     OFFSET_AND_SIZE_BYTES = 12,
+    LENGTHS_BYTES = 8, /* of key and value, at the end of a message */
     CRC_BYTES = 4,
     FOLDED_BYTES_MIN = 64,
 };
@@ -511,10 +512,34 @@ static int put_records(struct output *out, const uint8_t *at, const uint8_t *end
     return at == end;
 }
 
+/* Goes on with the digest of keys and values (batch_digest.py), of `count` messages; returns how many, and puts `at` behind
+   them: all but those behind `most` bytes, or -1 if the next one is no plain and whole one. */
+static int64_t digest_of_messages(const uint8_t **at, const uint8_t *end, int64_t count, int64_t most, uint32_t crc[2]) {
+    const uint8_t *p = *at, *stop = end - p < most ? end : p + most;
+    int64_t done = 0;
+    for (; done < count; done++) {
+        if (end - p < OFFSET_AND_SIZE_BYTES + CRC_BYTES + 1) break;
+        int64_t size = OFFSET_AND_SIZE_BYTES + (int64_t)big32(p + 8), magic = p[OFFSET_AND_SIZE_BYTES + CRC_BYTES];
+        if (magic > 1 || size < (int64_t)overhead((int)magic) || size > stop - p) break;
+        const uint8_t *fields = p + overhead((int)magic) - LENGTHS_BYTES;
+        p += size;
+        crc[0] = checksum(&crc32_castagnoli, crc[0], fields, (size_t)(p - fields));
+        crc[1] = checksum(&crc32_of_gzip, crc[1], fields, (size_t)(p - fields));
+    }
+    *at = p;
+    return done ? done : -1;
+}
+
+static void put_digest(uint8_t *p, const uint32_t crc[2]) {
+    put32(p, crc[0]);
+    put32(p + 4, crc[1]);
+}
+
 /* The records of up to BATCHES_MAX whole batches as messages, in a bytearray; None if anything is unusual, NULL with an
-   error set if something is no buffer. `identities`: gets what the marker says of each batch, unless it is NULL. */
+   error set if something is no buffer. `identities`: gets what the marker says of each batch, unless it is NULL;
+   `digests` then gets the digest of each. */
 static PyObject *messages_of(PyObject *const *args, Py_ssize_t count, int64_t magic, int64_t room, struct output *out,
-                             uint8_t *identities) {
+                             uint8_t *identities, uint8_t *digests) {
     Py_buffer data[BATCHES_MAX];
     int64_t records[BATCHES_MAX];
     size_t bytes = 0;
@@ -546,12 +571,17 @@ static PyObject *messages_of(PyObject *const *args, Py_ssize_t count, int64_t ma
         const uint8_t *first = data[i].buf, *end = first + data[i].len;
         int64_t base = (int64_t)((uint64_t)(uint32_t)big32(first + BASE_TIMESTAMP_AT) << 32
                                  | (uint32_t)big32(first + BASE_TIMESTAMP_AT + 4));
+        const uint8_t *begin = out->at;
         if (!put_records(out, first + BATCH_OVERHEAD_BYTES, end, base, records[i], (int)magic)) {
             Py_DecRef(message_set);
             message_set = none();
             goto done;
         }
-        if (identities) memcpy(identities + i * IDENTITY_BYTES, first + PRODUCER_ID_AT, IDENTITY_BYTES);
+        if (!identities) continue;
+        memcpy(identities + i * IDENTITY_BYTES, first + PRODUCER_ID_AT, IDENTITY_BYTES);
+        uint32_t crc[2] = {0, 0};
+        digest_of_messages(&begin, out->at, records[i], OUTPUT_BYTES_MAX, crc);
+        put_digest(digests + i * DIGEST_BYTES, crc);
     }
     if (PyByteArray_Resize(message_set, out->at - start)) {
         Py_DecRef(message_set);
@@ -570,7 +600,7 @@ static PyObject *convert(PyObject *module, PyObject *const *args, Py_ssize_t cou
     (void)module;
     if (count < 3) return wrong_arguments();
     if (!number(args[0], &magic) || !number(args[1], &room)) return NULL;
-    PyObject *message_set = messages_of(args + 2, count - 2, magic, room, &out, NULL);
+    PyObject *message_set = messages_of(args + 2, count - 2, magic, room, &out, NULL, NULL);
     if (!message_set || message_set == NONE) return message_set;
     if (!(result = PyTuple_New(4))) {
         Py_DecRef(message_set);
@@ -726,14 +756,14 @@ static void marker_digest(const uint8_t *marker, size_t bytes, uint8_t digest[DI
    format v1, stored, with the marker of the identities that are in their headers */
 static PyObject *wrap_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     uint8_t marker[MARKER_START_BYTES + BATCHES_MAX * IDENTITY_BYTES + CRC_BYTES], *p = marker + MARKER_START_BYTES;
-    uint8_t anchor[DIGEST_BYTES];
+    uint8_t anchor[DIGEST_BYTES], digests[BATCHES_MAX * DIGEST_BYTES];
     int64_t room;
     struct output out;
     PyObject *result = NULL;
     (void)module;
     if (count < 2) return wrong_arguments();
     if (!number(args[0], &room)) return NULL;
-    PyObject *message_set = messages_of(args + 1, count - 1, 1, room, &out, p);
+    PyObject *message_set = messages_of(args + 1, count - 1, 1, room, &out, p, digests);
     if (!message_set || message_set == NONE) return message_set;
     memcpy(marker, MARKER_START, MARKER_START_BYTES);
     for (Py_ssize_t i = 1; i < count; i++, p += IDENTITY_BYTES)
@@ -747,7 +777,7 @@ static PyObject *wrap_batches(PyObject *module, PyObject *const *args, Py_ssize_
     PyObject *wrapper = wrapper_of(1, GZIP, 1, out.records - 1, out.max_timestamp, marker, p - marker, messages,
                                    (size_t)(out.at - messages));
     if (!wrapper) goto done;
-    if (!(result = PyTuple_New(4))) {
+    if (!(result = PyTuple_New(5))) {
         Py_DecRef(wrapper);
         goto done;
     }
@@ -755,6 +785,7 @@ static PyObject *wrap_batches(PyObject *module, PyObject *const *args, Py_ssize_
     PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
     PyTuple_SetItem(result, 2, PyBytes_FromStringAndSize((const char *)out.content, DIGEST_BYTES));
     PyTuple_SetItem(result, 3, PyLong_FromLongLong(out.max_timestamp));
+    PyTuple_SetItem(result, 4, PyBytes_FromStringAndSize((const char *)digests, (count - 1) * DIGEST_BYTES));
 done:
     Py_DecRef(message_set);
     return result;
@@ -804,6 +835,34 @@ static PyObject *digest_content(PyObject *module, PyObject *const *args, Py_ssiz
 done:
     for (int i = 0; i < 2; i++)
         if (fields[i].obj) PyBuffer_Release(&fields[i]);
+    return result;
+}
+
+/* digest_messages(message_set, position, record_count, before): of some of them, the digest, the position behind them and
+   how many they are */
+static PyObject *digest_messages(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer data, before = {0};
+    int64_t position, records, done;
+    PyObject *result = NULL;
+    (void)module;
+    if (count != 4) return wrong_arguments();
+    if (!number(args[1], &position) || !number(args[2], &records) || !bytes_of(args[0], &data)) return NULL;
+    if (!bytes_of(args[3], &before)) goto done;
+    result = none();
+    if (position < 0 || position > data.len || before.len != DIGEST_BYTES) goto done;
+    const uint8_t *old = before.buf, *start = data.buf, *at = start + position;
+    uint32_t crc[2] = {(uint32_t)big32(old), (uint32_t)big32(old + 4)};
+    uint8_t digest[DIGEST_BYTES];
+    if ((done = digest_of_messages(&at, start + data.len, records, PART_BYTES_MAX, crc)) < 0) goto done;
+    put_digest(digest, crc);
+    Py_DecRef(result);
+    if (!(result = PyTuple_New(3))) goto done;
+    PyTuple_SetItem(result, 0, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    PyTuple_SetItem(result, 1, PyLong_FromLongLong(at - start));
+    PyTuple_SetItem(result, 2, PyLong_FromLongLong(done));
+done:
+    if (before.obj) PyBuffer_Release(&before);
+    PyBuffer_Release(&data);
     return result;
 }
 
@@ -877,6 +936,7 @@ static PyMethodDef METHODS[] = {
     {"wrap_batches", (void *)wrap_batches, METH_FASTCALL, NULL},
     {"encode_marker", (void *)encode_marker, METH_FASTCALL, NULL},
     {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},
+    {"digest_messages", (void *)digest_messages, METH_FASTCALL, NULL},
     {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},
     {"unsnappy_part", (void *)unsnappy_part, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

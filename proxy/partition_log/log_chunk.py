@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -218,40 +218,15 @@ def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int)
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def has_contents(message: ShallowMessage, offset: int, contents: Sequence[bytes]) -> Steps[bool]:
-    """Do the records of this message from ``offset`` on have these digests? The first one has to be in the message; of
-    the others those that are. Only for a message without a marker, which is recognised by its content alone: False for
-    any other. Raises WireError."""
-    if not contents or marked_of(message) is not None:
+def has_content(message: ShallowMessage, offset: int, content: bytes) -> Steps[bool]:
+    """Has the record at this offset of a message without a marker this digest? False for a message with a marker: its
+    producer is known without looking into it. Raises WireError."""
+    if marked_of(message) is not None:
         return False
     if not message.is_wrapper:
-        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == contents[0]
+        return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
-    count, is_there = len(inner.offsets), False
-    for start in range(0, count, STEP_RECORDS):
-        for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
-            place = inner.offsets[index] - offset
-            if 0 <= place < len(contents):
-                if digest != contents[place]:
-                    return False
-                is_there = is_there or place == 0
-        if start + STEP_RECORDS < count:
-            yield
-    return is_there
-
-
-def contents_in(message: ShallowMessage, pieces: Sequence[Stored]) -> Steps[list[bytes]]:
-    """Return the digests of the records of these pieces, which the message's marker names. Raises WireError."""
-    inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
-    contents: list[bytes] = []
-    for piece in pieces:
-        first = max(piece.base_offset - inner.offsets[0], 0)
-        end = min(first + piece.record_count, len(inner.offsets))
-        for start in range(first, end, STEP_RECORDS):
-            contents.extend(inner.of(start, min(start + STEP_RECORDS, end)))
-            if start + STEP_RECORDS < end:
-                yield
-    return contents
+    return offset in inner.offsets and content in inner.of(at := inner.offsets.index(offset), at + 1)
 
 
 def marked_of(message: ShallowMessage) -> Marked | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from ...codecs.record_batch import BatchHeader
 from ...state.conditional import Ahead, is_conditional
 from ...state.decide import BatchIdentity, rest_of
-from ...state.entry import NO_OFFSET, NO_PRINCIPAL, NO_TIME
+from ...state.entry import NO_DIGEST, NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
 from ..flow.effects import Way
 from ..flow.observers import Trace
@@ -122,6 +122,8 @@ class Batch:
     """The records that are left then, if they are converted already; the first wrapper leaves next."""
     expected_offset: int | None = None
     """The offset at which a conditional batch has to be, if the client has told it in full (rule R23)."""
+    digest: bytes = NO_DIGEST
+    """Of its content, once that was read: what it is recognised by if its client makes it anew (rules R9, R13)."""
     trace: Trace | None = None
     """The trace that begins with it, where spans are wanted and the sampler was asked before the answer."""
 

@@ -4,7 +4,7 @@ appended is answered, and what follows when a batch lies at another offset than 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...state.commit import Stored
 from ...state.conditional import (
@@ -32,7 +32,7 @@ from ..partition_log.log_offsets import Later, Position, current_end, newest_pos
 from ..partition_log.log_search import Searched, Undecidable
 from . import answers
 from .batch import Batch
-from .duplicates import WindowSearch, contents_of, has_content_of, run_to_end, tell_confirmed, tries_of
+from .duplicates import WindowSearch, content_of, has_content_of, run_to_end, tell_confirmed, tries_of
 from .stream import Confirmed, Stream, UnfinishedSearch
 
 
@@ -145,11 +145,11 @@ async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | 
     not there. A window of the last five batches could not tell: another writer's batch at the same offset has the same
     numbers (model row O4)."""
     identity = batch.identity
-    contents = {content: (identity,) for content in await contents_of(batch, 1)}
-    name = stream.life.era, identity, offset, *contents
+    content = await content_of(batch)
+    name = stream.life.era, identity, offset, content
     left, started = stream.unfinished.pop(name, None), await Now()
     is_fresh = left is not None and started - left.left_at <= limits.SEARCH_LEFT_SECONDS
-    search = left.search if left is not None and is_fresh else _PlaceSearch(stream, identity, offset, contents)
+    search = left.search if left is not None and is_fresh else _PlaceSearch(stream, identity, offset, content)
     result = await run_to_end(search)
     stream.step("resolve", (batch,), started, "expected offset")
     if isinstance(result, Later):
@@ -169,10 +169,8 @@ class _PlaceSearch(WindowSearch):
     cannot be: a batch was reserved where the log was thought to end, and lies elsewhere only if that offset was taken
     by somebody else's records, which it then comes right behind (model row O38)."""
 
-    def __init__(
-        self, stream: Stream, batch: BatchIdentity, start_at: int, contents: Mapping[bytes, tuple[BatchIdentity, ...]]
-    ) -> None:
-        super().__init__(stream, batch, start_at, None, contents)
+    def __init__(self, stream: Stream, batch: BatchIdentity, start_at: int, content: bytes) -> None:
+        super().__init__(stream, batch, start_at, None, {content: (batch,)})
         self.is_at_bound = self.keeps_end = True
         self._start_at = start_at
         self._in_place_to: int | None = None

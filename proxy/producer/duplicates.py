@@ -5,26 +5,24 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
-from typing import Final
 
-from ...codecs.convert import digesting_batch
+from ...codecs.batch_digest import digesting_stored
+from ...codecs.convert import digesting_batch, digesting_whole
 from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage
-from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import Stored
-from ...state.decide import BatchIdentity, Duplicate, is_in_intent, numbered_as, records_stored, rest_of
-from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_CRC, NO_OFFSET, NO_TIME, Entry
+from ...state.decide import BatchIdentity, Duplicate, numbered_as, records_stored, rest_of
+from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME, Entry, Intent
 from ...state.sequence import SEQUENCE_MODULUS, distance, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
-from ..partition_log.log_chunk import LogChunk, ReadLog, carries, contents_in, has_contents, pieces_of
+from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of, pieces_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
@@ -32,15 +30,11 @@ from .batch import Answer, Batch
 from .rebuild import Due
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
 
-_HASHED_AT_ONCE: Final = 10 * STEP_RECORDS
-
 
 class _Found(Enum):
     """What lies where a batch is stored by its numbers."""
 
     THE_BATCH = auto()
-    OTHER_CONTENT = auto()
-    """Under the same numbers."""
     NOTHING_OF_IT = auto()
     SOME_OF_IT = auto()
     """It was stored in parts, of which the last ones are not there any more."""
@@ -48,16 +42,18 @@ class _Found(Enum):
 
 # R9 lives here: a duplicate is looked at, and answered.
 async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, is_suspect: bool = False) -> None:
-    """Rule R9: answer with the stored offset, after one look at it in the log unless the broker connection that
-    acknowledged the batch is still open. If the checksum differs from the stored one, the records are compared, as some
-    clients make a batch anew for each try. With other records it is no duplicate: 45, or (``is_suspect``) it stays in
-    the queue until the entry is rebuilt (rule R11)."""
+    """Rule R9: with other content than the stored batch it is no duplicate: 45, or (``is_suspect``) it stays in the
+    queue until the entry is rebuilt (rule R11). Where no digest is stored, its numbers decide. Answer with the stored
+    offset, after one look at it in the log unless the broker connection that acknowledged the batch is still open."""
     entry, lane = stream.held.entry, stream.acknowledger(batch.identity)
     assert entry is not None
-    is_same = verdict.crc == batch.header.crc != NO_CRC
+    if verdict.digest != NO_DIGEST and await digest_of(batch) != verdict.digest:
+        if not is_suspect:
+            await tell_confirmed(stream, batch, answers.other_content(verdict.base_offset), "other_content")
+        return
     found: _Found | Later = _Found.THE_BATCH
-    if not is_same or lane is None or not lane.is_open:
-        found = await _look_for(stream, entry, batch, verdict.base_offset, compares=not is_same)
+    if lane is None or not lane.is_open:
+        found = await _look_for(stream, entry, batch, verdict.base_offset)
     if isinstance(found, Later):  # what cannot be read may stay so for ever
         told = answers.undecidable if isinstance(found, Unreadable) else answers.in_doubt
         stream.dismiss(batch, told(found.reason), "duplicate_unverified")
@@ -65,10 +61,8 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
         await _tell_stored(stream, batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms))
     elif found is _Found.NOTHING_OF_IT:
         await _tell(stream, batch, answers.vanished(verdict.base_offset), "vanished")
-    elif found is _Found.SOME_OF_IT:
+    else:
         await _tell(stream, batch, answers.partly_vanished(), "vanished")
-    elif not is_suspect:
-        await tell_confirmed(stream, batch, answers.other_content(verdict.base_offset), "other_content")
 
 
 async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
@@ -77,8 +71,8 @@ async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
     get the result: a look for each would never be in time."""
     name = batch.identity, batch.expected_offset
     tries = [other for other in stream.queue if other is not batch and (other.identity, other.expected_offset) == name]
-    content = await _content_of(batch) if tries else b""
-    same = [other for other in tries if content and await _content_of(other) == content]
+    digest = await digest_of(batch) if tries else b""
+    same = [other for other in tries if digest and await digest_of(other) == digest]
     return [batch, *[other for other in same if other in stream.queue]]
 
 
@@ -105,31 +99,28 @@ async def tell_confirmed(
             stream.dismiss(one, answer, verdict)
 
 
-async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int, *, compares: bool) -> _Found | Later:
-    """Look at the offset where a batch of the window is stored. ``compares``: the content of all its records counts;
-    else the marker does, or, where there is none, the content of the first record."""
+async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int) -> _Found | Later:
+    """Look at the offset where a batch of the window is stored: at the marker there or, where the message has none, at
+    the content of the first record."""
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
-    piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, stored.base_offset)
-    contents = await contents_of(batch, None if compares else 1)
-    records, differs = 0, False
+    piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, base_offset)
+    content = await content_of(batch)
+    records = 0
 
     async def fits(message: ShallowMessage) -> bool:
-        nonlocal records, differs
-        records, differs = 0, False
+        nonlocal records
+        records = 0
         if not carries(message, (piece,), stream.producer_id):
-            return await in_steps(partial(has_contents, message, base_offset, contents), batch.sender)
+            return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
         own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
         records = sum(one.record_count for one in own)
-        if compares:
-            known = await in_steps(partial(contents_in, message, own), batch.sender)
-            differs = known != contents[: len(known)]
-        return not differs
+        return True
 
     there = await look_at(stream.topic, stream.partition, base_offset, fits)
     if isinstance(there, Later):
         return there
     if not there:
-        return _Found.OTHER_CONTENT if differs else _Found.NOTHING_OF_IT
+        return _Found.NOTHING_OF_IT
     if not 0 < records < batch.record_count:
         return _Found.THE_BATCH
     # It is stored in parts, and this is the first one.
@@ -137,47 +128,28 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     result = await run_to_end(search)
     if isinstance(result, Later):
         return result
-    if isinstance(result, Undecidable):
-        return _Found.THE_BATCH
-    if not is_covered(result.pieces, batch.identity):
-        return _Found.THE_BATCH if search.has_unmarked else _Found.SOME_OF_IT
-    is_same = await has_content_of(stream, batch, covered(result.pieces, batch.identity)) if compares else True
-    if isinstance(is_same, Later):
-        return is_same
-    return _Found.THE_BATCH if is_same else _Found.OTHER_CONTENT
+    is_there = isinstance(result, Undecidable) or search.has_unmarked or is_covered(result.pieces, batch.identity)
+    return _Found.THE_BATCH if is_there else _Found.SOME_OF_IT
 
 
-def why_hidden(stream: Stream, batch: Batch) -> str | None:
+async def is_in_intent(intent: Intent, batch: Batch) -> bool:
+    """Is what is left of the batch, or all of it, one of the intent's batches (rule R13)?"""
+    member = numbered_as(intent, batch.identity)
+    return member is not None and await digest_of(batch) == member.digest
+
+
+async def why_hidden(stream: Stream, batch: Batch) -> str | None:
     """Return why the log may have this batch though the entry does not, and nobody can tell (rules R10, R17); None: it
-    surely does not."""
+    surely does not. A batch with the numbers of what was given up and another content is a new one, and takes its
+    place."""
     entry = stream.held.entry
     if entry is None or entry.intent is None:
         return None
-    if is_in_intent(entry.intent, batch.identity, batch.header.crc):
+    if await is_in_intent(entry.intent, batch):
         return "an earlier try of it was given up"  # a client that has not received that answer gets it again
     if not entry.is_blurred or begins_anew(stream, entry, batch):
         return None
     return "the log does not tell all of this producer"
-
-
-async def why_hidden_or_made_anew(stream: Stream, batch: Batch) -> str | None:
-    """The same, also for a batch that its client has made anew since an earlier try was given up: it has the same
-    numbers, but another checksum. The intent has the digest of the first record's content; a batch with another first
-    record is a new one, and takes the place of what was given up."""
-    entry = stream.held.entry
-    if entry is None or entry.intent is None:
-        return None
-    if (hidden := why_hidden(stream, batch)) is not None:
-        return hidden
-    intent = entry.intent
-    member = numbered_as(intent, batch.identity)
-    if member is None:
-        return None
-    if member == intent.batches[0]:
-        first = batch.record_count - member.record_count
-        if await contents_of(batch, 1, first) != [intent.content]:
-            return None
-    return "an earlier try of it may have been given up"
 
 
 def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
@@ -295,24 +267,25 @@ async def _search_window(
 
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
     """Do these pieces, which markers name in the log that was searched just now, hold the batch's records from its
-    first one on?"""
-    contents = await contents_of(batch) if pieces else []
+    first one on, and no others?"""
+    count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
+    if not count or count > batch.record_count:
+        return not count
     for piece in pieces:
-        own, contents = contents[: piece.record_count], contents[piece.record_count :]
         leader = await Leader(stream.topic, stream.partition)
         if leader is None:
             return Later("no leader is known")
         chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
         message = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
-        if message is None or not carries(message, (piece,), stream.producer_id):
+        marked = None if message is None else marked_of(message)
+        if marked is None or not carries(marked.message, (piece,), stream.producer_id):
             return Later("what was found in the log cannot be read again")
+        where = limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, piece.record_count
         try:
-            known = await in_steps(partial(contents_in, message, [piece]), batch.sender)
+            known = await in_steps(partial(digesting_stored, marked.message, *where, known), batch.sender)
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
-        if known[: len(own)] != own:
-            return False
-    return True
+    return known == await digest_of(batch, count)
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
@@ -382,43 +355,31 @@ def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
 async def due_of(batch: Batch, entry: Entry | None) -> Due:
     """Return what of a waiting batch the entry does not have."""
     stored = 0 if entry is None else records_stored(entry, batch.identity)
-    contents = await contents_of(batch, 1, stored)
-    return Due(rest_of(batch.identity, stored), contents[0] if contents else NO_CONTENT)
+    return Due(rest_of(batch.identity, stored), await content_of(batch, stored))
 
 
-async def contents_of(batch: Batch, count: int | None = None, first: int = 0) -> list[bytes]:
-    """Return the digests of the records from ``first`` on, ``count`` at most; none for a batch that cannot be read,
-    which is refused before it is sent."""
-    most = limits.UNPACKED_BYTES_MAX
-    steps = partial(digesting_batch, batch.records, batch.header, most, first=first, count=count)
+async def content_of(batch: Batch, number: int = 0) -> bytes:
+    """Return the digest of one record, by which a message without a marker is compared with it. ``NO_CONTENT`` if there
+    is none, or the batch cannot be read: it is refused before it is sent."""
+    steps = partial(digesting_batch, batch.records, batch.header, limits.UNPACKED_BYTES_MAX, first=number, count=1)
+    try:
+        return next(iter(await in_steps(steps, batch.sender)), NO_CONTENT)
+    except WireError:
+        return NO_CONTENT
+
+
+async def digest_of(batch: Batch, count: int | None = None) -> bytes:
+    """Return the digest of a batch's content, or of that of its first ``count`` records. Empty: it cannot be read."""
+    if count is None or count == batch.record_count:
+        if batch.digest == NO_DIGEST:
+            batch.digest = await _digest_of(batch, None)
+        return batch.digest
+    return await _digest_of(batch, count)
+
+
+async def _digest_of(batch: Batch, count: int | None) -> bytes:
+    steps = partial(digesting_whole, batch.records, batch.header, limits.UNPACKED_BYTES_MAX, count)
     try:
         return await in_steps(steps, batch.sender)
     except WireError:
-        return []
-
-
-async def _content_of(batch: Batch) -> bytes:
-    """Return one digest of the content of all its records, so that little is kept while other batches are read. Empty:
-    it cannot be read."""
-
-    def digesting() -> Steps[bytes]:
-        contents = yield from digesting_batch(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
-        made = yield from _hashing(contents)
-        while len(contents) > _HASHED_AT_ONCE:  # freeing many small objects takes long, too
-            del contents[-_HASHED_AT_ONCE:]
-            yield
-        return made
-
-    try:
-        return await in_steps(digesting, batch.sender)
-    except WireError:
         return b""
-
-
-def _hashing(contents: Sequence[bytes]) -> Steps[bytes]:
-    made = hashlib.blake2b()
-    for start in range(0, len(contents), _HASHED_AT_ONCE):
-        if start:
-            yield
-        made.update(b"".join(contents[start : start + _HASHED_AT_ONCE]))
-    return made.digest()

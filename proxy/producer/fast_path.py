@@ -142,7 +142,10 @@ class FastPath:
             records += (batch.records,)
         made = wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
         if made is not None:
-            self.message_set, self._anchor, self._content, self._max_timestamp = made
+            self.message_set, self._anchor, self._content, self._max_timestamp, digests = made
+            at = 0
+            for batch in group:
+                batch.digest, at = digests[at : at + 8], at + 8
         elif not self._wrap_in_steps(group, records):
             return False
         newest, life = self._bounds.known[self._place][1], stream.life
@@ -150,10 +153,10 @@ class FastPath:
         if newest.offset > bound:  # R8
             bound, anchor = newest.offset, newest.anchor
         self.timeout_ms, members = first.timeout_ms, 0
-        batches: list[int] = []
+        batches: list[int | bytes] = []
         for batch in group:
             members += 1
-            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.header.crc)
+            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.digest)
             if batch.timeout_ms < self.timeout_ms:
                 self.timeout_ms = batch.timeout_ms
         # The group is out from here on; nothing is sent before the swap is confirmed (R2).
@@ -376,8 +379,8 @@ class FastPath:
     def _reserving(self, owned: Ownership) -> bytes:
         """Return the value with an intent of the group's own in the place of the ownership."""
         owned.move_to(self._entry.end_offset, self._entry.anchor)
-        batches: list[int] = []
+        batches: list[int | bytes] = []
         for batch in self._group:
-            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.header.crc)
+            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.digest)
         where = owned.lower_bound, owned.anchor, self._content, owned.leader
         return self._entry.reserving(owned.owner, *where, len(self._group), batches)

@@ -17,7 +17,7 @@ from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_ANCHOR, NO_CRC, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
+from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
 from ..events import AppendAfterDeadline, NoRoomForMarker, Reforwarded
 from ..flow.effects import Append, Leader, Wait, in_steps
@@ -185,8 +185,8 @@ class Forward:
             if found > known:
                 offset = batch.base_offset if known else offset_of(stored, whole.base_sequence)
                 is_whole = found == whole.record_count
-                crc = batch.header.crc if is_whole else NO_CRC
-                window.append(WindowBatch(whole.base_sequence, found, offset, time_ms, crc))
+                digest = batch.digest if is_whole else NO_DIGEST
+                window.append(WindowBatch(whole.base_sequence, found, offset, time_ms, digest))
                 if not is_whole:
                     batch.note_stored(found, offset, self._pieces)
             if found < whole.record_count:

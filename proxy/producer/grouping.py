@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...codecs import convert
+from ...codecs.batch_digest import digesting_messages
 from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
 from ...codecs.marker import Identity, anchor_of, encode_marker
@@ -19,7 +20,7 @@ from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity
-from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR
+from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_DIGEST
 from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
@@ -68,10 +69,14 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
     if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
-        batch, codec = group[0], _codec_of(target, [batch.header for batch in group])
+        batch, codec = group[0], _codec_of(target, group)
         is_small = not batch.header.attributes and batch.header.size_bytes <= convert.SMALL_BYTES_MAX
         if (is_small and not batch.stored_records) or len(group) > 1 or target.keeps_whole:
             inner = yield from _converting(target, group)
+            at = 0
+            for batch in group:
+                count = batch.identity.record_count
+                batch.digest, at = yield from digesting_messages(inner.message_set, count, at)
             identities = tuple([_identity(target, batch.identity) for batch in group])
             pieces = deque(((yield from _wrapping(target, identities, inner, codec, size_max)),))
         else:
@@ -90,7 +95,7 @@ def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | 
     )
     yield from conversion.skipping(batch.stored_records)
     pieces: deque[Wrapper] = deque()
-    size_bytes = 0
+    size_bytes, digest = 0, NO_DIGEST
     while not conversion.is_done:
         if pieces:
             yield
@@ -99,6 +104,8 @@ def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | 
             if size_bytes >= limits.PLANNED_BYTES_MAX and batch.stored_records:
                 break
         inner = yield from conversion.making(limits.WRAPPER_UNPACKED_BYTES_MAX)
+        if not batch.stored_records:
+            digest, _ = yield from digesting_messages(inner.message_set, inner.record_count, before=digest)
         if size_bytes >= limits.PLANNED_BYTES_MAX:
             continue  # nothing of a batch is appended before all of it was read: its last record may be one to refuse
         piece = yield from _wrapping(target, (due._replace(record_count=inner.record_count),), inner, codec, size_max)
@@ -106,6 +113,10 @@ def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | 
         del inner
         size_bytes += len(piece.message_set)
         pieces.append(piece)
+    if not batch.stored_records:
+        batch.digest = digest
+    elif batch.digest == NO_DIGEST:
+        batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
     return pieces
 
 
@@ -132,10 +143,15 @@ def planned(
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
+    batches: list[memoryview] = []
+    headers: list[BatchHeader] = []
+    for batch in group:  # a comprehension would be a call
+        batches += (batch.records,)
+        headers += (batch.header,)
     return (
         yield from convert.converting(
-            [batch.records for batch in group],
-            [batch.header for batch in group],
+            batches,
+            headers,
             policy=target.options.conditional_policy if target.keeps_whole else target.options.policy,
             output_bytes_max=limits.DECOMPRESSED_BYTES_MAX if target.keeps_whole else limits.WRAPPER_UNPACKED_BYTES_MAX,
         )
@@ -146,12 +162,12 @@ def _identity(target: Target, of: BatchIdentity) -> Identity:
     return Identity(target.producer_id, of.producer_epoch, of.base_sequence, of.record_count)
 
 
-def _codec_of(target: Target, headers: Sequence[BatchHeader]) -> Codec:
+def _codec_of(target: Target, group: Sequence[Batch]) -> Codec:
     """Return the topic's own codec if it is known, else the first that a client chose."""
     codec = target.topics.wrapper_codecs.get(target.topic, Codec.NONE)
-    for head in headers:
-        if head.attributes and not codec:
-            codec = codec_of(head.codec)
+    for batch in group:
+        if batch.header.attributes and not codec:
+            codec = codec_of(batch.header.codec)
     return codec
 
 

@@ -36,7 +36,6 @@ from .duplicates import (
     due_of,
     look_for_overlap,
     why_hidden,
-    why_hidden_or_made_anew,
 )
 from .fast_path import FastPath
 from .forward import Forward
@@ -310,7 +309,7 @@ class Sequencer:
         # ``is_blank`` is asked again because ``may_start_anywhere`` may have waited; only then, as this is hot code.
         verdict = decide(None if is_blank and held.is_blank else held.entry, batch.identity, any_start)
         is_known = isinstance(verdict, Duplicate | Fenced)
-        hidden = None if is_known else await why_hidden_or_made_anew(stream, batch)
+        hidden = None if is_known else await why_hidden(stream, batch)
         if batch not in stream.queue:
             return
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
@@ -418,7 +417,7 @@ class Sequencer:
         first = group[0].identity
         left = [batch.left if batch.stored_records else batch.identity for batch in group]
         batches = tuple(
-            [IntentBatch(i.base_sequence, i.record_count, b.header.crc) for i, b in zip(left, group, strict=True)]
+            [IntentBatch(i.base_sequence, i.record_count, b.digest) for i, b in zip(left, group, strict=True)]
         )
         content = pieces[0].first_content
         intent = Intent(
@@ -471,7 +470,7 @@ class Sequencer:
                 return None
             verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
             goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
-            is_due = (goes_on or isinstance(verdict, Append)) and why_hidden(stream, batch) is None
+            is_due = (goes_on or isinstance(verdict, Append)) and await why_hidden(stream, batch) is None
             if not is_due or begins_anew(stream, entry, batch):
                 return None
             due = await due_of(batch, entry)

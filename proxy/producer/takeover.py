@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
 from ...state.conditional import unsure
-from ...state.decide import BatchIdentity, Duplicate, decide, is_in_intent
+from ...state.decide import BatchIdentity, Duplicate, decide
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
-    NO_CRC,
+    NO_DIGEST,
     NO_GENERATION,
     NO_OFFSET,
     NOBODY,
@@ -34,7 +34,7 @@ from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
 from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced, turn_down_past
-from .duplicates import answer_duplicate, due_of
+from .duplicates import answer_duplicate, due_of, is_in_intent
 from .grouping import offset_of
 from .rebuild import Due, LookedFor, is_claimed, is_enough, lowest_missing, lowest_of, remembering, state_read
 from .resolution import LeftOpen, Resolution, resolve
@@ -244,9 +244,9 @@ class Takeover:
             found = min(records, batch.record_count)
             records -= found
             if found:
-                crc = batch.crc if found == batch.record_count else NO_CRC
+                digest = batch.digest if found == batch.record_count else NO_DIGEST
                 offset = offset_of(stored, batch.base_sequence)
-                window.append(WindowBatch(batch.base_sequence, found, offset, crc=crc))
+                window.append(WindowBatch(batch.base_sequence, found, offset, digest=digest))
             if found < batch.record_count:
                 dropped.append(advance(batch.base_sequence, found))
         if dropped:
@@ -432,7 +432,7 @@ class Takeover:
         if isinstance(result, Searched):
             self._searched_to = search.reached
         elif isinstance(result, Undecidable):
-            self._answer_undecidable(intent, result.reason)
+            await self._answer_undecidable(intent, result.reason)
         return result
 
     def _is_too_little(self, search: LogSearch, result: Searched | Later | Undecidable) -> bool:
@@ -478,9 +478,9 @@ class Takeover:
         moved = self._moved_to != NO_OFFSET
         return Position(self._moved_to, NO_ANCHOR) if moved else Position(intent.lower_bound, intent.anchor)
 
-    def _answer_undecidable(self, intent: Intent, reason: str) -> None:
+    async def _answer_undecidable(self, intent: Intent, reason: str) -> None:
         """Answer the requests that wait for the intent's batches; other batches go on."""
         stream = self._stream
         for batch in list(stream.queue):
-            if is_in_intent(intent, batch.identity, batch.header.crc):
+            if await is_in_intent(intent, batch):
                 stream.dismiss(batch, answers.undecidable(reason), "undecidable")

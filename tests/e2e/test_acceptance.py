@@ -317,5 +317,7 @@ def stopped_redis(proxy: ProxyProcess) -> Iterator[None]:
 
 def held_by(owner: bytes, entry: Entry) -> Entry:
     """Return the entry with an intent of somebody else for the next batch."""
-    intent = Intent(owner, 0, (IntentBatch(entry.next_sequence, 1, 0),), entry.end_offset, entry.anchor, bytes(8), 0)
+    intent = Intent(
+        owner, 0, (IntentBatch(entry.next_sequence, 1, b"digest-0"),), entry.end_offset, entry.anchor, bytes(8), 0
+    )
     return replace(entry, version=entry.version + 1, intent=intent)

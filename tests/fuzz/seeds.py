@@ -126,7 +126,15 @@ def _library() -> Iterator[bytes]:
 
 def _stored() -> Iterator[bytes]:
     window = tuple(WindowBatch(5 * n, 5, 100 + 5 * n, 1_700_000_000_000 + n) for n in range(5))
-    intent = Intent(b"incarnat", 0, (IntentBatch(25, 5, 1), IntentBatch(30, 2, 2)), 125, b"anchored", bytes(8), 1)
+    intent = Intent(
+        b"incarnat",
+        0,
+        (IntentBatch(25, 5, b"digest-1"), IntentBatch(30, 2, b"digest-2")),
+        125,
+        b"anchored",
+        bytes(8),
+        1,
+    )
     entry = Entry(9, b"g" * 16, b"somebody", 0, 25, window, 100, 125, b"anchored")
     yield pack(entry)
     yield pack(Entry(1, b"g" * 16, bytes(8), 0, 0, window[:0]))

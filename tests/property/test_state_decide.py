@@ -15,11 +15,11 @@ from idemproxy.state.decide import (
     OutOfOrder,
     Overlap,
     decide,
-    is_in_intent,
+    numbered_as,
 )
 from idemproxy.state.entry import (
+    FORMAT,
     GROUP_BATCHES_MAX,
-    NO_CRC,
     WINDOW_BATCHES_MAX,
     Entry,
     Intent,
@@ -27,11 +27,9 @@ from idemproxy.state.entry import (
     StoredFormatError,
     WindowBatch,
     pack,
-    pack_named,
     unpack,
 )
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance
-from testkit.older_formats import as_format_1
 from testkit.virtual.kafka_reference import Appended, Failed, ReferenceProducer
 
 HALF = SEQUENCE_MODULUS // 2
@@ -39,7 +37,7 @@ GENERATION, OWNER, ANCHOR, CONTENT = b"g" * 16, b"o" * 8, b"a" * 8, b"c" * 8
 
 
 def intent_of(batch: BatchIdentity) -> Intent:
-    member = IntentBatch(batch.base_sequence, batch.record_count, 0)
+    member = IntentBatch(batch.base_sequence, batch.record_count, b"digest-0")
     return Intent(OWNER, batch.producer_epoch, (member,), 0, ANCHOR, CONTENT, 0)
 
 
@@ -60,7 +58,7 @@ class Stored:
         entry = self.entry or fresh(GENERATION, b"p" * 8, batch.producer_epoch, batch.base_sequence)
         entry = reserved(entry, intent_of(batch))
         assert entry.intent is not None
-        assert is_in_intent(entry.intent, batch, entry.intent.batches[0].crc)
+        assert numbered_as(entry.intent, batch) is entry.intent.batches[0]
         window = [WindowBatch(batch.base_sequence, batch.record_count, offset)]
         entry = committed(entry, window, offset + batch.record_count, ANCHOR)
         self.entry = unpack(pack(entry))
@@ -181,7 +179,8 @@ entries = st.builds(
     producer_epoch=int16,
     next_sequence=int32,
     window=st.lists(
-        st.builds(WindowBatch, int32, int32, offsets, offsets, st.integers(0, 2**32 - 1)), max_size=WINDOW_BATCHES_MAX
+        st.builds(WindowBatch, int32, int32, offsets, offsets, st.binary(min_size=8, max_size=8)),
+        max_size=WINDOW_BATCHES_MAX,
     ).map(tuple),
     first_base_offset=offsets,
     end_offset=offsets,
@@ -192,7 +191,7 @@ entries = st.builds(
         owner=st.binary(min_size=8, max_size=8),
         producer_epoch=int16,
         batches=st.lists(
-            st.builds(IntentBatch, int32, int32, st.integers(0, 2**32 - 1)), max_size=GROUP_BATCHES_MAX
+            st.builds(IntentBatch, int32, int32, st.binary(min_size=8, max_size=8)), max_size=GROUP_BATCHES_MAX
         ).map(tuple),
         lower_bound=offsets,
         anchor=st.binary(min_size=8, max_size=8),
@@ -213,16 +212,7 @@ def test_an_entry_comes_back_as_it_was_packed_with_its_version_where_the_store_l
 @given(st.binary(max_size=400))
 def test_bytes_from_anywhere_are_an_entry_or_a_format_error(value: bytes) -> None:
     assert_read_or_refused(value)
-    for form in (1, 2):
-        assert_read_or_refused(bytes([form]) + value)
-
-
-@given(entries, st.booleans())
-def test_an_entry_of_format_1_is_the_same_without_checksums(entry: Entry, is_named: bool) -> None:
-    older = as_format_1(pack_named(entry) if is_named else pack(entry))
-    assert unpack(older) == replace(entry, window=tuple(replace(one, crc=NO_CRC) for one in entry.window))
-    with pytest.raises(StoredFormatError):
-        unpack(older + b"\0")
+    assert_read_or_refused(bytes([FORMAT]) + value)
 
 
 @given(entries, st.data())

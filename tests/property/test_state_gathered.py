@@ -86,7 +86,9 @@ def test_what_is_kept_of_the_pieces_tells_as_much_as_all(
     intent = None
     if given_up is not None:
         after = advance(given_up.base_sequence, given_up.record_count)
-        intent = Intent(b"o" * 8, given_up.producer_epoch, (IntentBatch(after, 1, 0),), 0, ANCHOR, b"c" * 8, 0)
+        intent = Intent(
+            b"o" * 8, given_up.producer_epoch, (IntentBatch(after, 1, b"digest-0"),), 0, ANCHOR, b"c" * 8, 0
+        )
     all_of_it, folded = (Searched(tuple(some), 10**6, ANCHOR, gap_at) for some in (pieces, kept))
     for is_since_checkpoint in (False, True):
         expected = completed(entry, all_of_it, GENERATION, intent, is_since_checkpoint=is_since_checkpoint)

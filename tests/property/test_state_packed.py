@@ -12,7 +12,7 @@ from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import (
     GROUP_BATCHES_MAX,
     NO_CONTENT,
-    NO_CRC,
+    NO_DIGEST,
     NO_OFFSET,
     NO_TIME,
     OWNED,
@@ -29,7 +29,7 @@ from idemproxy.state.sequence import SEQUENCE_MODULUS
 NAMES = st.binary(min_size=8, max_size=8)
 OFFSETS = st.integers(0, 2**62)
 TIMES = st.sampled_from((NO_TIME, NO_TIME, 0, 1_700_000_000_000))
-CHECKSUMS = st.sampled_from((NO_CRC, 1, 2**32 - 1))
+DIGESTS = st.sampled_from((NO_DIGEST, b"digest 1", b"\xff" * 8))
 COUNTS = st.sampled_from((1, 1, 2, 500, 2**31 - 1))
 
 
@@ -38,11 +38,7 @@ class Batch:
     """As much of one as an entry takes."""
 
     identity: BatchIdentity
-    crc: int
-
-    @property
-    def header(self) -> Batch:
-        return self
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ GROUPS = st.builds(
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     sequences = st.integers(0, SEQUENCE_MODULUS - 1)
-    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES, CHECKSUMS), min_size=1, max_size=5)
+    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES, DIGESTS), min_size=1, max_size=5)
     return Entry(
         draw(st.integers(1, 2**63)),
         draw(st.binary(min_size=16, max_size=16)),
@@ -92,13 +88,15 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
     for group in groups:
         batches, due = [], entry.next_sequence
         for number, count in enumerate(group.counts):
-            batches.append(Batch(BatchIdentity(entry.producer_epoch, due, count), due * 7 + number & 0xFFFFFFFF))
+            batches.append(
+                Batch(BatchIdentity(entry.producer_epoch, due, count), (due * 7 + number).to_bytes(8, "big"))
+            )
             due = (due + count) % SEQUENCE_MODULUS
         owner, anchor, content, appended = group.names
-        members = [IntentBatch(one.identity.base_sequence, one.identity.record_count, one.crc) for one in batches]
+        members = [IntentBatch(one.identity.base_sequence, one.identity.record_count, one.digest) for one in batches]
         bound = group.base_offset // 2
         intent = Intent(owner, entry.producer_epoch, tuple(members), bound, anchor, content, group.leader)
-        flat = [number for one in members for number in (one.base_sequence, one.record_count, one.crc)]
+        flat = [field for one in members for field in (one.base_sequence, one.record_count, one.digest)]
         value = packed.reserving(owner, bound, anchor, content, group.leader, len(members), flat)
         assert value == pack(reserved(entry, intent))
         assert packed.entry() == entry, "nothing has changed"
@@ -110,7 +108,7 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         window, offset = [], group.base_offset
         for one in batches:
             identity = one.identity
-            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, group.time_ms, one.crc))
+            window.append(WindowBatch(identity.base_sequence, identity.record_count, offset, group.time_ms, one.digest))
             offset += identity.record_count
         assert packed.commit(batches, group.base_offset, group.time_ms, appended) == offset
         entry = committed(entry, window, offset, appended)

@@ -137,7 +137,7 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "is_owner_alive": is_owner_alive,
         "producer_epoch": intent.producer_epoch,
         "batches": [
-            {"base_sequence": batch.base_sequence, "record_count": batch.record_count, "crc": f"{batch.crc:08x}"}
+            {"base_sequence": batch.base_sequence, "record_count": batch.record_count, "digest": batch.digest.hex()}
             for batch in intent.batches
         ],
         "lower_bound": intent.lower_bound,

@@ -114,7 +114,7 @@ def test_with_force_what_a_living_proxy_has_open_is_forgotten_too(
 
 
 def _with_intent_of(entry: Entry, owner: bytes) -> Entry:
-    intent = Intent(owner, 0, (IntentBatch(6, 2, 1),), entry.end_offset, entry.anchor, bytes(8), 0)
+    intent = Intent(owner, 0, (IntentBatch(6, 2, b"digest-1"),), entry.end_offset, entry.anchor, bytes(8), 0)
     return replace(entry, version=entry.version + 1, intent=intent)
 
 

@@ -20,7 +20,9 @@ from testkit.real.store.two_proxies_redis import ExternalRedis
 OWNER = b"12345678"
 KEYS = [entry_key("default", 7, "orders", partition) for partition in (0, 1)]
 ENTRY = Entry(5, bytes(16), bytes(8), 0, 0)
-LEFT = Entry(5, bytes(16), bytes(8), 0, 0, intent=Intent(OWNER, 0, (IntentBatch(0, 1, 1),), 0, bytes(8), bytes(8), 0))
+LEFT = Entry(
+    5, bytes(16), bytes(8), 0, 0, intent=Intent(OWNER, 0, (IntentBatch(0, 1, b"digest-1"),), 0, bytes(8), bytes(8), 0)
+)
 HOUR_MS = 3_600_000
 
 

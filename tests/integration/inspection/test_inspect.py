@@ -108,7 +108,7 @@ def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouch
     assert (row["state"], row["intent"]["owner"]) == ("open", member_names(redis)[0])
     assert row["intent"]["is_owner_alive"]
     assert row["intent"]["batches"] == [
-        {"base_sequence": 6, "record_count": 2, "crc": row["intent"]["batches"][0]["crc"]}
+        {"base_sequence": 6, "record_count": 2, "digest": row["intent"]["batches"][0]["digest"]}
     ]
     assert row["expires_in_seconds"] > NAME_EXPIRY_SECONDS
     assert 0 <= row["untouched_seconds"] <= 20
@@ -226,7 +226,7 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
 
 
 def test_of_many_intents_the_first_are_shown_and_the_rest_is_counted(other_redis: ExternalRedis) -> None:
-    intent = Intent(b"12345678", 0, (IntentBatch(0, 1, 1),), 0, bytes(8), bytes(8), 0)
+    intent = Intent(b"12345678", 0, (IntentBatch(0, 1, b"digest-1"),), 0, bytes(8), bytes(8), 0)
     value = pack(Entry(1, bytes(16), bytes(8), 0, 0, intent=intent))
     for number in range(INTENTS_SHOWN_MAX + 3):
         assert other_redis.call("SET", entry_key("default", number, "t", 0), value) == b"OK"

@@ -13,12 +13,10 @@ import pytest
 
 from idemproxy import __version__
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.state.entry import NO_CRC
 from idemproxy.state.store import entry_key
-from testkit.older_formats import as_format_1
 from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
-from testkit.real.store.inspecting import Place, insist, objects_of, send, stored
+from testkit.real.store.inspecting import Place, insist, objects_of, send
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
 PACKAGE = Path(__file__).resolve().parents[3] / "src" / "idemproxy"
@@ -31,8 +29,8 @@ NEXT = (
 TOO_FAR = (
     ("__init__.py", VERSION_LINE, f'__version__ = "{VERSION_TOO_FAR}"'),
     ("state/redis_facts.py", SCRIPT_LINE, f"-- idemproxy swap of {VERSION_TOO_FAR}, generation"),
-    ("state/entry.py", "\nFORMAT = 2\n", "\nFORMAT = 3\n"),
-    ("state/entry.py", "form not in (_FORMAT_WITHOUT_CHECKSUMS, FORMAT):", "form not in (1, 2, FORMAT):"),
+    ("state/entry.py", "\nFORMAT = 3\n", "\nFORMAT = 4\n"),
+    ("state/entry.py", "if form != FORMAT:", "if form not in (3, FORMAT):"),
 )
 
 
@@ -118,29 +116,6 @@ def test_neighbours_share_their_producers_and_each_finishes_what_the_other_left_
     assert [row["state"] for row in objects_of("producer", producer_id, *options)] == ["quiet"]
 
 
-def test_what_a_version_without_checksums_has_stored_is_read_and_goes_on_with_them(
-    legacy_broker: LegacyCluster, place: Place, tmp_path: Path
-) -> None:
-    with ExternalRedis() as redis:
-        options = ("--redis", "redis://{}:{}".format(*redis.address))
-        with ProxyProcess(tmp_path / "new", legacy_broker.address(0), options=options) as proxy:
-            with RawClient(proxy.address) as client:
-                producer_id = client.new_producer_id()
-                for sequence in (0, 2, 4):
-                    assert insist(client, place, producer_id, sequence) == sequence
-            proxy.stop()
-            key = entry_key("default", producer_id, *place)
-            redis.call("SET", key, as_format_1(redis.call("GET", key)))
-            proxy.start()
-            with RawClient(proxy.address) as client:
-                assert [insist(client, place, producer_id, sequence) for sequence in (2, 4, 6)] == [2, 4, 6]
-                wait_until(lambda: redis.call("GET", key)[0] == 2, "it is written in the present format")
-                window = stored(redis, producer_id, place).window
-                assert [one.base_sequence for one in window if one.crc == NO_CRC] == [0, 2, 4]
-                assert client.values(*place) == [b"%d" % number for number in range(8)]
-            assert " ERROR " not in proxy.log
-
-
 @pytest.mark.parametrize("neighbours", [(VERSION_TOO_FAR, TOO_FAR)], indirect=True, ids=["too far"])
 def test_what_is_too_far_ahead_to_be_read_is_left_alone_and_its_producer_waits_for_who_can(
     neighbours: Neighbours, place: Place
@@ -160,7 +135,7 @@ def test_what_is_too_far_ahead_to_be_read_is_left_alone_and_its_producer_waits_f
         other = client.new_producer_id()
         assert insist(client, place, other, 0) == 2, "all others go on"
     assert redis.call("GET", key) == before, "nothing is overwritten"
-    assert str(producer_id) in old.wait_for_log(f" ERROR .*{producer_id}.*format 3")
+    assert str(producer_id) in old.wait_for_log(f" ERROR .*{producer_id}.*format 4")
     with RawClient(new.address) as client:
         assert insist(client, place, producer_id, 2) == 4
         assert insist(client, place, other, 2) == 6, "what the old one has written can be read"

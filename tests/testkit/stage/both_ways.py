@@ -17,7 +17,7 @@ from idemproxy.proxy.flow.observers import Trace
 from idemproxy.proxy.flow.outcome import Appended, Outcome
 from idemproxy.proxy.producer.answers import undecidable
 from idemproxy.proxy.producer.batch import Answer
-from idemproxy.state.entry import NO_ANCHOR, NO_CRC, NO_TIME, Entry, pack, unpack
+from idemproxy.state.entry import NO_ANCHOR, NO_DIGEST, NO_TIME, Entry, pack, unpack
 
 from .sequencer import KEY, PARTITION, TOPIC, Client, Request, Stage
 
@@ -287,7 +287,7 @@ def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_i
     if is_gap_in_doubt and entry.intent is not None and entry.intent.is_given_up:
         entry = replace(entry, intent=None)
     if is_rebuilt:
-        window = tuple(replace(batch, log_append_time_ms=NO_TIME, crc=NO_CRC) for batch in entry.window)
+        window = tuple(replace(batch, log_append_time_ms=NO_TIME, digest=NO_DIGEST) for batch in entry.window)
         entry = replace(entry, window=window)
     return entry if same_groups else replace(entry, anchor=NO_ANCHOR)
 

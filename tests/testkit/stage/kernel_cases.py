@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from idemproxy.codecs import compression, convert, marker, record_batch
+from idemproxy.codecs import batch_digest, compression, convert, marker, record_batch
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
 from idemproxy.codecs.errors import WireError
@@ -16,7 +16,7 @@ from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_bat
 from idemproxy.codecs.steps import at_once
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (compression, convert, marker, record_batch)
+USERS = (batch_digest, compression, convert, marker, record_batch)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)
@@ -88,7 +88,7 @@ def in_python(batches: list[bytes], magic: int) -> Inner | None:
             return None
 
 
-def wrapper_in_python(batches: list[bytes]) -> tuple[bytes, bytes, bytes, int] | None:
+def wrapper_in_python(batches: list[bytes]) -> tuple[bytes, bytes, bytes, int, bytes] | None:
     """What the Python makes of them in its steps, where ``Kernel.wrap_batches`` does all at once."""
     inner = in_python(batches, 1)
     headers = [parse_single_batch(memoryview(batch)) for batch in batches]
@@ -98,7 +98,11 @@ def wrapper_in_python(batches: list[bytes]) -> tuple[bytes, bytes, bytes, int] |
     with with_kernel(None):
         key = marker.encode_marker(whose)
         wrapper = convert.wrap(inner, key=key, codec=Codec.NONE)
-        return wrapper, marker.anchor_of_marker(key), inner.first_content, inner.max_timestamp
+        digests = [
+            at_once(convert.digesting_whole(memoryview(batch), header, OUTPUT_BYTES_MAX))
+            for batch, header in zip(batches, headers, strict=True)
+        ]
+        return wrapper, marker.anchor_of_marker(key), inner.first_content, inner.max_timestamp, b"".join(digests)
 
 
 def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:

@@ -41,7 +41,7 @@ from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
 LIFE, EARLIER_LIFE = b"L" * 16, b"E" * 16
 OWNER = b"incarnat"
 QUIET = Entry(9, LIFE, b"somebody", 2, 14, (WindowBatch(4, 10, 100),), 90, 110, b"anchored")
-INTENT = Intent(OWNER, 2, (IntentBatch(14, 3, 5),), 110, b"anchored", bytes(8), 1)
+INTENT = Intent(OWNER, 2, (IntentBatch(14, 3, b"digest-5"),), 110, b"anchored", bytes(8), 1)
 OPEN = replace(QUIET, intent=INTENT)
 CLUSTER_NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 

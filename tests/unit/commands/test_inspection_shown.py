@@ -21,7 +21,9 @@ OWNER = b"incarnat"
 SERVER = ServerFacts("Redis 7.2.0", "master", LIFE, 0)
 WINDOW = (WindowBatch(4, 10, 100), WindowBatch(14, 1, 110, 1_700_000_000_000))
 QUIET = Entry(9, LIFE, b"somebody", 2, 15, WINDOW, 90, 111, b"anchored")
-INTENT = Intent(OWNER, 2, (IntentBatch(15, 3, 5), IntentBatch(18, 2, 6)), 111, b"anchored", bytes(8), 1, 2)
+INTENT = Intent(
+    OWNER, 2, (IntentBatch(15, 3, b"digest-5"), IntentBatch(18, 2, b"digest-6")), 111, b"anchored", bytes(8), 1, 2
+)
 BLANK = Entry(1, EARLIER, bytes(8), 0, 0)
 
 
@@ -102,8 +104,8 @@ def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_sec
         "is_owner_alive": True,
         "producer_epoch": 2,
         "batches": [
-            {"base_sequence": 15, "record_count": 3, "crc": "00000005"},
-            {"base_sequence": 18, "record_count": 2, "crc": "00000006"},
+            {"base_sequence": 15, "record_count": 3, "digest": b"digest-5".hex()},
+            {"base_sequence": 18, "record_count": 2, "digest": b"digest-6".hex()},
         ],
         "lower_bound": 111,
         "anchor": b"anchored".hex(),

@@ -62,7 +62,7 @@ def test_nothing_is_taken_over_by_what_was_known_before_a_new_era() -> None:
     client = Client()
     stage.send(client, 0)
     stage.run(1)
-    intent = Intent(STRANGER, 0, (IntentBatch(1, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)
+    intent = Intent(STRANGER, 0, (IntentBatch(1, 1, b"digest-0"),), 0, NO_ANCHOR, bytes(8), 1)
     stage.put(reserved(stage.entry(), intent))
     before = stage.values[KEY]
     stage.stream.held.forget()
@@ -112,7 +112,7 @@ def test_a_living_strangers_intent_in_an_older_value_is_left_alone() -> None:
     for sequence in (0, 1, 2):
         stage.send(client, sequence)
         stage.run(1)
-    intent = Intent(STRANGER, 0, (IntentBatch(3, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)
+    intent = Intent(STRANGER, 0, (IntentBatch(3, 1, b"digest-0"),), 0, NO_ANCHOR, bytes(8), 1)
     stage.put(replace(reserved(stage.entry(), intent), version=2))
     stage.alive.add(STRANGER)
     stage.stream.held.forget()

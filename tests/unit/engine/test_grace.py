@@ -155,7 +155,7 @@ def left_open(owner: bytes) -> tuple[Stage, Client]:
     stage, client = Stage(), Client()
     stage.send(client, 0)
     stage.run(1)
-    stage.put(reserved(stage.entry(), Intent(owner, 0, (IntentBatch(1, 1, 0),), 0, NO_ANCHOR, bytes(8), 1)))
+    stage.put(reserved(stage.entry(), Intent(owner, 0, (IntentBatch(1, 1, b"digest-0"),), 0, NO_ANCHOR, bytes(8), 1)))
     stage.stream.held.forget()
     return stage, client
 

@@ -14,11 +14,13 @@ import pytest
 from crc32c import crc32c
 
 from idemproxy.codecs import kernel, marker
+from idemproxy.codecs.batch_digest import digesting_messages
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
 from idemproxy.codecs.kernel import Kernel
 from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
 from testkit.real.machine import kernel_build
@@ -80,6 +82,23 @@ def test_what_is_wrapped_of_damaged_batches_is_what_the_python_makes_of_them(com
             assert (made is None) == (one.convert(1, OUTPUT_BYTES_MAX, batch) is None), number
             with suppress(WireError):
                 assert made is None or made == wrapper_in_python([batch]), number
+
+
+def test_messages_have_the_same_digest_however_many_calls_it_takes(compiled: list[Kernel]) -> None:
+    """The kernel takes a megabyte at a time, and leaves what is larger to the Python."""
+    sizes = (0, 1, 63, 64, 300_000, 300_000, 900_000, 2_000_000, 5, 300_000)
+    messages = encode_set([(None if size % 2 else b"key", bytes(size) or None, size) for size in sizes], magic=1)
+    with with_kernel(None):
+        whole = at_once(digesting_messages(messages, len(sizes)))
+        assert whole[1] == len(messages)
+    for one in compiled:
+        with with_kernel(one):
+            assert at_once(digesting_messages(messages, len(sizes))) == whole
+            first = at_once(digesting_messages(messages, 6))
+            assert at_once(digesting_messages(messages, 4, first[1], first[0])) == whole
+        for data, position in ((messages[:20], 0), (messages[:10], 0), (messages, len(messages) + 1)):
+            assert one.digest_messages(data, position, 1, bytes(8)) is None
+        assert one.digest_messages(messages, 0, 1, b"short") is None
 
 
 def test_no_wrapper_is_made_of_what_no_marker_names(compiled: list[Kernel]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from weakref import ReferenceType, ref
 
 import pytest
 from mutants.scenes import foreign
 
+from idemproxy.codecs.batch_digest import digesting_stored
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.marker import Identity, content_digest, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
@@ -17,9 +19,8 @@ from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Unanswered
-from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, contents_in, has_contents, taking_apart
+from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, has_content, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
-from idemproxy.state.commit import Stored
 from testkit.stage.sequencer import Client, Stage
 from testkit.stage.step_sizes import MessagesRead
 from testkit.virtual.network import Network
@@ -101,19 +102,14 @@ def test_a_chunk_is_taken_apart_in_steps(data_of: Callable[[int], bytes], messag
 def test_what_is_looked_for_in_a_wrapper_of_many_records_is_looked_for_in_steps(messages_read: MessagesRead) -> None:
     count = 10 * STEP_RECORDS
     (message,) = iterate_shallow(one_wrapper(count))
-    assert messages_read.largest_step(has_contents(message, BASE, [b"nothing!"])) <= STEP_RECORDS + 1
+    assert messages_read.largest_step(has_content(message, BASE, b"nothing!")) <= STEP_RECORDS + 1
     for number in (0, count - 1):
         content = content_digest(None, b"%d" % number)
-        assert at_once(has_contents(message, BASE + number, [content]))
-        assert not at_once(has_contents(message, BASE + 7, [content]))
-    digests = [content_digest(None, b"%d" % number) for number in range(count)]
-    assert messages_read.largest_step(has_contents(message, BASE, digests)) <= STEP_RECORDS + 1
-    assert at_once(has_contents(message, BASE + 3, digests[3:7]))
-    assert not at_once(has_contents(message, BASE + 3, [*digests[3:6], b"another!"]))
-    pieces = [Stored(0, 0, 3, BASE + 1), Stored(0, 3, 2, BASE + count - 2)]
-    assert messages_read.largest_step(contents_in(message, pieces)) <= STEP_RECORDS + 1
-    found = [1, 2, 3, count - 2, count - 1]
-    assert at_once(contents_in(message, pieces)) == [content_digest(None, b"%d" % number) for number in found]
+        assert at_once(has_content(message, BASE + number, content))
+        assert not at_once(has_content(message, BASE + 7, content))
+    stored = partial(digesting_stored, message, limits.DECOMPRESSED_BYTES_MAX)
+    assert messages_read.largest_step(stored(1, count - 1)) <= STEP_RECORDS + 1
+    assert at_once(stored(3, 2)) == at_once(stored(4, 1, at_once(stored(3, 1))))
 
 
 def test_equal_records_are_found_wherever_they_are() -> None:

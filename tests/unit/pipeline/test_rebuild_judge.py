@@ -33,7 +33,7 @@ IN_DOUBT = replace(FOUND, has_unmarked=True)
 WINDOW = (WindowBatch(0, 2, 10), WindowBatch(2, 3, 14))
 KNOWN = Entry(6, LIFE, PRINCIPAL, 0, 5, WINDOW, 10, 17, ANCHOR)
 LESS = Entry(4, LIFE, PRINCIPAL, 0, 2, WINDOW[:1], 10, 12, ANCHOR)
-INTENT = Intent(b"o" * 8, 0, (IntentBatch(5, 1, 9),), 17, ANCHOR, NO_CONTENT, 0)
+INTENT = Intent(b"o" * 8, 0, (IntentBatch(5, 1, b"digest-9"),), 17, ANCHOR, NO_CONTENT, 0)
 
 
 def judged(found: FoundProducer, entry: Entry | None, block: bytes | None = None) -> Judged:

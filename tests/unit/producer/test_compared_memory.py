@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import tracemalloc
 from typing import Any
 
-import pytest
-
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
-from idemproxy.codecs.steps import STEP_RECORDS
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.state.decide import BatchIdentity
@@ -61,28 +57,3 @@ def peak_of(producers: int) -> float:
 def test_what_is_compared_at_one_time_does_not_grow_with_the_producers() -> None:
     few, many = peak_of(1), peak_of(8)
     assert many < 1.5 * few, (few, many)
-
-
-def test_the_digests_of_many_records_are_not_hashed_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    largest, plain = 0, hashlib.blake2b
-
-    def counted(data: bytes = b"", **more: Any) -> Any:
-        nonlocal largest
-        largest = max(largest, len(data))
-        return plain(data, **more)
-
-    stage, client = Stage(), Client()
-    first = [Record(index, 1, None, None) for index in range(200_000)]
-    whose: dict[str, Any] = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 0}
-    batch = memoryview(encode_batch(first, **whose, codec=Codec.GZIP))
-    request = sent(stage, client, batch)
-    stage.run(5)
-    assert request.code == 0
-    for number in range(5):
-        stage.send(client, len(first) + number)
-        stage.run(1)
-    monkeypatch.setattr("idemproxy.proxy.producer.duplicates.hashlib.blake2b", counted)
-    again = sent(stage, Client(), batch)
-    stage.run(60)
-    assert again.code == 46
-    assert largest <= 8 * 10 * STEP_RECORDS

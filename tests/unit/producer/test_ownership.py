@@ -121,7 +121,7 @@ def test_a_swap_that_was_to_take_it_may_be_refused_the_same_way() -> None:
     assert not ownership.may_append(NOW, LEADER)
 
 
-PLAIN = replace(OWNERSHIP, batches=(IntentBatch(7, 1, 1),), attempts=0)
+PLAIN = replace(OWNERSHIP, batches=(IntentBatch(7, 1, b"digest-1"),), attempts=0)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_stored_parts_that_brokers_have_lost_are_no_gap_where_sequences_come_rou
     """The producer's state had expired, and it went on in the middle of its epoch: what is known of that begins there,
     and has fewer records than a round."""
     stage, client = takes_one_record_at_a_time(), Client()
-    window = (WindowBatch(base - 1, 1, 0, crc=7),)
+    window = (WindowBatch(base - 1, 1, 0, digest=b"digest-7"),)
     stage.put(Entry(1, GENERATION, client.principal, 0, base, window, 0, 1, NO_ANCHOR))
     foreign(stage, b"before")
     values, taken = records(4), 0

@@ -70,7 +70,9 @@ def rebuilt_with_given_up() -> Stage:
         stage.send(Client(), sequence)
         stage.run(1)
     known = stage.entry()
-    left = Intent(NOBODY, 0, (IntentBatch(3, 1, 12345),), known.end_offset, known.anchor, b"content!", 1, GIVEN_UP)
+    left = Intent(
+        NOBODY, 0, (IntentBatch(3, 1, b"digest-5"),), known.end_offset, known.anchor, b"content!", 1, GIVEN_UP
+    )
     stage.put(replace(known, version=known.version + 1, intent=left, is_rebuilt=True))
     return stage
 

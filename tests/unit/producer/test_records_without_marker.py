@@ -263,7 +263,7 @@ def test_a_duplicate_whose_connection_is_gone_is_known_by_its_content_at_its_off
     stage.run(1)
     stage.lane.is_open = False
     assert stage.send(Client(), 1, value).offset == 1
-    assert stage.send(Client(), 1, record()).code == UNDECIDABLE
+    assert stage.send(Client(), 1, record()).code == OUT_OF_ORDER
     assert len(stage.log.messages) == 2
 
 

@@ -280,7 +280,7 @@ def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_o
     world.network.run(1)
     (key,) = (key for key in world.redis.data if ENTRY in key)
     before = unpack(world.redis.data[key].value)
-    due = (IntentBatch(before.next_sequence, 1, 0),)
+    due = (IntentBatch(before.next_sequence, 1, b"digest-0"),)
     intent = Intent(STRANGER, 0, due, before.end_offset, before.anchor, bytes(8), 0)
     world.redis.put(key, pack(replace(before, version=before.version + 1, intent=intent)))
     world.redis.put(member_key(cluster, STRANGER), b"1", 60_000)

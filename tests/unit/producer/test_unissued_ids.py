@@ -326,7 +326,7 @@ def test_another_proxy_that_has_written_meanwhile_is_not_overwritten() -> None:
     request = stage.send(Client(), 0)
     stage.run(1.5)
     begun = fresh(stage.context.life.generation, NO_PRINCIPAL, 0, 0)
-    intent = Intent(b"somebody", 0, (IntentBatch(0, 1, 12345),), 1, NO_ANCHOR, b"content!", 1)
+    intent = Intent(b"somebody", 0, (IntentBatch(0, 1, b"digest-5"),), 1, NO_ANCHOR, b"content!", 1)
     stage.alive.add(b"somebody")
     stage.put(reserved(begun, intent))
     stage.run(20)

@@ -13,7 +13,7 @@ ANCHOR, END_ANCHOR = b"a" * 8, b"e" * 8
 
 
 def intent(epoch: int, *sequences: int) -> Intent:
-    members = tuple(IntentBatch(sequence, 1, 0) for sequence in sequences)
+    members = tuple(IntentBatch(sequence, 1, b"digest-0") for sequence in sequences)
     return Intent(OWNER, epoch, members, 50, ANCHOR, b"c" * 8, 1)
 
 

@@ -13,7 +13,7 @@ from idemproxy.state.decide import (
     Verdict,
     decide,
     is_directly_after,
-    is_in_intent,
+    numbered_as,
     rest_of,
 )
 from idemproxy.state.entry import Entry, Intent, IntentBatch, WindowBatch
@@ -136,20 +136,19 @@ def test_an_entry_without_a_window_has_nothing_before_what_is_due() -> None:
 
 
 def test_a_batch_is_found_in_the_group_of_an_intent_by_epoch_sequence_count_and_content() -> None:
-    members = tuple(IntentBatch(sequence, 3, 0) for sequence in (21, 24, 27))
+    members = tuple(IntentBatch(sequence, 3, b"digest-0") for sequence in (21, 24, 27))
     intent = Intent(b"o" * 8, 2, members, 0, b"a" * 8, b"c" * 8, 0)
     assert reserved(SEVEN, intent).intent is intent
-    assert all(is_in_intent(intent, BatchIdentity(2, sequence, 3), 0) for sequence in (21, 24, 27))
-    assert not is_in_intent(intent, BatchIdentity(2, 21, 3), 1), "another content"
+    assert [numbered_as(intent, BatchIdentity(2, sequence, 3)) for sequence in (21, 24, 27)] == list(members)
     for whole in (BatchIdentity(2, 20, 4), BatchIdentity(2, 10, 14)):
-        assert is_in_intent(intent, whole, 0), "the intent has what is left of it"
+        assert numbered_as(intent, whole) is members[0], "the intent has what is left of it"
     for stranger in (
         BatchIdentity(3, 21, 3),
         BatchIdentity(2, 21, 2),
         BatchIdentity(2, 22, 3),
         BatchIdentity(2, 30, 3),
     ):
-        assert not is_in_intent(intent, stranger, 0)
+        assert numbered_as(intent, stranger) is None
 
 
 @pytest.mark.parametrize(
@@ -167,12 +166,12 @@ def test_a_batch_is_found_in_the_group_of_an_intent_by_epoch_sequence_count_and_
 def test_a_batch_is_directly_after_an_intent_only_if_nothing_else_is_missing(
     epoch: int, sequence: int, due: int, is_after: bool
 ) -> None:
-    members = tuple(IntentBatch(start, 3, 0) for start in (21, 24))
+    members = tuple(IntentBatch(start, 3, b"digest-0") for start in (21, 24))
     intent = Intent(b"o" * 8, 2, members, 0, b"a" * 8, b"c" * 8, 0)
     assert is_directly_after(intent, BatchIdentity(epoch, sequence, 1), due) is is_after
 
 
 def test_a_batch_directly_after_an_intent_may_lie_beyond_the_wrap() -> None:
-    intent = Intent(b"o" * 8, 2, (IntentBatch(MODULUS - 2, 4, 0),), 0, b"a" * 8, b"c" * 8, 0)
+    intent = Intent(b"o" * 8, 2, (IntentBatch(MODULUS - 2, 4, b"digest-0"),), 0, b"a" * 8, b"c" * 8, 0)
     assert is_directly_after(intent, BatchIdentity(2, 2, 1), MODULUS - 2)
     assert not is_directly_after(intent, BatchIdentity(2, 3, 1), MODULUS - 2)

@@ -1,11 +1,11 @@
 """Batches of which nobody can tell whether they are in the log: remembered, and in nobody's way."""
 
 from idemproxy.state.commit import committed, fresh, given_up, reserved
-from idemproxy.state.decide import Append, BatchIdentity, Duplicate, decide, is_in_intent
+from idemproxy.state.decide import Append, BatchIdentity, Duplicate, decide, numbered_as
 from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, Intent, IntentBatch, WindowBatch, pack, unpack
 
 OWNER = b"incarnat"
-CRC = 0xDEADBEEF
+DIGESTS = {(1, 1): b"digest 1", (2, 3): b"digest 2"}
 
 
 def intent_of(*batches: IntentBatch, epoch: int = 0) -> Intent:
@@ -16,7 +16,7 @@ def open_entry() -> Entry:
     """Return an entry with sequence 0 committed and sequences 1 and 2 reserved."""
     empty = fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0)
     first = committed(empty, [WindowBatch(0, 1, 4)], 5, b"anchored")
-    return reserved(first, intent_of(IntentBatch(1, 1, CRC), IntentBatch(2, 3, CRC + 1)))
+    return reserved(first, intent_of(IntentBatch(1, 1, DIGESTS[1, 1]), IntentBatch(2, 3, DIGESTS[2, 3])))
 
 
 def test_what_is_given_up_is_remembered_and_no_longer_open() -> None:
@@ -33,15 +33,12 @@ def test_what_is_given_up_is_remembered_and_no_longer_open() -> None:
 def test_a_retry_is_known_by_epoch_sequence_count_and_content() -> None:
     intent = given_up(open_entry()).intent
     assert intent is not None
-    assert is_in_intent(intent, BatchIdentity(0, 1, 1), CRC)
-    assert is_in_intent(intent, BatchIdentity(0, 2, 3), CRC + 1)
-    for identity, crc in (
-        (BatchIdentity(0, 1, 1), CRC + 1),
-        (BatchIdentity(0, 1, 2), CRC),
-        (BatchIdentity(0, 0, 1), CRC),
-        (BatchIdentity(1, 1, 1), CRC),
-    ):
-        assert not is_in_intent(intent, identity, crc)
+    for numbers in ((1, 1), (2, 3)):
+        member = numbered_as(intent, BatchIdentity(0, *numbers))
+        assert member is not None
+        assert (member.base_sequence, member.record_count, member.digest) == (*numbers, DIGESTS[numbers])
+    for identity in (BatchIdentity(0, 1, 2), BatchIdentity(0, 0, 1), BatchIdentity(1, 1, 1)):
+        assert numbered_as(intent, identity) is None
 
 
 def test_other_batches_are_decided_as_if_there_were_no_intent_and_take_its_place() -> None:
@@ -49,7 +46,7 @@ def test_other_batches_are_decided_as_if_there_were_no_intent_and_take_its_place
     assert decide(left, BatchIdentity(0, 0, 1)) == Duplicate(4)
     assert decide(left, BatchIdentity(0, 1, 1)) == Append()
     assert decide(left, BatchIdentity(1, 0, 1)) == Append()
-    again = reserved(left, intent_of(IntentBatch(0, 1, 7), epoch=1))
+    again = reserved(left, intent_of(IntentBatch(0, 1, b"digest-7"), epoch=1))
     assert again.has_open_intent
     assert again.next_sequence == 0
 
