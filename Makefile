@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-tombstones simulate-conditional both-ways uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional both-ways uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -142,8 +142,8 @@ both-ways: uv  ## random CASES=100000 with the fast path and without [JOBS=2] [F
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 
-simulate-tombstones: uv  ## random worlds of consumers while records are named as second copies (R24): make simulate-tombstones SEEDS=1000 [FIRST=1]
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.tombstones $(or $(FIRST),1) $(or $(SEEDS),1000)
+simulate-hidden-ranges: uv  ## random worlds of consumers while records are named as second copies (R24): make simulate-hidden-ranges SEEDS=1000 [FIRST=1]
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.hidden_ranges $(or $(FIRST),1) $(or $(SEEDS),1000)
 
 simulate-conditional: uv  ## random worlds of conditional writers that pipeline (R23): make simulate-conditional SEEDS=20000 [JOBS=2] [FIRST=1]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.conditional $(or $(FIRST),1) $(or $(SEEDS),20000) --jobs $(or $(JOBS),2)

@@ -23,7 +23,7 @@ LIST_OFFSETS_VERSIONS: Final = (0, 1)
 _ALL_TOPICS_VERSIONS: Final = (1, METADATA_VERSIONS[1])
 """From version 1 on a null list of topics means all of them; before that an empty one does."""
 LEAVING_OUT_VERSIONS: Final = range(4, 7)
-"""A highest version of Fetch in this range tells a proxy that leaves tombstoned messages out: brokers before 0.11 have
+"""A highest version of Fetch in this range tells a proxy that leaves hidden messages out: brokers before 0.11 have
 3 at most, and those from 1.1 on 7 or more. Brokers of 0.11 and 1.0 (5 and 6) are taken for such a proxy, too, which at
 most costs fetches that bring nothing."""
 LATEST, EARLIEST = -1, -2
@@ -273,7 +273,7 @@ def is_retriable(code: int) -> bool:
 
 
 def leaves_out(offered: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether a server that offers this may be a proxy that leaves tombstoned messages out of fetches."""
+    """Whether a server that offers this may be a proxy that leaves hidden messages out of fetches."""
     return offered.get(FETCH, (0, 0))[1] in LEAVING_OUT_VERSIONS
 
 
@@ -282,7 +282,7 @@ def empty_fetches_max(offered: Mapping[int, tuple[int, int]], offsets: int) -> i
     below the high watermark is there any more.
 
     A proxy goes on with each fetch after what the last one left out (rule R24), at least one message with an offset of
-    its own. So there are no more empty fetches than offsets, or than messages that the list of tombstones can name;
+    its own. So there are no more empty fetches than offsets, or than messages that the list of hidden ranges can name;
     twice as many, as a proxy begins anew where the list changes meanwhile. For a broker it is one: the high watermark
     in an answer may be newer than the records in it."""
     if not leaves_out(offered):

@@ -158,7 +158,7 @@ async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) ->
     waited_until = begun + limits.FETCH_WAIT_MS_MAX / 1000
     while True:
         records = await _fetch(servers, cursor, tries, limits.FETCH_WAIT_MS_MAX)
-        # Below the high watermark an empty answer proves nothing: a proxy gives one at once where tombstones leave
+        # Below the high watermark an empty answer proves nothing: a proxy gives one at once where hidden ranges leave
         # everything out (rule R24).
         if records or cursor.high_watermark <= cursor.offset or await Now() >= waited_until:
             return records

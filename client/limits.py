@@ -44,8 +44,8 @@ LEADERS_SECONDS_MAX: Final = 1.0
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000
-"""The proxies' list of tombstones, 1 MiB, has no room for more messages of one partition. So no more fetches than this
-can be empty because a proxy leaves everything out (rule R24)."""
+"""The proxies' list of hidden ranges, 1 MiB, has no room for more messages of one partition. So no more fetches than
+this can be empty because a proxy leaves everything out (rule R24)."""
 OFFSETS_KEPT_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 """How long a coordinator keeps what is committed: ten years. Its own default is a day before 2.0 and a week since
 (KIP-186), and a program that finds no offset begins anew."""

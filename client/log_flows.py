@@ -173,9 +173,9 @@ async def fetch_stored(
     servers: Servers, place: Place, offset: int, bytes_max: int, tries: Tries, wait_ms: int = 0
 ) -> Fetched:
     """Return what is stored from the offset on. No records, though the high watermark is above the offset: nothing
-    below it is left, as of compaction or tombstones. ``wait_ms``: for records to come, if there are none; then an empty
-    answer proves nothing. Raises OffsetOutOfRange, RequestRefused (THROTTLING_QUOTA_EXCEEDED: for too long), and what
-    ``Ask`` raises."""
+    below it is left, as of compaction or hidden ranges. ``wait_ms``: for records to come, if there are none; then an
+    empty answer proves nothing. Raises OffsetOutOfRange, RequestRefused (THROTTLING_QUOTA_EXCEEDED: for too long), and
+    what ``Ask`` raises."""
 
     async def ask() -> Fetched:
         # All fetches go over one connection, and begin anew after an error: a proxy remembers only for a connection

@@ -492,54 +492,54 @@ DESCRIBES_AT_WORK_MAX: Final = 4
 """DescribeProducers requests at a time: each may have logs read for all producers of its partitions."""
 DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
-TOMBSTONE_LOOK_SECONDS: Final = 2.0
-"""How often the stored tombstones, one key, are read: so long it may take until a change is seen."""
-TOMBSTONE_FIRST_LOOK_SECONDS: Final = 0.1
+HIDDEN_RANGES_LOOK_SECONDS: Final = 2.0
+"""How often the stored hidden ranges, one key, are read: so long it may take until a change is seen."""
+HIDDEN_RANGES_FIRST_LOOK_SECONDS: Final = 0.1
 """How often the list is asked for until it was read for the first time: no client is served before."""
-TOMBSTONE_CHANGES_TOLD_MAX: Final = 20
+HIDDEN_RANGES_CHANGES_TOLD_MAX: Final = 20
 """Lines of the log for one change of the list, which may have thousands of ranges: each takes 50 us."""
-TOMBSTONE_UNPACKED_BYTES_MAX: Final = 8 * MIB
+HIDDEN_RANGES_UNPACKED_BYTES_MAX: Final = 8 * MIB
 """A wrapper of which only a part is left out of fetches, unpacked: it is taken apart in one step, of some 20 ms."""
-TOMBSTONE_PART_RECORDS_MAX: Final = 10_000
+HIDDEN_RANGES_PART_RECORDS_MAX: Final = 10_000
 """Records in all such wrappers of one answer: they are as much work as the bytes, another 20 ms."""
-TOMBSTONE_PARTS_MAX: Final = 8
-TOMBSTONE_MORE_UNPACKED_BYTES_MAX: Final = 512 * KIB
+HIDDEN_RANGES_PARTS_MAX: Final = 8
+HIDDEN_RANGES_MORE_UNPACKED_BYTES_MAX: Final = 512 * KIB
 """Such wrappers in one answer, and the unpacked bytes of each but the first: ten more ms. The answer is cut off behind
 them, and the client fetches the rest next."""
-TOMBSTONE_FETCH_BYTES_MAX: Final = MIB
-"""Bytes of all partitions with tombstones in one answer: their messages are walked over one by one, in one step."""
-TOMBSTONE_FETCH_SHARE_BYTES_MIN: Final = 64 * KIB
+HIDDEN_RANGES_FETCH_BYTES_MAX: Final = MIB
+"""Bytes of all partitions with hidden ranges in one answer: their messages are walked over one by one, in one step."""
+HIDDEN_RANGES_FETCH_SHARE_BYTES_MIN: Final = 64 * KIB
 """Bytes of one such partition, where many are fetched at once: what does not fit into the answer is fetched again."""
-TOMBSTONE_FETCH_REQUEST_BYTES_MAX: Final = 512 * KIB
-"""The largest Fetch request while there are tombstones: 20,000 partitions are looked up in one step, some 20 ms."""
-TOMBSTONE_LOGS_MAX: Final = 8
+HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX: Final = 512 * KIB
+"""The largest Fetch request while there are hidden ranges: 20,000 partitions are looked up in one step, some 20 ms."""
+HIDDEN_RANGES_LOGS_MAX: Final = 8
 """Logs that one partition has had, with named messages at the same offsets: an answer is walked over once for each."""
-TOMBSTONE_SKIPS_MAX: Final = 10_000
+HIDDEN_RANGES_SKIPS_MAX: Final = 10_000
 """Partitions of one client at whose position everything that comes next is left out; one that is forgotten costs the
 client one more fetch."""
-TOMBSTONE_SKIP_SECONDS: Final = 60.0
+HIDDEN_RANGES_SKIP_SECONDS: Final = 60.0
 """How long such a skip is remembered, so that the log is not read again for the same position."""
-TOMBSTONE_TOPIC_TURN_LOOKS: Final = 3
-"""The proxy that has put a tombstone into Redis writes it to the compacted topic at once. The others write it only if
-it is not there so many looks later (``TOMBSTONE_LOOK_SECONDS``): then its writer may be gone."""
-TOMBSTONE_TOPIC_PATIENCE_LOOKS: Final = 5
+HIDDEN_RANGES_TOPIC_TURN_LOOKS: Final = 3
+"""The proxy that has put a hidden range into Redis writes it to the compacted topic at once. The others write it only
+if it is not there so many looks later (``HIDDEN_RANGES_LOOK_SECONDS``): then its writer may be gone."""
+HIDDEN_RANGES_TOPIC_PATIENCE_LOOKS: Final = 5
 """For so many looks, ten seconds, the topic may be away, or have more than Redis, before that is logged: brokers
 restart, and another proxy may be about to write it into Redis."""
-TOMBSTONE_TOPIC_SKIPS_MAX: Final = 32
+HIDDEN_RANGES_TOPIC_SKIPS_MAX: Final = 32
 """For so many looks, a minute, nothing is appended after several failures: each of them may have left a record."""
-TOMBSTONE_TOPIC_REREAD_LOOKS: Final = 300
+HIDDEN_RANGES_TOPIC_REREAD_LOOKS: Final = 300
 """Every ten minutes it is read from its start: a topic that is made anew, or loses records, is noticed by then."""
-TOMBSTONE_TOPIC_RANGES_MAX: Final = 50_000
+HIDDEN_RANGES_TOPIC_RANGES_MAX: Final = 50_000
 """Kept in memory, some 20 MB; Redis has room for some thousand."""
-TOMBSTONE_TOPIC_STEP_BYTES: Final = 128 * KIB
+HIDDEN_RANGES_TOPIC_STEP_BYTES: Final = 128 * KIB
 """Records that are read in one step, of some 10 ms."""
-TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX: Final = 512 * KIB
+HIDDEN_RANGES_TOPIC_UNPACKED_BYTES_MAX: Final = 512 * KIB
 """A wrapper in the compacted topic, unpacked: a broker that compresses puts what came in one request into one, below
 256 KiB."""
-TOMBSTONE_TOPIC_REQUEST_BYTES: Final = 128 * KIB
+HIDDEN_RANGES_TOPIC_REQUEST_BYTES: Final = 128 * KIB
 """A produce request to the compacted topic is sent once it has so many bytes; one record has 2,000 messages at most,
 110 KB."""
-TOMBSTONE_TOPIC_TIMEOUT_MS: Final = 10_000
+HIDDEN_RANGES_TOPIC_TIMEOUT_MS: Final = 10_000
 """For the replicas to have it; it is looked for, and written again, in any case."""
 MARKER_PROBE_SECONDS: Final = 600.0
 """How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a

@@ -12,7 +12,7 @@ from .commit import fresh
 from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
 from .names import NO_ID, NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
-from .store import cluster_key, entry_key, is_cluster_name, life_key, mode_key, tombstones_key
+from .store import cluster_key, entry_key, hidden_ranges_key, is_cluster_name, life_key, mode_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
@@ -72,11 +72,11 @@ class ClusterPlace:
 
 
 @value(frozen=True, slots=True)
-class TombstonesPlace:
+class HiddenRangesPlace:
     """The key of the ranges that fetches leave out."""
 
 
-Place = EntryPlace | BlockPlace | NamePlace | IndexPlace | MemberPlace | ClusterPlace | TombstonesPlace
+Place = EntryPlace | BlockPlace | NamePlace | IndexPlace | MemberPlace | ClusterPlace | HiddenRangesPlace
 
 
 @value(frozen=True, slots=True)
@@ -123,8 +123,8 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return IndexPlace(NO_ID)
     if (match := _MEMBER.fullmatch(rest)) and len(match[1]) % 2 == 0:
         return MemberPlace(bytes.fromhex(match[1].decode()))
-    if key == tombstones_key(cluster):
-        return TombstonesPlace()
+    if key == hidden_ranges_key(cluster):
+        return HiddenRangesPlace()
     return ClusterPlace() if key in (cluster_key(cluster), life_key(cluster), mode_key(cluster)) else None
 
 

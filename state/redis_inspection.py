@@ -1,6 +1,6 @@
 """Reads Redis for people: streams what is stored under a cluster's name, and forgets one entry or name at a time.
 Blocking, over redis-py, for the command line; the proxy never uses it. Walks by SCAN in pages, so its memory does not
-grow with the number of keys. Only ``forget``, ``forget_name`` and ``change_tombstones`` write."""
+grow with the number of keys. Only ``forget``, ``forget_name`` and ``change_hidden_ranges`` write."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError, Watch
 
 from .conditional import is_conditional
 from .entry import NO_PRINCIPAL, Entry, pack, pack_named
+from .hidden_ranges import (
+    STORED_BYTES_MAX,
+    HiddenRange,
+    HiddenRangesFormatError,
+    OffsetRange,
+    pack_hidden_ranges,
+    unpack_hidden_ranges,
+)
 from .inspection import (
     ClusterPlace,
     Damaged,
@@ -39,6 +47,7 @@ from .store import (
     NO_VERSION,
     block_key,
     entry_key,
+    hidden_ranges_key,
     index_key,
     life_key,
     life_of,
@@ -46,15 +55,6 @@ from .store import (
     name_key,
     names_key,
     partition_index_of,
-    tombstones_key,
-)
-from .tombstones import (
-    STORED_BYTES_MAX,
-    OffsetRange,
-    Tombstone,
-    TombstonesFormatError,
-    pack_tombstones,
-    unpack_tombstones,
 )
 
 PAGE_KEYS = 500
@@ -223,36 +223,36 @@ class RedisInspection:
         with redis_errors_as_sentences():
             return any(True for _ in self._redis.scan_iter(match=prefix(self.cluster) + b"member:*", count=PAGE_KEYS))
 
-    # ------------------------------------------------------------------ tombstones
-    def tombstones(self) -> dict[OffsetRange, Tombstone]:
+    # ------------------------------------------------------------------ hidden ranges
+    def hidden_ranges(self) -> dict[OffsetRange, HiddenRange]:
         """Return all that is stored of ranges that fetches leave out."""
         with redis_errors_as_sentences():
-            return _tombstones_of(self._redis.get(tombstones_key(self.cluster)))[1]
+            return _hidden_ranges_of(self._redis.get(hidden_ranges_key(self.cluster)))[1]
 
-    def change_tombstones(
-        self, change: Callable[[dict[OffsetRange, Tombstone], int], dict[OffsetRange, Tombstone]]
+    def change_hidden_ranges(
+        self, change: Callable[[dict[OffsetRange, HiddenRange], int], dict[OffsetRange, HiddenRange]]
     ) -> None:
         """Store what ``change`` makes of them; it is called with the server's time (ms since 1970), and again if a
         proxy has written meanwhile."""
-        key = tombstones_key(self.cluster)
+        key = hidden_ranges_key(self.cluster)
         with redis_errors_as_sentences():
             for _ in range(_CHANGE_TRIES_MAX):
                 with self._redis.pipeline(transaction=True) as pipe:
                     pipe.watch(key)
-                    version, known = _tombstones_of(pipe.get(key))
+                    version, known = _hidden_ranges_of(pipe.get(key))
                     seconds, microseconds = pipe.time()
                     changed = change(known, seconds * 1000 + microseconds // 1000)
-                    value = pack_tombstones(version + 1, changed)
+                    value = pack_hidden_ranges(version + 1, changed)
                     if len(value) > STORED_BYTES_MAX:
                         raise InspectionError(
-                            f"that would be {len(value)} bytes of tombstones, the limit is {STORED_BYTES_MAX}"
+                            f"that would be {len(value)} bytes of hidden ranges, the limit is {STORED_BYTES_MAX}"
                         )
                     pipe.multi()
                     pipe.set(key, value)
                     with suppress(WatchError):
                         pipe.execute()
                         return
-        raise InspectionError("the tombstones were written by somebody else all the time: try again")
+        raise InspectionError("others keep changing the hidden ranges: try again")
 
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
@@ -387,10 +387,10 @@ class RedisInspection:
         return None
 
 
-def _tombstones_of(stored: bytes | None) -> tuple[int, dict[OffsetRange, Tombstone]]:
+def _hidden_ranges_of(stored: bytes | None) -> tuple[int, dict[OffsetRange, HiddenRange]]:
     try:
-        return (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
-    except TombstonesFormatError as error:
+        return (NO_VERSION, {}) if stored is None else unpack_hidden_ranges(stored)
+    except HiddenRangesFormatError as error:
         raise InspectionError(str(error)) from None
 
 

@@ -286,13 +286,13 @@ def member_key(cluster: str, incarnation: bytes) -> bytes:
 
 
 @_kind(
-    "tombstones",
-    rb"tombstones",
-    Bound("1, of 1 MiB (tombstones.STORED_BYTES_MAX)", "cluster name", "a range is left out until it is removed"),
+    "hidden ranges",
+    rb"hidden_ranges",
+    Bound("1, of 1 MiB (hidden_ranges.STORED_BYTES_MAX)", "cluster name", "a range is left out until it is removed"),
 )
-def tombstones_key(cluster: str) -> bytes:
+def hidden_ranges_key(cluster: str) -> bytes:
     """Return the key of the ranges that fetches leave out."""
-    return f"idem:{cluster}:tombstones".encode()
+    return f"idem:{cluster}:hidden_ranges".encode()
 
 
 @_kind(

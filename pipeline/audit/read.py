@@ -69,7 +69,7 @@ def read_range(plan: Plan, wanted: Range) -> Iterator[pa.RecordBatch]:
                     if patience.waits():
                         continue
                     yield taker.truncated()
-                break  # else the last records were compacted away, or tombstones leave them out
+                break  # else the last records were compacted away, or hidden ranges leave them out
     yield taker.finished(bytes_read)
 
 

@@ -1,4 +1,4 @@
-"""What ``second_copies.json`` says: offsets that are certainly a second copy, for ``idemproxy tombstone add``.
+"""What ``second_copies.json`` says: offsets that are certainly a second copy, for ``idemproxy hide add``.
 
 Only duplicates that sequence numbers prove, and whose bytes were compared, are in it; suspected ones are not. A range
 is a second copy of as many records in a row, of one producer and epoch. Read by

@@ -166,7 +166,7 @@ class Cluster:
 
     def fetch(self, topic: str, partition: int, offset: int, bytes_max: int = FETCH_BYTES) -> Fetched:
         """Return what is stored from the offset on. No records, though the high watermark is above the offset: nothing
-        below it is left, as of compaction or tombstones. Raises OutOfRange, BrokerProblem."""
+        below it is left, as of compaction or hidden ranges. Raises OutOfRange, BrokerProblem."""
         place = self._place(topic, partition)
         return self._run(self._flows.fetch_stored(self._servers, place, offset, bytes_max, self._tries()), str(place))
 

@@ -103,7 +103,7 @@ def _read_to_end(cluster: Cluster, place: Place, reading: RangeReading) -> str:
         if not fetched.records and not reading.is_over:
             if fetched.high_watermark < reading.end:
                 return f"its log shows {fetched.high_watermark}, below what it had shown"
-            reading.missing_to(reading.end)  # the last ones were compacted away, or tombstones leave them out
+            reading.missing_to(reading.end)  # the last ones were compacted away, or hidden ranges leave them out
     return ""
 
 

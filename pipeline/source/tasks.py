@@ -57,7 +57,7 @@ class _Reading:
                     self._damaged(self._position, self._task.range.end - 1, "offsets go back")
                     self._position = self._task.range.end
             elif fetched.high_watermark >= self._task.range.end:
-                return  # the last ones were compacted away, or tombstones leave them out
+                return  # the last ones were compacted away, or hidden ranges leave them out
             else:
                 self._wait(fetched.high_watermark)
 

@@ -187,11 +187,11 @@ def samples(watched: Watched) -> Iterator[Sample]:
         yield Sample(names.IDEMPOTENCE, (now.idempotence.value,), 1)
     if not now.is_native:
         yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
-        known = watched.engine.tombstones
+        known = watched.engine.hidden_ranges
         for state, count in known.by_state().items():
-            yield Sample(names.TOMBSTONES, (state.value,), count)
-        yield Sample(names.TOMBSTONE_OFFSETS, (), known.records_left_out)
-        yield Sample(names.TOMBSTONES_APPLIED, (), known.applied)
+            yield Sample(names.HIDDEN_RANGES, (state.value,), count)
+        yield Sample(names.HIDDEN_RANGES_OFFSETS, (), known.records_left_out)
+        yield Sample(names.HIDDEN_RANGES_APPLIED, (), known.applied)
         yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
     for broker in now.topology.brokers:
         name, lanes, own = (str(broker.id),), broker.lanes, now.lanes_of_clients(broker.id)

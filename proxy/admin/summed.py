@@ -280,8 +280,8 @@ def _furthest(stopped: Sequence[Json]) -> list[Json]:
     return list(found.values())
 
 
-def tombstones(told: Sequence[Told]) -> list[Json]:
-    """Return the tombstones of all. They share one list, so of each range the newest state counts."""
+def hidden_ranges(told: Sequence[Told]) -> list[Json]:
+    """Return the hidden ranges of all. They share one list, so of each range the newest state counts."""
     found: dict[tuple[Any, ...], Json] = {}
     for one in told:
         for row in one.answer:
@@ -325,7 +325,7 @@ _OF_PAGE: Final[Mapping[str, Add]] = {
     "duplicates": duplicates,
     "clients": clients,
     "names": named,
-    "tombstones": tombstones,
+    "hidden_ranges": hidden_ranges,
     "events": lines,
 }
 """How each part of the page becomes one."""

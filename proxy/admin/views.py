@@ -189,8 +189,8 @@ def named(watched: Watched) -> list[Json]:
     ]
 
 
-def tombstones(watched: Watched) -> list[Json]:
-    """Ranges of offsets that were named as second copies, the one changed last first; ``last_offset`` is included."""
+def hidden_ranges(watched: Watched) -> list[Json]:
+    """Hidden ranges, the one changed last first; ``last_offset`` is included."""
     now_ms = watched.wall() * 1000
     return [
         {
@@ -203,7 +203,7 @@ def tombstones(watched: Watched) -> list[Json]:
             "reason": one.reason,
             "refusal": one.refusal,
         }
-        for place, one in watched.engine.tombstones.newest_first()[:ROWS_MAX]
+        for place, one in watched.engine.hidden_ranges.newest_first()[:ROWS_MAX]
     ]
 
 
@@ -224,7 +224,7 @@ def page(watched: Watched, rates: Rates) -> Json:
         "duplicates": duplicates(watched),
         "clients": clients(watched),
         "names": named(watched),
-        "tombstones": tombstones(watched),
+        "hidden_ranges": hidden_ranges(watched),
         "events": lines(watched),
     }
 

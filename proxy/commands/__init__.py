@@ -1,1 +1,1 @@
-"""The commands ``check``, ``schema``, ``inspect``, ``forget`` and ``tombstone``, and the options of all commands."""
+"""The commands ``check``, ``schema``, ``inspect``, ``forget`` and ``hide``, and the options of all commands."""

@@ -1,5 +1,5 @@
 """Which Redis is used by the commands that talk to it directly, without a proxy: ``inspect``, ``forget``,
-``tombstone``, ``rebuild``. Reads the configuration and one file of the data directory; connects to nothing."""
+``hide``, ``rebuild``. Reads the configuration and one file of the data directory; connects to nothing."""
 
 from __future__ import annotations
 

@@ -36,6 +36,9 @@ from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused, ConnectionRefused, InternalError, Report
 from ..flow.runner import FlowRunner
+from ..hidden_ranges.known import KnownHiddenRanges
+from ..hidden_ranges.topic import HiddenRangesTopic
+from ..hidden_ranges.upkeep import HiddenRangesUpkeep
 from ..pass_through.lanes import ClientLanes
 from ..producer.context import Context
 from ..producer.ids_in_use import IdsInUse
@@ -51,9 +54,6 @@ from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
-from ..tombstones.known import KnownTombstones
-from ..tombstones.topic import TombstoneTopic
-from ..tombstones.upkeep import TombstoneUpkeep
 from ..versions import BrokerRanges, advertised, native
 from .fast_outside import FastOutside
 from .life import Incarnations, LeasedStore
@@ -116,7 +116,8 @@ class Engine:
     ) -> None:
         """``mode``: who gives idempotence; None: the proxy. ``on_mode``: called when that was chosen by what the
         brokers are. ``on_brokers``: called with the brokers for which listeners are wanted. ``on_ready``: a broker can
-        be used, or the tombstones were read. ``on_refused``: a broker cannot be served, for another reason than before.
+        be used, or the hidden ranges were read. ``on_refused``: a broker cannot be served, for another reason than
+        before.
         ``shares_store``: other proxies may use the store as well. ``for_clients``: opens the connections to brokers
         that belong to one client; None: ``reactor`` does. ``has_fast_path``: usual batches go without a flow."""
         self.caps = caps or Caps()
@@ -144,7 +145,7 @@ class Engine:
             outside = FastOutside(reactor, life, self.topology, incarnations.stored, self.runner, self.loop_budget)
             self.context.fast_path = outside
         self.names = Names(life, self.runner, random_bytes, report)
-        self.recent_time, self.tombstones = self.context.time, KnownTombstones(reactor.now)
+        self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
         self.sessions: set[ConnectionShell] = set()
         """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
@@ -228,22 +229,22 @@ class Engine:
 
         self.reactor.later(0, lambda: self.runner.start(self._ids_in_use.run(), failed=failed))
 
-    def keep_tombstones(self, topic: str | None = None) -> None:
-        """From now on fetches leave out the active tombstones. ``topic``: the compacted topic that gets a copy of
+    def keep_hidden_ranges(self, topic: str | None = None) -> None:
+        """From now on fetches leave out the active hidden ranges. ``topic``: the compacted topic that gets a copy of
         them."""
         life = self.context.life
         common = self.report, life.wall_clock_ms
 
         def failed(error: Exception) -> None:
-            self.report(InternalError("tombstones", error))
+            self.report(InternalError("hidden ranges", error))
 
         others = self._on_ready, lambda: self.topology.is_known
         if topic is None:
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, *others)
+            upkeep = HiddenRangesUpkeep(self.hidden_ranges, life.cluster, *common, *others)
         else:
-            copy = TombstoneTopic(topic, self.tombstones, *common, by=lambda: f"proxy {life.incarnation.hex()}")
+            copy = HiddenRangesTopic(topic, self.hidden_ranges, *common, by=lambda: f"proxy {life.incarnation.hex()}")
             self.runner.start(copy.run(), failed=failed)
-            upkeep = TombstoneUpkeep(self.tombstones, life.cluster, *common, *others, stored=copy.stored)
+            upkeep = HiddenRangesUpkeep(self.hidden_ranges, life.cluster, *common, *others, stored=copy.stored)
         self.runner.start(upkeep.run(), failed=failed)
 
     def _tick(self) -> None:

@@ -266,7 +266,7 @@ class Server:
         await self._checkpoints.read()
         self._store = store = self._new_store(over_login, login)
         self.engine.give_idempotence(store)
-        self.engine.keep_tombstones(self._settings.tombstones_topic)
+        self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_redis)
@@ -570,7 +570,7 @@ class Server:
 
     def _has_state(self) -> bool:
         """Are Redis and its data there, and are they this cluster's?"""
-        if self._store is None or self.engine.context.life.era == 0 or not self.engine.tombstones.is_read:
+        if self._store is None or self.engine.context.life.era == 0 or not self.engine.hidden_ranges.is_read:
             return False
         if not self._claim.is_of_this_cluster:
             self._store.compare_again()

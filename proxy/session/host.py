@@ -15,11 +15,11 @@ from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..connection.shell import ConnectionHost
+from ..hidden_ranges.known import KnownHiddenRanges
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
-from ..tombstones.known import KnownTombstones
 from .describe_producers import Told
 from .names import Client
 from .produce import Outside
@@ -36,7 +36,7 @@ class Host(Outside, ConnectionHost, Protocol):
     def topic_defaults(self) -> TopicDefaults: ...
 
     @property
-    def tombstones(self) -> KnownTombstones: ...
+    def hidden_ranges(self) -> KnownHiddenRanges: ...
 
     @property
     def for_clients(self) -> Reactor:

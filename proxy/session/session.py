@@ -35,9 +35,9 @@ from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused, SmallFetch
+from ..hidden_ranges.fetch import FetchWithoutHiddenRanges
+from ..hidden_ranges.known import Skips
 from ..producer.retry_notes import RetryNotes
-from ..tombstones.fetch import FetchWithoutTombstones
-from ..tombstones.known import Skips
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
 from .fast_produce import FastProduce, FastRequest
@@ -433,10 +433,10 @@ class Session(Handler):
             return
         if key == ApiKey.FETCH and not self._has_fetched:
             self._look_at_fetch(version, memoryview(frame)[slot.header.body_offset :])
-        if key == ApiKey.FETCH and self._host.tombstones.is_any:
+        if key == ApiKey.FETCH and self._host.hidden_ranges.is_any:
             if self._skips is None:
-                self._skips = Skips(self._host.tombstones.now)
-            bridge = FetchWithoutTombstones(bridge, version, self._host.tombstones, self._skips)
+                self._skips = Skips(self._host.hidden_ranges.now)
+            bridge = FetchWithoutHiddenRanges(bridge, version, self._host.hidden_ranges, self._skips)
         request = bridge.request(memoryview(frame)[slot.header.body_offset :])
         if isinstance(request, Refused):
             self._host.report(ClientRefused(self.name, request.reason))

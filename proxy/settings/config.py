@@ -95,7 +95,7 @@ class Settings:
     named_producers: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     conditional_topics: tuple[str, ...] = ()
-    tombstones_topic: str | None = None
+    hidden_ranges_topic: str | None = None
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     topics: TopicDefaults = TopicDefaults()
     limits: Caps = Caps()

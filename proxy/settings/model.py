@@ -230,12 +230,12 @@ class TopicsSection(Section):
         return TopicDefaults(**self.model_dump(exclude={"conditional"}))
 
 
-class TombstonesSection(Section):
-    """Second copies that fetches leave out: see TOMBSTONES.md."""
+class HiddenRangesSection(Section):
+    """Duplicates in a log that fetches leave out (`idemproxy hide`)."""
 
     topic: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")] | None = None
-    """A topic with cleanup.policy=compact and one partition that gets a copy of each tombstone, from which Redis can be
-    filled again. Default: none."""
+    """A topic with cleanup.policy=compact and one partition that gets a copy of each hidden range, from which Redis can
+    be filled again. Default: none."""
 
 
 class LimitsSection(Section):
@@ -385,7 +385,7 @@ class Configuration(BaseSettings):
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
     topics: TopicsSection = TopicsSection()
-    tombstones: TombstonesSection = TombstonesSection()
+    hidden_ranges: HiddenRangesSection = HiddenRangesSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
     log: LogSection = LogSection()
@@ -415,7 +415,7 @@ class Configuration(BaseSettings):
             named_producers=tuple(self.producers.named),
             dropped_headers=tuple(self.producers.dropped_headers),
             conditional_topics=tuple(self.topics.conditional),
-            tombstones_topic=self.tombstones.topic,
+            hidden_ranges_topic=self.hidden_ranges.topic,
             topics=self.topics.to_settings(),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,

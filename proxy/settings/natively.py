@@ -46,8 +46,8 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
     "conditional_topics": WithoutEffect(
         ("topics", "conditional"), "brokers that give idempotence themselves append such batches wherever a log ends"
     ),
-    "tombstones_topic": WithoutEffect(
-        ("tombstones", "topic"), "in front of brokers that give idempotence themselves there are no tombstones"
+    "hidden_ranges_topic": WithoutEffect(
+        ("hidden_ranges", "topic"), "in front of brokers that give idempotence themselves there are no hidden ranges"
     ),
     "journal": WithoutEffect(("journal", "path"), f"{_BROKERS}, no batch has a line in the journal"),
     "limits.producers_max": WithoutEffect(("limits", "producers_max"), _PLAIN),

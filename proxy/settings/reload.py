@@ -24,7 +24,7 @@ _NAMES: Mapping[str, str] = {
     "named_producers": "producers.named",
     "dropped_headers": "producers.dropped_headers",
     "conditional_topics": "topics.conditional",
-    "tombstones_topic": "tombstones.topic",
+    "hidden_ranges_topic": "hidden_ranges.topic",
     "admin": "admin.bind",
     "log_level": "log.level",
     "log_format": "log.format",

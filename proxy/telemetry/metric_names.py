@@ -237,12 +237,12 @@ ENTRIES_EVICTED: Final = Metric(
     "Producers on partitions that were dropped from memory while idle, to make room. Redis still has them.",
 )
 
-# Second copies that fetches leave out
-TOMBSTONES_APPLIED: Final = Metric(
-    "tombstones.applied",
+# Hidden ranges
+HIDDEN_RANGES_APPLIED: Final = Metric(
+    "hidden_ranges.applied",
     "counter",
     "{answer}",
-    "Partitions in answers to fetches of which something was left out, as a tombstone names it.",
+    "Partitions in Fetch responses from which the proxy left out records of a hidden range.",
 )
 
 # The journal
@@ -257,19 +257,19 @@ JOURNAL_MISSING: Final = Metric(
 )
 
 # As it is now
-TOMBSTONES: Final = Metric(
-    "tombstones.known",
+HIDDEN_RANGES: Final = Metric(
+    "hidden_ranges.known",
     "gauge",
     "{range}",
-    "Ranges of offsets that people named as second copies. state: asked, no proxy has looked into the log yet; active, "
+    "Hidden ranges: offsets that people named as duplicates. state: asked, no proxy has read the log yet; active, "
     "fetches leave them out; refused, the log does not have them as a whole. The same at every proxy.",
     ("state",),
 )
-TOMBSTONE_OFFSETS: Final = Metric(
-    "tombstones.offsets",
+HIDDEN_RANGES_OFFSETS: Final = Metric(
+    "hidden_ranges.offsets",
     "gauge",
     "{offset}",
-    "Offsets in the active ones; consumers never get these.",
+    "Offsets in active hidden ranges; consumers never get these.",
 )
 READY: Final = Metric("ready", "gauge", "1", "1 if clients can be served now, else 0; /readyz says why.")
 DRAINING: Final = Metric("draining", "gauge", "1", "1 while the proxy drains after SIGTERM, else 0.")
@@ -414,7 +414,7 @@ DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the loss of a re
 LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
 MOST_OF_WORKERS: Final = (
     *(DRAINING, DOUBT_AGE, BROKER_HELD, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
-    *(TOMBSTONES, TOMBSTONE_OFFSETS, JOURNAL_UNSYNCED),
+    *(HIDDEN_RANGES, HIDDEN_RANGES_OFFSETS, JOURNAL_UNSYNCED),
 )
 """Gauges for which several workers together show the lowest, or the highest, value of any of them. All else is
 added."""

@@ -15,7 +15,7 @@ import yaml
 from charts.node import PROXY, NodePod
 from charts.rendering import CHART, CI_FILES, ROOT, configuration_of, pod_of, render, render_minimal
 
-SECTIONS = ("producers", "topics", "tombstones", "limits", "log")
+SECTIONS = ("producers", "topics", "hidden_ranges", "limits", "log")
 TAKEN_OTHERWISE = {
     "upstream": set(),
     "upstream.sasl": {"password", "password_file", "token_file"},
@@ -117,7 +117,7 @@ def test_how_many_lines_clients_may_cause_stands_there_if_it_was_said(helm: Path
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str) -> None:
-    chart = json.loads((CHART / "values.schema.json").read_text())["properties"][section]["properties"]
+    chart = json.loads((CHART / "values.schema.json").read_text())["properties"][camel_case(section)]["properties"]
     product = fields(section)
     assert set(chart) == {camel_case(name) for name in product}
     for name, field in product.items():
@@ -125,7 +125,7 @@ def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str
         for bound in ("minimum", "maximum", "enum"):
             if bound in field:
                 assert entry.get(bound) == field[bound], f"{section}.{name}: {bound}"
-    for name, value in values()[section].items():
+    for name, value in values()[camel_case(section)].items():
         setting = next(field for field in product if camel_case(field) == name)
         if value not in (None, []) and f"{section}.{setting}" not in OWN_DEFAULTS:
             assert value == product[setting]["default"], f"{section}.{name}"
@@ -158,7 +158,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
         "named": ["orders-*"],
     }
     assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
-    assert configuration["tombstones"] == {"topic": "second-copies"}
+    assert configuration["hidden_ranges"] == {"topic": "second-copies"}
     assert configuration["log"] == {"level": "debug", "format": "text"}
     assert configuration["journal"] == "/var/log/idemproxy/journal.jsonl"
     assert configuration["listeners"][0]["bind"] == "[::]:9092"

@@ -160,10 +160,10 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     page.screenshot(path=pictures / "status-page-dark.png")
 
 
-def test_named_producers_and_tombstones_are_there_as_soon_as_there_are_any(watched: Watched) -> None:
+def test_named_producers_and_hidden_ranges_are_there_as_soon_as_there_are_any(watched: Watched) -> None:
     page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
     expect(page.locator("#names_section")).to_be_hidden()
-    expect(page.locator("#tombstones_section")).to_be_hidden()
+    expect(page.locator("#hidden_ranges_section")).to_be_hidden()
     with RawClient(watched.proxy.address) as client:
         for _ in range(2):
             error_code, producer_id, producer_epoch = client.init_producer_id(transactional_id="orders-1")
@@ -172,7 +172,7 @@ def test_named_producers_and_tombstones_are_there_as_soon_as_there_are_any(watch
         assert client.produce_one(topic, 0, written).error_code == 0
     watched.produce(topic, 3)
     url = f"unix://{(watched.proxy.data_directory / 'redis' / 'redis.socket').read_text()}"
-    done = idemproxy("tombstone", "add", topic, 0, 0, 0, "--yes", "--redis", url, "--reason", "ticket 4711")
+    done = idemproxy("hide", "add", topic, 0, 0, 0, "--yes", "--redis", url, "--reason", "ticket 4711")
     assert done.returncode == 0, done.stdout + done.stderr
     expect(page.locator("#names_title")).to_be_visible()
     expect(page.locator("#names")).to_contain_text(f"{topic}-0: 1 (epoch 1)")
@@ -180,13 +180,13 @@ def test_named_producers_and_tombstones_are_there_as_soon_as_there_are_any(watch
     assert (name, epoch, instances, fenced) == ("orders-1", "1", "2", "1")
     assert int(producer) > 2**53
     assert began.endswith("ago")
-    expect(page.locator("#tombstones")).to_contain_text("active")
-    ((place, first, last, state, since, reason),) = cells(page, "tombstones")
+    expect(page.locator("#hidden_ranges")).to_contain_text("active")
+    ((place, first, last, state, since, reason),) = cells(page, "hidden_ranges")
     assert (place, first, last, state, reason) == (f"{topic}-0", "0", "0", "active", "ticket 4711")
     assert since.endswith("ago")
-    undone = idemproxy("tombstone", "remove", topic, 0, 0, 0, "--redis", url)
+    undone = idemproxy("hide", "remove", topic, 0, 0, 0, "--redis", url)
     assert undone.returncode == 0, undone.stdout + undone.stderr
-    expect(page.locator("#tombstones_section")).to_be_hidden()
+    expect(page.locator("#hidden_ranges_section")).to_be_hidden()
 
 
 def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(

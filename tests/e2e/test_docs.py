@@ -177,7 +177,7 @@ def test_the_site_is_built_without_a_warning_and_carries_what_it_links_to(tmp_pa
         page.goto((tmp_path / "CONFIGURE.html").as_uri())
         page.keyboard.press("/")
         page.wait_for_selector("[data-md-component=search-query]:focus", timeout=30_000)
-        page.keyboard.type("tombstone")
+        page.keyboard.type("hidden range")
         page.wait_for_selector(".md-search-result__link", timeout=30_000, state="attached")
         found = page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
-    assert any(link.startswith((tmp_path / "TOMBSTONES.html").as_uri()) for link in found), "search works from files"
+    assert any(link.startswith((tmp_path / "HIDDEN_RANGES.html").as_uri()) for link in found), "search works from files"

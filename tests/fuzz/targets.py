@@ -47,21 +47,21 @@ from idemproxy.proxy.bridge.describe_producers import parse_describe_producers
 from idemproxy.proxy.bridge.init_producer_id import parse_init_producer_id
 from idemproxy.proxy.bridge.refusals import refusal
 from idemproxy.proxy.bridge.table import plan
+from idemproxy.proxy.hidden_ranges.records import UnreadableHiddenRange, key_of, read_record, value_of
 from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.session.conditional_topics import reading_expected_offset
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
-from idemproxy.proxy.tombstones.records import UnreadableTombstone, key_of, read_record, value_of
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
 from idemproxy.state.entry import StoredFormatError, pack, unpack
+from idemproxy.state.hidden_ranges import HiddenRangesFormatError, pack_hidden_ranges, unpack_hidden_ranges
 from idemproxy.state.inspection import EntryPlace, parse_key
 from idemproxy.state.names import pack_name, unpack_name
 from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
-from idemproxy.state.tombstones import TombstonesFormatError, pack_tombstones, unpack_tombstones
 from testkit.real.machine.kernel_build import current
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
@@ -350,18 +350,18 @@ def stored_values(data: bytes) -> None:
     with suppress(StoredFormatError):
         if pack_name(unpack_name(data)) != data:
             raise Broken("the record of a name is read as another one")
-    with suppress(TombstonesFormatError):
-        version, tombstones = unpack_tombstones(data)
-        if unpack_tombstones(pack_tombstones(version, tombstones)) != (version, tombstones):
-            raise Broken("tombstones are read as other ones")
+    with suppress(HiddenRangesFormatError):
+        version, hidden_ranges = unpack_hidden_ranges(data)
+        if unpack_hidden_ranges(pack_hidden_ranges(version, hidden_ranges)) != (version, hidden_ranges):
+            raise Broken("hidden ranges are read as other ones")
     key, _, value = data.partition(b"\0")
     for one in ((key, value), (b"orders/3/5-7", data)):
-        with suppress(UnreadableTombstone):
-            named, tombstone = read_record(*one)
-            if tombstone is None:
+        with suppress(UnreadableHiddenRange):
+            named, hidden_range = read_record(*one)
+            if hidden_range is None:
                 continue
-            if read_record(key_of(named), value_of(named, tombstone, "")) != (named, tombstone):
-                raise Broken("a tombstone in its topic is read as another one")
+            if read_record(key_of(named), value_of(named, hidden_range, "")) != (named, hidden_range):
+                raise Broken("a hidden range in its topic is read as another one")
     place = parse_key("c", b"idem:c:" + data)
     if isinstance(place, EntryPlace) and place.key("c") != b"idem:c:" + data:
         raise Broken("a key is read as another one")

@@ -572,7 +572,7 @@ ROWS = [
  ('O39', 'it is looked for up to the first record that is where it was to be', 'holds', 1, dict(SHARD, foreign=1, flush=1)),
  ('O40', 'same, progress', 'holds', 1, dict(SHARD, foreign=1, flush=1, **L)),
  ('O41', 'same as O39, a writer goes elsewhere', 'holds', 0, dict(SHARD, foreign=1, flush=1, resend=1)),
- ('V1', 'tombstones: a message is the one that was named by its offset alone', 'H', 1, dict(COPY, cut=1, same='offset')),
+ ('V1', 'hidden ranges: a message is the one that was named by its offset alone', 'H', 1, dict(COPY, cut=1, same='offset')),
  ('V2', 'a range of an earlier log counts in a wrapper of which another one leaves out a part', 'H', 1,
   dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,), counts='part')),
  ('V3', 'where all is left out the next fetch begins at the same offset', 'T', 1, dict(COPY, empty='same', **L)),

@@ -30,7 +30,7 @@ class Mutant:
     @property
     def worlds(self) -> str:
         """The module whose random worlds can tell."""
-        return "simulation.tombstones" if self.number == 24 else "simulation.chaos"
+        return "simulation.hidden_ranges" if self.number == 24 else "simulation.chaos"
 
 
 def mutant(name: str, rule: str, test: str, *patches: Patch, deaths: tuple[str, ...] = ()) -> Mutant:

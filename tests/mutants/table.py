@@ -19,8 +19,8 @@ _LIVES = "unit/rules/test_rule_lives.py"
 _LOG = "unit/rules/test_rule_log.py"
 _MEMORY = "unit/state/test_redis_life.py"
 _NAMES = "unit/rules/test_rule_names.py"
-_FETCH = "unit/tombstones/test_fetch.py"
-_UPKEEP = "unit/tombstones/test_upkeep.py"
+_FETCH = "unit/hidden_ranges/test_fetch.py"
+_UPKEEP = "unit/hidden_ranges/test_upkeep.py"
 
 MUTANTS = (
     mutant(
@@ -725,8 +725,8 @@ MUTANTS = (
         "R24: where all is left out, the next fetch begins behind it",
         _FETCH + "::test_where_all_is_left_out_the_next_fetch_goes_on_behind_it",
         Patch(
-            "proxy.tombstones.fetch",
-            "FetchWithoutTombstones._left_of",
+            "proxy.hidden_ranges.fetch",
+            "FetchWithoutHiddenRanges._left_of",
             "self._skips.note(place, offset, end, logs)",
             "",
         ),
@@ -737,7 +737,7 @@ MUTANTS = (
         "R24: what one client has seen is not believed for another one",
         _FETCH + "::test_what_one_client_has_seen_is_not_believed_for_another",
         Patch(
-            "proxy.tombstones.known",
+            "proxy.hidden_ranges.known",
             "Skips.__init__",
             "self._answers = 0",
             "self._answers = 0\nself._noted = globals().setdefault('of_everybody', self._noted)\n",
@@ -748,8 +748,8 @@ MUTANTS = (
         "R24: a range counts once it is stored that its messages were seen",
         _UPKEEP + "::test_who_removes_a_range_while_a_proxy_looks_into_the_log_is_heard",
         Patch(
-            "proxy.tombstones.upkeep",
-            "TombstoneUpkeep._follow",
+            "proxy.hidden_ranges.upkeep",
+            "HiddenRangesUpkeep._follow",
             "await self._store(version, now)",
             "await self._store(version, now) or True",
         ),
@@ -759,9 +759,9 @@ MUTANTS = (
         "R24: what Redis loses is given back",
         _UPKEEP + "::test_what_redis_loses_is_given_back",
         Patch(
-            "proxy.tombstones.upkeep",
-            "TombstoneUpkeep._follow",
-            "[place for place, tombstone in now.items() if theirs.get(place) != tombstone]",
+            "proxy.hidden_ranges.upkeep",
+            "HiddenRangesUpkeep._follow",
+            "[place for place, hidden_range in now.items() if theirs.get(place) != hidden_range]",
             "[place for place in theirs if theirs[place] != now[place]]",
         ),
         deaths=("b'",),
@@ -770,7 +770,7 @@ MUTANTS = (
         "served_before_the_list_is_read",
         "R24: no fetch passes before the list was read",
         _UPKEEP + "::test_until_the_list_was_read_no_client_is_served",
-        Patch("proxy.tombstones.known", "KnownTombstones", "is_read: bool = False", "is_read: bool = True"),
+        Patch("proxy.hidden_ranges.known", "KnownHiddenRanges", "is_read: bool = False", "is_read: bool = True"),
         deaths=("b'",),
     ),
 )

@@ -13,8 +13,8 @@ from idemproxy.codecs.message_set import encode_message, encode_set, inner_messa
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.without_ranges import Left, Ranges, without_ranges
 from idemproxy.proxy import limits
-from idemproxy.proxy.tombstones.known import LogRanges
-from idemproxy.proxy.tombstones.leaving_out import LeavingOut
+from idemproxy.proxy.hidden_ranges.known import LogRanges
+from idemproxy.proxy.hidden_ranges.leaving_out import LeavingOut
 
 OUTPUT_BYTES_MAX = 1 << 20
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -104,9 +104,9 @@ def test_what_takes_several_answers_is_what_one_would_have(
     ranges = LogRanges(*log.ranges)
     left, position = b"", 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "TOMBSTONE_PARTS_MAX", parts_max)
-        patch.setattr(limits, "TOMBSTONE_FETCH_BYTES_MAX", bytes_max)
-        patch.setattr(limits, "TOMBSTONE_MORE_UNPACKED_BYTES_MAX", more_bytes_max)
+        patch.setattr(limits, "HIDDEN_RANGES_PARTS_MAX", parts_max)
+        patch.setattr(limits, "HIDDEN_RANGES_FETCH_BYTES_MAX", bytes_max)
+        patch.setattr(limits, "HIDDEN_RANGES_MORE_UNPACKED_BYTES_MAX", more_bytes_max)
         while position < len(log.records):
             looked, some = LeavingOut().of(memoryview(log.records)[position:], (ranges,))
             assert looked

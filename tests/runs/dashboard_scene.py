@@ -292,7 +292,7 @@ class DashboardScene:
     def _bury(self) -> None:
         """Two records are named as second copies, and read around."""
         url = f"redis://{HOST}:{self._redis.port}/0"
-        done = idemproxy("tombstone", "add", ORDERS, 0, 1, 2, "--yes", "--redis", url, "--reason", "ticket 4711")
+        done = idemproxy("hide", "add", ORDERS, 0, 1, 2, "--yes", "--redis", url, "--reason", "ticket 4711")
         assert done.returncode == 0, done.stdout + done.stderr
         reader = Reader("auditor", f"{self.proxies[0].address[0]}:{self.proxies[0].address[1]}", [ORDERS])
         self._clients.append(reader)

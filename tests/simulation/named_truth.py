@@ -1,5 +1,5 @@
 """What a log had at which time, and which of its records were named as second copies: the truth against which consumers
-of worlds with tombstones are judged (rule R24).
+of worlds with hidden ranges are judged (rule R24).
 
 Every record has its offset and a value of its own for each life of it; a log that is cut off, or made anew, ends lives.
 Which ranges are named is sampled from Redis and from all proxies that live.
@@ -86,15 +86,15 @@ class Truth:
         """``known``: the lists of Redis and of the proxies that live, which count together."""
         self.now = now
         merged: dict[Range, Any] = {}
-        for tombstones in known:
-            for place, one in tombstones.items():
+        for hidden_ranges in known:
+            for place, one in hidden_ranges.items():
                 where = place.partition, place.first, place.end
                 if where not in merged or _weight(merged[where]) < _weight(one):
                     merged[where] = one
         for where, one in merged.items():
             self._note(self.namings, where, one)
-        for tombstones in known:
-            for place, one in tombstones.items():
+        for hidden_ranges in known:
+            for place, one in hidden_ranges.items():
                 where = place.partition, place.first, place.end
                 said_at = (merged[where].at_ms - EPOCH_MS) / 1000
                 if merged[where].state.value == "active" or now - said_at < PROMISED_SECONDS:
@@ -172,5 +172,5 @@ def _of(namings: Namings, partition: int, offset: int, life: Life) -> list[Namin
     ]
 
 
-def _weight(tombstone: Any) -> tuple[int, int]:
-    return tombstone.at_ms, ("asked", "active", "refused", "removed").index(tombstone.state.value)
+def _weight(hidden_range: Any) -> tuple[int, int]:
+    return hidden_range.at_ms, ("asked", "active", "refused", "removed").index(hidden_range.state.value)

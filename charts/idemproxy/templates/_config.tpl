@@ -183,7 +183,7 @@
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
 {{- with $values.topics.conditional -}}{{- $_ := set $topics "conditional" . -}}{{- end -}}
 {{- $_ := set $config "topics" $topics -}}
-{{- with $values.tombstones.topic -}}{{- $_ := set $config "tombstones" (dict "topic" .) -}}{{- end -}}
+{{- with $values.hiddenRanges.topic -}}{{- $_ := set $config "hidden_ranges" (dict "topic" .) -}}{{- end -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, a limit for one would be a limit for all of them. */ -}}
 {{- if include "idemproxy.withoutAddresses" . -}}

@@ -264,18 +264,18 @@ function showNames(found) {
   })), "No named producer has begun here.");
 }
 
-function showTombstones(found) {
+function showHiddenRanges(found) {
   const place = (one) => `${one.topic}-${one.partition}`;
   const why = (one) => one.refusal || one.reason || "–";
-  byId("tombstones_section").hidden = !found.length;
-  fill("tombstones", found.map((one) => ({
+  byId("hidden_ranges_section").hidden = !found.length;
+  fill("hidden_ranges", found.map((one) => ({
     key: `${place(one)}/${one.first_offset}/${one.last_offset}`,
     cells: [place(one), String(one.first_offset), String(one.last_offset), one.state, `${seconds(one.age_seconds)} ago`, why(one)],
     order: [
       `${one.topic} ${String(one.partition).padStart(10, "0")}`, one.first_offset, one.last_offset, one.state, one.age_seconds, why(one),
     ],
     data: { state: one.state },
-  })), "There are none.");
+  })), "No offsets are hidden.");
 }
 
 // What is in doubt comes first while there is anything; else it stands below the numbers.
@@ -307,7 +307,7 @@ function show(page) {
   doubtsFirst(page.doubts.length > 0);
   showProducers(page.producers);
   showNames(page.names);
-  showTombstones(page.tombstones);
+  showHiddenRanges(page.hidden_ranges);
   const seen = new Map();
   fill("events", page.events.map((one) => {
     const name = `${one.at} ${one.text}`;

@@ -1,1 +1,1 @@
-"""``idemproxy inspect``, ``forget`` and ``tombstone``: what is stored in Redis, for people and for scripts."""
+"""``idemproxy inspect``, ``forget`` and ``hide``: what is stored in Redis, for people and for scripts."""

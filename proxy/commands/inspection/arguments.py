@@ -1,4 +1,4 @@
-"""The arguments of ``idemproxy inspect``, ``forget`` and ``tombstone``. Imports nothing heavy; runs nothing."""
+"""The arguments of ``idemproxy inspect``, ``forget`` and ``hide``. Imports nothing heavy; runs nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..shared_arguments import add_store, partition_number, producer_id
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
 
-COMMANDS = ("inspect", "forget", "tombstone")
+COMMANDS = ("inspect", "forget", "hide")
 SORTS = ("topic", "producer", "used")
 """What a list of producers can be sorted by."""
 
 
 def add_commands(commands: Commands) -> None:
-    """Add ``inspect``, ``forget`` and ``tombstone`` to the command line."""
+    """Add ``inspect``, ``forget`` and ``hide`` to the command line."""
     inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
     _add_common(inspect)
     _add_admin(inspect, "admin_before")
@@ -63,15 +63,15 @@ def add_commands(commands: Commands) -> None:
     named.add_argument("--yes", action="store_true", help=explained("Do not ask"))
     _add_redis(named)
 
-    _add_tombstone(commands.add_parser("tombstone", help="leave a second copy that is in a log out of fetches"))
+    _add_hide(commands.add_parser("hide", help="hide duplicates that are in a log from consumers"))
 
 
-def _add_tombstone(tombstone: Parser) -> None:
-    what = tombstone.add_subparsers(dest="what", metavar="WHAT", title="what to do", required=True)
-    listed = what.add_parser("list", help="what is left out of fetches, and what was asked for")
+def _add_hide(hide: Parser) -> None:
+    what = hide.add_subparsers(dest="what", metavar="WHAT", title="what to do", required=True)
+    listed = what.add_parser("list", help="show the hidden ranges, and those that were asked for")
     _add_topic(listed)
     _add_common(listed)
-    add = what.add_parser("add", help="leave these offsets out of what consumers fetch through the proxies")
+    add = what.add_parser("add", help="hide these offsets from consumers that fetch through the proxies")
     add.add_argument(
         "--reason", metavar="TEXT", default="", help=explained("For those who read the list", "--reason 'ticket 4711'")
     )
@@ -91,7 +91,7 @@ def _add_tombstone(tombstone: Parser) -> None:
         metavar="FILE",
         type=Path,
         help=explained(
-            "Instead of offsets: the second copies that a proxy has found itself, out of its journal",
+            "Instead of offsets: the duplicates that a proxy has found itself, from its journal",
             "--from-journal journal.jsonl",
         ),
     )
@@ -105,7 +105,11 @@ def _add_tombstone(tombstone: Parser) -> None:
         one.add_argument("first", type=_offset, metavar="FIRST", help=explained("The first offset", "40277"), **number)
         one.add_argument("last", type=_offset, metavar="LAST", help=explained("The last offset", "40296"), **number)
         _add_redis(one)
-    _add_restore(what.add_parser("restore", help="write into Redis what the compacted topic has and Redis lacks"))
+    _add_restore(
+        what.add_parser(
+            "restore", help="write the hidden ranges that the compacted topic has and Redis lacks into Redis"
+        )
+    )
 
 
 def _add_restore(restore: Parser) -> None:
@@ -122,7 +126,7 @@ def _add_restore(restore: Parser) -> None:
     restore.add_argument(
         "--from-topic",
         metavar="TOPIC",
-        help=explained("The topic to read", "--from-topic idemproxy-tombstones", "tombstones.topic"),
+        help=explained("The topic to read", "--from-topic idemproxy-hidden-ranges", "hidden_ranges.topic"),
     )
     restore.add_argument("--dry-run", action="store_true", help=explained("Only tell what would be written"))
     _add_redis(restore)

@@ -1,4 +1,4 @@
-"""Runs ``idemproxy inspect``, ``forget`` and ``tombstone``: finds the server, connects, prints, returns the exit
+"""Runs ``idemproxy inspect``, ``forget`` and ``hide``: finds the server, connects, prints, returns the exit
 status."""
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+from ....state.hidden_ranges import OffsetRange
 from ....state.redis_inspection import EntryRow, InspectionError, RedisInspection, ServerFacts
-from ....state.tombstones import OffsetRange
 from ... import limits
 from ...net.tls import TlsError, client_context
 from ...settings.config import ConfigError, Settings
@@ -22,9 +22,9 @@ from . import views
 from .client_ids import ask, asked_addresses
 from .forget import forget_name, forget_producer
 from .found_copies import found_by_audit, found_by_proxy
+from .hidden_ranges import add_found, add_hidden_range, listed_hidden_ranges, remove_hidden_range
+from .hidden_ranges_topic import contents_of, restore_hidden_ranges
 from .order import page_of
-from .tombstone_topic import contents_of, restore_tombstones
-from .tombstones import add_found, add_tombstone, listed_tombstones, remove_tombstone
 
 _NAMES_SHOWN_MAX = 10
 _WITH_CLIENT_IDS = ("producers", "intents", "producer", "topic")
@@ -44,8 +44,8 @@ def run_inspection(options: argparse.Namespace) -> int:
             server = inspection.server()
             if options.command == "forget":
                 return _forget(inspection, settings, options)
-            if options.command == "tombstone":
-                return _tombstone(inspection, settings, options)
+            if options.command == "hide":
+                return _hide(inspection, settings, options)
             return _print(_lines(inspection, server, settings, options))
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
@@ -145,23 +145,25 @@ def _forget(inspection: RedisInspection, settings: Settings, options: argparse.N
     )
 
 
-def _tombstone(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
+def _hide(inspection: RedisInspection, settings: Settings, options: argparse.Namespace) -> int:
     if options.what == "list":
         if options.partition is not None and options.topic is None:
             raise ConfigError("--partition needs --topic: a partition of which topic?")
         as_json = getattr(options, "json", False)
-        return _print(listed_tombstones(inspection, options.topic, options.partition, as_json=as_json))
+        return _print(listed_hidden_ranges(inspection, options.topic, options.partition, as_json=as_json))
     if options.what == "restore":
-        topic = options.from_topic or settings.tombstones_topic
+        topic = options.from_topic or settings.hidden_ranges_topic
         if topic is None:
-            raise ConfigError("which topic? It is named by tombstones.topic in the configuration, or by --from-topic")
+            raise ConfigError(
+                "no topic to restore from: set hidden_ranges.topic in the configuration, or give --from-topic"
+            )
         contents = contents_of(settings, topic)
-        return restore_tombstones(inspection, contents, dry_run=options.dry_run, out=sys.stdout)
+        return restore_hidden_ranges(inspection, contents, dry_run=options.dry_run, out=sys.stdout)
     if options.what == "remove":
-        return remove_tombstone(inspection, _range_of(options), out=sys.stdout)
+        return remove_hidden_range(inspection, _range_of(options), out=sys.stdout)
     ask = None if options.yes else sys.stdin.readline
     if options.from_audit is None and options.from_journal is None:
-        return add_tombstone(inspection, _range_of(options), options.reason, ask=ask, out=sys.stdout)
+        return add_hidden_range(inspection, _range_of(options), options.reason, ask=ask, out=sys.stdout)
     if options.first is not None:
         raise ConfigError("offsets, and a file that names them: one of the two; TOPIC and PARTITION choose in the file")
     found = found_by_proxy(options.from_journal) if options.from_audit is None else found_by_audit(options.from_audit)
@@ -171,7 +173,7 @@ def _tombstone(inspection: RedisInspection, settings: Settings, options: argpars
 
 def _range_of(options: argparse.Namespace) -> OffsetRange:
     if options.last is None:
-        raise ConfigError("add: TOPIC PARTITION FIRST LAST, or --from-audit, or --from-journal")
+        raise ConfigError("add needs TOPIC PARTITION FIRST LAST, or --from-audit DIR, or --from-journal FILE")
     if options.last < options.first:
         raise ConfigError(f"offsets {options.first} to {options.last}: the last one is below the first one")
     return OffsetRange(options.topic, options.partition, options.first, options.last + 1)

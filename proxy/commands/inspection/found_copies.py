@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ....state.tombstones import OFFSET_MAX, RANGE_MESSAGES_MAX, OffsetRange
+from ....state.hidden_ranges import OFFSET_MAX, RANGE_MESSAGES_MAX, OffsetRange
 from ...settings.config import ConfigError
 
 FILE_NAME: Final = "second_copies.json"

@@ -1,5 +1,5 @@
 """What has no effect in front of a real 3.9 broker says so: settings are refused by ``check`` and ``run``, and
-``tombstone add`` writes nothing."""
+``hide add`` writes nothing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ VERSION = "3.9.1"
 SWITCHED_OFF: dict[str, Any] = {
     "producers": {"named": ["orders-*"], "append_reservations": False, "dropped_headers": ["trace"]},
     "topics": {"conditional": ["wal-*"], "default_partitions": 3},
-    "tombstones": {"topic": "copies"},
+    "hidden_ranges": {"topic": "copies"},
     "limits": {"lanes_per_broker_max": 2},
 }
 NAMES = (
     *("producers.named", "producers.append_reservations", "producers.dropped_headers", "topics.conditional"),
-    *("topics.default_partitions", "tombstones.topic", "journal.path", "limits.lanes_per_broker_max"),
+    *("topics.default_partitions", "hidden_ranges.topic", "journal.path", "limits.lanes_per_broker_max"),
 )
 
 
@@ -92,7 +92,7 @@ def test_a_start_ends_and_names_them_and_a_reload_is_refused(
 
 
 @pytest.mark.parametrize("said", ["auto", "native"])
-def test_a_tombstone_is_refused_and_the_record_is_read(
+def test_a_hidden_range_is_refused_and_the_record_is_read(
     cluster: LegacyCluster, redis: ExternalRedis, tmp_path: Path, said: str
 ) -> None:
     topic = fresh_topic(cluster, 1)
@@ -103,8 +103,8 @@ def test_a_tombstone_is_refused_and_the_record_is_read(
     with ConfiguredProxy(tmp_path / "p", settings, listener={}) as running, RawClient(running.address) as client:
         assert client.produce_one(topic, 0, batch([b"a", b"a"]), version=7).error_code == 0
         for command in (("add", topic, 0, 0, 0, "--yes"), ("add", topic, 0, 0, 0, "--reason", "r")):
-            done = idemproxy("tombstone", *command, "--config", os.fspath(running.file))
+            done = idemproxy("hide", *command, "--config", os.fspath(running.file))
             assert done.returncode == 2
             assert "nothing was changed" in done.stderr
-            assert "(native) there are no tombstones" in done.stderr
+            assert "(native) there are no hidden ranges" in done.stderr
         assert redis.call("KEYS", "*") == []

@@ -26,7 +26,7 @@ from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit.progress import Progress
 from idemproxy.proxy.commands.inspection.found_copies import found_by_audit
 from idemproxy.proxy.main import main
-from idemproxy.state.tombstones import OffsetRange
+from idemproxy.state.hidden_ranges import OffsetRange
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.machine.browser import open_browser
@@ -162,7 +162,7 @@ def test_each_finding_names_the_records(audited: tuple[Path, dict[str, Any]]) ->
     assert (inversion["offset"], inversion["last_offset"], inversion["sequence"]) == (60, 62, 31)
 
 
-def test_certain_duplicates_are_ranges_for_tombstones(scene: Scene, audited: tuple[Path, dict[str, Any]]) -> None:
+def test_certain_duplicates_are_ranges_to_hide(scene: Scene, audited: tuple[Path, dict[str, Any]]) -> None:
     found = found_by_audit(audited[0])
     assert [(one.place, one.first_copy) for one in found.copies] == [
         (OffsetRange(scene.faulty, 0, 30, 50), 10),

@@ -20,7 +20,7 @@ from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
-from testkit.real.scenes.tombstone import append, hide
+from testkit.real.scenes.hidden_ranges import append, hide
 from testkit.real.store.inspecting import idemproxy as command
 from testkit.real.store.inspecting import insist
 from testkit.real.store.two_proxies_redis import ExternalRedis

@@ -65,7 +65,7 @@ class FlowRun:
         self.seconds_of_an_answer = 0.0
         self.asked: list[Ask] = []
         self.offered: dict[int, tuple[int, int]] = {1: (0, 5)}
-        """What servers say that they have: as a proxy that leaves tombstoned messages out."""
+        """What servers say that they have: as a proxy that leaves hidden messages out."""
 
     def run(self, flow: Coroutine[Any, Any, Any]) -> Any:
         """Return what the flow returns."""

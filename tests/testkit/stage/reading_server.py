@@ -1,5 +1,5 @@
-"""A broker of one partition, t-0, behind sockets, for readers: what a proxy makes of its fetches where tombstones name
-messages, quotas that are used up, connections that end. It says that it has what the proxies offer before old brokers.
+"""A broker of one partition, t-0, behind sockets, for readers: what a proxy makes of its fetches where messages are
+hidden, quotas that are used up, connections that end. It says that it has what the proxies offer before old brokers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from idemproxy.codecs.framing import FrameSplitter, frame
 from idemproxy.codecs.headers import encode_response_header, parse_request_header
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy.bridge.fetch import Fetch
-from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
-from idemproxy.proxy.tombstones.known import KnownTombstones, Skips
+from idemproxy.proxy.hidden_ranges.fetch import FetchWithoutHiddenRanges
+from idemproxy.proxy.hidden_ranges.known import KnownHiddenRanges, Skips
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 
 _BROKER_FETCH_VERSION = 3
 EARLIEST = -2
@@ -50,11 +50,11 @@ class ReadingServer:
         self._log = log
         self._throttled, self._ends_at, self._fails_at = throttled, ends_at, fails_at
         self._fetch_versions = fetch_versions
-        self._known = KnownTombstones(time.monotonic)
+        self._known = KnownHiddenRanges(time.monotonic)
         noted = tuple((at, _crc(log[at]), at) for at in sorted(named))
         if noted:
             hidden = OffsetRange("t", 0, noted[0][0], noted[-1][0] + 1)
-            self._known.take({hidden: Tombstone(State.ACTIVE, 1, messages=noted)})
+            self._known.take({hidden: HiddenRange(State.ACTIVE, 1, messages=noted)})
         self.fetches = 0
         self.topics = ["t"]
         self.without_partitions: list[str] = []
@@ -139,7 +139,7 @@ class ReadingServer:
         if self.fetches in self._throttled or asked_bytes > self._quota_bytes:
             return messages.encode_response(ApiKey.FETCH, version, throttle_time_ms=THROTTLE_MS, responses=[])
         between = Fetch(version, _BROKER_FETCH_VERSION)
-        fetch = FetchWithoutTombstones(between, version, self._known, skips)
+        fetch = FetchWithoutHiddenRanges(between, version, self._known, skips)
         chunks = fetch.request(body)
         assert not hasattr(chunks, "error_code")
         asked = messages.decode_request(ApiKey.FETCH, _BROKER_FETCH_VERSION, b"".join(chunks))

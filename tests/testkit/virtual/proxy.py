@@ -50,7 +50,7 @@ class _InOrder(dict[Any, None]):
 class VirtualProxy:
     """One proxy over all its lives."""
 
-    _is_conditional = _has_tombstones = False
+    _is_conditional = _has_hidden_ranges = False
 
     may_start: Callable[[], bool] = staticmethod(lambda: True)
     """While it says no, no further life begins."""
@@ -176,8 +176,8 @@ class VirtualProxy:
     def _begin(self, host: VirtualReactor, engine: Any) -> None:
         """Look for brokers and take part in what proxies share."""
         engine.start(self.store)
-        if self._has_tombstones:
-            engine.keep_tombstones()
+        if self._has_hidden_ranges:
+            engine.keep_hidden_ranges()
         self.store.start()
 
     def _new_engine(self, **chosen: Any) -> Any:
@@ -220,10 +220,10 @@ class VirtualProxy:
         self._is_conditional = True
         self.engine.conditional_topics = type(self.engine.conditional_topics)(("*",))
 
-    def keep_tombstones(self) -> None:
+    def keep_hidden_ranges(self) -> None:
         """From here on, and in all later lives, fetches leave out what is named as a second copy."""
-        self._has_tombstones = True
-        self.engine.keep_tombstones()
+        self._has_hidden_ranges = True
+        self.engine.keep_hidden_ranges()
 
     def _begin_trace(self, _topic: str) -> Any:
         """As proxy/telemetry/spans.py does with a sampler."""
@@ -286,7 +286,7 @@ class VirtualProxy:
     @property
     def _is_ready(self) -> bool:
         """May clients come?"""
-        has_list = not self._has_tombstones or self.engine.tombstones.is_read
+        has_list = not self._has_hidden_ranges or self.engine.hidden_ranges.is_read
         return bool(self.engine.topology.is_known and self.engine.context.life.era > 0 and has_list)
 
     @property

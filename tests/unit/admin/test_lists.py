@@ -18,7 +18,7 @@ from idemproxy.proxy.admin.rates import LONG_STEPS_KEPT, STEPS_KEPT, WINDOW_STEP
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 
@@ -221,7 +221,7 @@ def test_who_is_not_ready_says_so_with_every_reason_on_a_line(world: World, watc
     )
 
 
-# ---------------------------------------------------------------------- names and tombstones
+# ---------------------------------------------------------------------- names and hidden ranges
 def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched) -> None:
     assert views.named(watched) == []
     for event in (
@@ -239,26 +239,26 @@ def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched)
     assert second["name"] == "orders-2"
 
 
-def test_tombstones_are_told_with_their_state_and_counted_by_it(watched: Watched) -> None:
-    active = Tombstone(State.ACTIVE, 2_000, "ticket 1", messages=((5, 1, 3),))
-    refused = Tombstone(State.REFUSED, 3_000, refusal="the log has offsets 0 to 1")
-    removed = Tombstone(State.REMOVED, 4_000)
-    watched.engine.tombstones.take(
+def test_hidden_ranges_are_told_with_their_state_and_counted_by_it(watched: Watched) -> None:
+    active = HiddenRange(State.ACTIVE, 2_000, "ticket 1", messages=((5, 1, 3),))
+    refused = HiddenRange(State.REFUSED, 3_000, refusal="the log has offsets 0 to 1")
+    removed = HiddenRange(State.REMOVED, 4_000)
+    watched.engine.hidden_ranges.take(
         {
             OffsetRange("t", 0, 3, 6): active,
             OffsetRange("t", 1, 0, 9): refused,
             OffsetRange("t", 2, 0, 1): removed,
         }
     )
-    watched.engine.tombstones.applied = 4
-    first, second = views.tombstones(replace(watched, wall=lambda: 5.0))
+    watched.engine.hidden_ranges.applied = 4
+    first, second = views.hidden_ranges(replace(watched, wall=lambda: 5.0))
     assert first == {
         **{"topic": "t", "partition": 1, "first_offset": 0, "last_offset": 8, "state": "refused"},
         **{"age_seconds": 2.0, "reason": "", "refusal": "the log has offsets 0 to 1"},
     }
     assert (second["state"], second["last_offset"], second["reason"]) == ("active", 5, "ticket 1")
     found = {(one.metric, one.labels): one.value for one in samples(watched)}
-    states = {labels[0]: value for (metric, labels), value in found.items() if metric == names.TOMBSTONES}
+    states = {labels[0]: value for (metric, labels), value in found.items() if metric == names.HIDDEN_RANGES}
     assert states == {"asked": 0, "active": 1, "refused": 1}
-    assert found[names.TOMBSTONE_OFFSETS, ()] == 3
-    assert found[names.TOMBSTONES_APPLIED, ()] == 4
+    assert found[names.HIDDEN_RANGES_OFFSETS, ()] == 3
+    assert found[names.HIDDEN_RANGES_APPLIED, ()] == 4

@@ -151,9 +151,9 @@ def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_co
     assert found == [{**newer, "instances": 3, "fenced": 2, "stopped": [new, elsewhere]}, other]
 
 
-def test_workers_share_their_tombstones_and_who_has_read_the_list_last_knows_more() -> None:
+def test_workers_share_their_hidden_ranges_and_who_has_read_the_list_last_knows_more() -> None:
     place = {"topic": "t", "partition": 0, "first_offset": 3, "last_offset": 5, "reason": "", "refusal": ""}
     asked = {**place, "state": "asked", "age_seconds": 9.0}
     active = {**place, "state": "active", "age_seconds": 1.0}
     other = {**place, "partition": 1, "state": "active", "age_seconds": 4.0}
-    assert summed.tombstones([Told(1, [asked]), Told(2, [active, other])]) == [active, other]
+    assert summed.hidden_ranges([Told(1, [asked]), Told(2, [active, other])]) == [active, other]

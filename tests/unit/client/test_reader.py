@@ -1,4 +1,4 @@
-"""The client's readers, in both shells, where fetches bring nothing for a while: tombstones, quotas."""
+"""The client's readers, in both shells, where fetches bring nothing for a while: hidden ranges, quotas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idemproxy.codecs.message_set import encode_message
 from testkit.stage.reading_server import ReadingServer
 
 LOG = [encode_message(b"k", b"v" * 600_000, magic=1, offset=offset, timestamp=7) for offset in range(12)]
-"""Of tombstoned partitions a fetch brings 1 MiB: one of these."""
+"""Of partitions with hidden ranges a fetch brings 1 MiB: one of these."""
 
 
 SHORT_SECONDS = 0.8

@@ -1,4 +1,4 @@
-"""Second copies that an audit or a proxy has found, as ``idemproxy tombstone add`` reads them from files."""
+"""Second copies that an audit or a proxy has found, as ``idemproxy hide add`` reads them from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idemproxy.proxy.commands.inspection.found_copies import SecondCopy, found_b
 from idemproxy.proxy.events import AppendEnded, AppendSent, DuplicateFound
 from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.telemetry.journal import Journal
-from idemproxy.state.tombstones import RANGE_MESSAGES_MAX, OffsetRange
+from idemproxy.state.hidden_ranges import RANGE_MESSAGES_MAX, OffsetRange
 
 ROW = {"topic": "orders", "partition": 3, "first": 30, "last": 49, "first_copy": 10, "producer_id": 5}
 
@@ -35,7 +35,7 @@ def test_what_an_audit_has_written_is_read(tmp_path: Path) -> None:
     assert found.only("orders", 2).copies == []
 
 
-def test_a_range_with_more_records_than_a_tombstone_takes_messages_is_divided(tmp_path: Path) -> None:
+def test_a_copy_with_more_records_than_a_hidden_range_takes_messages_is_divided(tmp_path: Path) -> None:
     last = ROW["first"] + RANGE_MESSAGES_MAX  # type: ignore[operator]
     found = found_by_audit(audited(tmp_path, ROW | {"last": last}))
     assert [(one.place.first, one.place.end, one.first_copy) for one in found.copies] == [

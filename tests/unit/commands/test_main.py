@@ -42,15 +42,13 @@ def test_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert ended(["fly"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "begin with:" in lines, "without a word there is help"
-    commands = "run, check, schema, inspect, forget, tombstone, journal, audit"
+    commands = "run, check, schema, inspect, forget, hide, journal, audit"
     jobs = "rebuild, copy, merge, repartition, clean"
     start = f"idemproxy: COMMAND: unknown: fly; there are {commands}, {jobs}, demo, completion"
     assert lines[-2:] == [start, "what there is: idemproxy --help"]
 
 
-@pytest.mark.parametrize(
-    "words", ["forget producer 7", "forget name n", "tombstone add t 0 1 2", "tombstone remove t 0 1 2"]
-)
+@pytest.mark.parametrize("words", ["forget producer 7", "forget name n", "hide add t 0 1 2", "hide remove t 0 1 2"])
 def test_what_prints_no_objects_does_not_take_the_option_for_them(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

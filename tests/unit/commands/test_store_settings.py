@@ -11,7 +11,7 @@ from idemproxy.proxy.main import _parser, main
 from idemproxy.proxy.settings.config import ConfigError, Settings
 from idemproxy.state.redis_facts import RedisAddress
 
-COMMANDS = (("inspect", "producers"), ("forget", "name", "orders"), ("tombstone", "list"), ("rebuild",))
+COMMANDS = (("inspect", "producers"), ("forget", "name", "orders"), ("hide", "list"), ("rebuild",))
 
 
 def settings(*arguments: str) -> Settings:

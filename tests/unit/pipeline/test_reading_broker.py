@@ -13,7 +13,7 @@ from idemproxy.pipeline.source.problems import WrongOption
 from idemproxy.pipeline.source.reader import BatchReader
 from idemproxy.proxy import versions
 from idemproxy.proxy.bridge import asks
-from idemproxy.state.tombstones import STORED_BYTES_MAX, OffsetRange, State, Tombstone, pack_tombstones
+from idemproxy.state.hidden_ranges import STORED_BYTES_MAX, HiddenRange, OffsetRange, State, pack_hidden_ranges
 from testkit.stage.reading_server import ReadingServer
 
 
@@ -27,17 +27,17 @@ def test_what_is_said_again_for_processes_that_do_not_import_the_client_is_the_s
     assert broker.FETCH_BYTES_MAX == limits.WHOLE_FETCH_BYTES_MAX
 
 
-def test_what_leaves_tombstones_out_is_known_by_its_fetches() -> None:
+def test_a_proxy_with_hidden_ranges_is_known_by_its_fetch_versions() -> None:
     raised, passed = versions.RAISED_TO[versions.ApiKey.FETCH], versions.PASSED_MAX[versions.ApiKey.FETCH]
     assert {raised, passed} <= set(asking.LEAVING_OUT_VERSIONS)
 
 
-def test_the_list_of_tombstones_has_no_room_for_more_messages() -> None:
+def test_the_list_of_hidden_ranges_has_no_room_for_more_messages() -> None:
     """The shortest way to name so many of one partition."""
     count = limits.LEFT_OUT_MESSAGES_MAX
     messages = tuple((offset, 1_000_000_000, offset) for offset in range(count))
-    named = {OffsetRange("t", 0, 0, count): Tombstone(State.ACTIVE, 1, messages=messages)}
-    assert len(pack_tombstones(1, named)) > STORED_BYTES_MAX
+    named = {OffsetRange("t", 0, 0, count): HiddenRange(State.ACTIVE, 1, messages=messages)}
+    assert len(pack_hidden_ranges(1, named)) > STORED_BYTES_MAX
 
 
 def test_a_topic_of_which_no_partition_can_be_seen_is_not_read_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:

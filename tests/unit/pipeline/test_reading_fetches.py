@@ -1,4 +1,4 @@
-"""Ranges that are read where fetches bring nothing for a while: tombstones, quotas, connections that end."""
+"""Ranges that are read where fetches bring nothing for a while: hidden ranges, quotas, connections that end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from idemproxy.pipeline.source.planning import ReadTask
 from testkit.stage.reading_server import ReadingServer
 
 LARGE_BYTES = 600_000
-"""Of tombstoned partitions a fetch brings 1 MiB: one of these."""
+"""Of partitions with hidden ranges a fetch brings 1 MiB: one of these."""
 
 
 def stored(offset: int, size: int = LARGE_BYTES) -> bytes:
@@ -94,7 +94,7 @@ def test_a_rebuild_ends_where_the_last_messages_were_compacted_away() -> None:
 
 @pytest.mark.parametrize(("versions", "fetches_max"), [((0, 3), 4), ((4, 12), 4), ((0, 5), 50)])
 def test_a_tail_that_was_compacted_away_ends_the_range(versions: tuple[int, int], fetches_max: int) -> None:
-    """Before brokers that no proxy with tombstones offers, soon."""
+    """Before brokers that no proxy with hidden ranges offers, soon."""
     log = [*LOG[:3], *[None] * 20]
     with ReadingServer(log, fetch_versions=versions) as server:
         assert offsets_read(server, len(log)) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""What an audit writes for ``idemproxy tombstone add``, and how that reads it."""
+"""What an audit writes for ``idemproxy hide add``, and how that reads it."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_an_instance_that_comes_back_after_its_name_has_expired_is_fenced_and_le
     assert expiring.world.redis.endless_keys(CLUSTER_NAME) == [], "from its first moment on"
     expiring.network.run(3 * EXPIRY_SECONDS)
     left = [key for key in list(expiring.world.redis.data) if expiring.world.redis.get(key) is not None]
-    assert {kind_of(CLUSTER_NAME, key) for key in left} <= {"registration", "cluster id", "life", "tombstones"}
+    assert {kind_of(CLUSTER_NAME, key) for key in left} <= {"registration", "cluster id", "life", "hidden ranges"}
     *before, last = expiring.codes(expiring.send(paused, 0))
     assert (set(before) <= {TIMED_OUT}, last) == (True, FENCED)
     assert len(expiring.stored(0)) == 1

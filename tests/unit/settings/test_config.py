@@ -369,7 +369,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         append_reservations=False,
         topics=TopicDefaults(12, 3),
         conditional_topics=("wal-*",),
-        tombstones_topic="second-copies",
+        hidden_ranges_topic="second-copies",
         listeners=(replace(old.listeners[0], host="::1", port=1, advertised=Advertised("me")),),
     )
     found = changes(old, new)
@@ -389,7 +389,7 @@ def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None
         "redis.url",
         "producers.append_reservations",
         "topics.conditional",
-        "tombstones.topic",
+        "hidden_ranges.topic",
         "listeners[0].bind",
         "listeners[0].advertised",
     }
@@ -418,11 +418,11 @@ def test_what_the_image_says_is_a_default_below_everything_else(
     assert load(None, UPSTREAM | {"listen": "127.0.0.1:7000"}).listeners[0].host == "127.0.0.1"
 
 
-def test_the_topic_of_tombstones_has_a_name_that_brokers_take(tmp_path: Path) -> None:
-    assert load(None, UPSTREAM).tombstones_topic is None
-    text = "tombstones: {topic: second-copies}\n"
-    assert load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{text}"), {}).tombstones_topic == "second-copies"
-    assert problems(file(tmp_path, "upstream: {bootstrap: [h:1]}\ntombstones: {topic: a/b}\n"), {})
+def test_the_topic_of_hidden_ranges_has_a_name_that_brokers_take(tmp_path: Path) -> None:
+    assert load(None, UPSTREAM).hidden_ranges_topic is None
+    text = "hidden_ranges: {topic: second-copies}\n"
+    assert load(file(tmp_path, f"upstream: {{bootstrap: [h:1]}}\n{text}"), {}).hidden_ranges_topic == "second-copies"
+    assert problems(file(tmp_path, "upstream: {bootstrap: [h:1]}\nhidden_ranges: {topic: a/b}\n"), {})
 
 
 # ---------------------------------------------------------------------- the journal

@@ -72,7 +72,7 @@ producers:
   expiry_seconds: 86400
 topics:
   conditional: [wal]
-tombstones: {topic: copies}
+hidden_ranges: {topic: copies}
 journal: j.jsonl
 limits: {producers_max: 5, connections_max: 9}
 """
@@ -89,7 +89,7 @@ def test_where_native_is_said_all_of_them_are_refused_with_their_lines(tmp_path:
     assert [":".join(one.removeprefix(f"{path}:").split(": ")[:2]) for one in raised.value.problems] == [
         "3:producers.named",
         "6:topics.conditional",
-        "7:tombstones.topic",
+        "7:hidden_ranges.topic",
         "8:journal",
         "9:limits.producers_max",
     ]

@@ -43,7 +43,7 @@ def test_a_batch_and_its_append_name_the_broker_and_the_other_steps_none() -> No
 
 
 def test_an_append_of_no_producer_changes_no_span() -> None:
-    """As those of tombstones in their topic."""
+    """As those of hidden ranges in their topic."""
     of_nobody = events.AppendSent(1, "orders", 2, ())
     assert servers_of([RESERVE, sent(0), of_nobody, APPEND, APPENDED])[0] == ("produce orders", "kafka-0", 9092)
 

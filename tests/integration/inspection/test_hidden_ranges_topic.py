@@ -1,4 +1,4 @@
-"""Tombstones that were found by others, and their copy in a compacted topic, from which Redis is filled again."""
+"""Hidden ranges that were found by others, and their copy in a compacted topic, from which Redis is filled again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import wait_until
-from testkit.real.scenes.tombstone import append, hide, read, records_of, rows
+from testkit.real.scenes.hidden_ranges import append, hide, read, records_of, rows
 from testkit.real.store.inspecting import Place, idemproxy
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
@@ -27,7 +27,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 @pytest.fixture(scope="module")
 def topic(legacy_broker: LegacyCluster) -> str:
-    """The topic of the tombstones."""
+    """The topic of the hidden ranges."""
     return fresh_topic(legacy_broker, 1, config=COMPACTED)
 
 
@@ -36,7 +36,7 @@ def settings(broker: LegacyCluster, url: str, topic: str, **more: Any) -> dict[s
     return {
         "upstream": {"bootstrap": [f"{host}:{port}"]},
         "redis": {"url": url},
-        "tombstones": {"topic": topic},
+        "hidden_ranges": {"topic": topic},
         **more,
     }
 
@@ -88,7 +88,7 @@ def test_what_is_added_and_removed_is_in_the_topic(
     assert (active["first"], active["last"], active["reason"]) == (2, 3, "ticket 4711")
     assert active["by"].startswith("proxy ")
     assert len(active["messages"]) == 2
-    assert idemproxy("tombstone", "remove", *log, 2, 3, "--redis", url).returncode == 0
+    assert idemproxy("hide", "remove", *log, 2, 3, "--redis", url).returncode == 0
     removed = wait_for_state(legacy_broker, topic, log, "removed")
     assert removed["at_ms"] > active["at_ms"]
     assert "messages" not in removed
@@ -104,7 +104,7 @@ def test_after_flushall_redis_is_filled_from_the_topic(
             append(client, log, b"a0")
         hide(url, log, 1, 1)
         hide(url, log, 2, 2)
-        assert idemproxy("tombstone", "remove", *log, 2, 2, "--redis", url).returncode == 0
+        assert idemproxy("hide", "remove", *log, 2, 2, "--redis", url).returncode == 0
         wanted = {1: "active", 2: "removed"}
         wait_until(lambda: last_words(legacy_broker, topic, log) == wanted, "all is in the topic", 60)
     keeper.stop()
@@ -112,17 +112,17 @@ def test_after_flushall_redis_is_filled_from_the_topic(
     keeper.start()
     with RawClient(keeper.address) as client:
         assert len(records_of(client.fetch(*log, 0))) == 3, "nobody knows better"
-        keeper.wait_for_log("`idemproxy tombstone restore` writes them there", 60)
-        tried = idemproxy("tombstone", "restore", "--config", keeper.file, "--dry-run")
+        keeper.wait_for_log("until `idemproxy hide restore` has written them there", 60)
+        tried = idemproxy("hide", "restore", "--config", keeper.file, "--dry-run")
         assert (tried.returncode, tried.stderr) == (0, "")
         assert "ranges would be written into Redis; nothing was changed" in tried.stdout
         assert rows(url, log) == []
-        done = idemproxy("tombstone", "restore", "--config", keeper.file)
+        done = idemproxy("hide", "restore", "--config", keeper.file)
         assert "ranges were written into Redis" in done.stdout, done.stderr
         assert [(row["first"], row["state"]) for row in rows(url, log)] == [(1, "active"), (2, "removed")]
         wait_until(lambda: len(records_of(client.fetch(*log, 0))) == 2, "the second copy is left out again", 30)
         assert read(client, log, 2) == [b"a0", b"a0"]
-    again = idemproxy("tombstone", "restore", "--config", keeper.file)
+    again = idemproxy("hide", "restore", "--config", keeper.file)
     assert (again.returncode, "nothing to restore" in again.stdout) == (0, True)
 
 
@@ -137,8 +137,8 @@ def test_a_later_word_in_redis_stays(
     wait_for_state(legacy_broker, topic, log, "active")
     keeper.stop()
     try:
-        assert idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url).returncode == 0
-        done = idemproxy("tombstone", "restore", "--config", keeper.file)
+        assert idemproxy("hide", "remove", *log, 1, 1, "--redis", url).returncode == 0
+        done = idemproxy("hide", "restore", "--config", keeper.file)
         assert (done.returncode, "nothing to restore" in done.stdout) == (0, True)
         assert [row["state"] for row in rows(url, log)] == ["removed"]
     finally:
@@ -156,25 +156,25 @@ def test_what_an_audit_has_found_is_added_at_once(
     copies = [common | {"first": first, "last": first + 1} for first in (2, 4, 60)]
     file = tmp_path / "second_copies.json"
     file.write_text(json.dumps({"format": 1, "is_whole": True, "second_copies": copies}))
-    command = ("tombstone", "add", "--from-audit", str(tmp_path), "--redis", url)
+    command = ("hide", "add", "--from-audit", str(tmp_path), "--redis", url)
     unsure = idemproxy(*command, typed="2\n")
     assert (unsure.returncode, "3 ranges, 6 records, found by the audit" in unsure.stdout) == (1, True)
     assert rows(url, log) == []
     done = idemproxy(*command, typed="6\n")
     assert done.returncode == 1
-    assert f"not left out: offsets 60 to 61 of {log[0]}/0: the log has offsets 0 to 5" in done.stdout
-    assert "2 ranges are left out of fetches" in done.stdout
+    assert f"not hidden: offsets 60 to 61 of {log[0]}/0: the log has offsets 0 to 5" in done.stdout
+    assert "every proxy hides 2 ranges from fetches" in done.stdout
     assert [(row["first"], row["last"], row["state"]) for row in rows(url, log)] == [
         (2, 3, "active"),
         (4, 5, "active"),
         (60, 61, "refused"),
     ]
-    assert rows(url, log)[0]["reason"] == "second copy of offsets from 0 on, found by the audit"
+    assert rows(url, log)[0]["reason"] == "duplicate of the offsets from 0 on, found by the audit"
     wait_until(lambda: len(told(legacy_broker, topic, log)) == 2, "both are in the topic", 60)
     with RawClient(keeper.address) as client:
         assert read(client, log, 2) == [b"a0", b"a1"]
-    other = idemproxy("tombstone", "add", "nothing-of-it", *command[2:])
-    assert (other.returncode, "there is nothing to add" in other.stdout) == (0, True)
+    other = idemproxy("hide", "add", "nothing-of-it", *command[2:])
+    assert (other.returncode, "nothing to add" in other.stdout) == (0, True)
 
 
 def test_what_a_proxy_has_found_is_added_out_of_its_journal(
@@ -194,11 +194,11 @@ def test_what_a_proxy_has_found_is_added_out_of_its_journal(
         with journal.open("ab") as file:
             found = DuplicateFound(*Identity(producer_id, 0, 0, 3)[:3], *log, (0, 3))
             Journal(file.write, lambda: 0, lambda event: None)(found)
-        done = idemproxy("tombstone", "add", "--from-journal", journal, "--yes", "--redis", url)
+        done = idemproxy("hide", "add", "--from-journal", journal, "--yes", "--redis", url)
         assert (done.returncode, "1 ranges, 3 records, found by the proxy" in done.stdout) == (0, True), done
         assert read(client, log, 4) == [b"a0", b"a1", b"a2", b"b0"]
-    again = idemproxy("tombstone", "add", "--from-journal", journal, "--yes", "--redis", url)
-    assert (again.returncode, "there is nothing to add" in again.stdout) == (0, True)
+    again = idemproxy("hide", "add", "--from-journal", journal, "--yes", "--redis", url)
+    assert (again.returncode, "nothing to add" in again.stdout) == (0, True)
 
 
 def test_a_topic_that_is_not_compacted_or_not_there_is_told(
@@ -210,12 +210,12 @@ def test_a_topic_that_is_not_compacted_or_not_there_is_told(
         append(client, log, b"a0")
         append(client, log, b"a0")
         hide(url, log, 1, 1, "--cluster-name", "plain")
-        proxy.wait_for_log(rf"topic {plain} \(tombstones\.topic\): it is not compacted", 60)
+        proxy.wait_for_log(rf"topic {plain} \(hidden_ranges\.topic\): it is not compacted", 60)
         assert told(legacy_broker, plain, log) == []
     given = settings(legacy_broker, url, "absent", cluster_name="absent")
     with ConfiguredProxy(tmp_path / "absent", given, listener={}) as proxy:
-        proxy.wait_for_log(r"topic absent \(tombstones\.topic\): it does not exist", 60)
-        done = idemproxy("tombstone", "restore", "--config", proxy.file)
+        proxy.wait_for_log(r"topic absent \(hidden_ranges\.topic\): it does not exist", 60)
+        done = idemproxy("hide", "restore", "--config", proxy.file)
         assert (done.returncode, "topic absent: it does not exist at the brokers" in done.stderr) == (2, True)
         host, port = legacy_broker.address(0)
         with Client(f"{host}:{port}") as client_of_broker:
@@ -224,11 +224,11 @@ def test_a_topic_that_is_not_compacted_or_not_there_is_told(
 
 def test_what_is_given_wrongly_ends_with_a_sentence(keeper: ConfiguredProxy, url: str, tmp_path: Path) -> None:
     for command, said in (
-        (("add", "orders", 3), "add: TOPIC PARTITION FIRST LAST, or --from-audit, or --from-journal"),
+        (("add", "orders", 3), "add needs TOPIC PARTITION FIRST LAST, or --from-audit DIR, or --from-journal FILE"),
         (("add", "orders", 3, 1, 2, "--from-audit", tmp_path), "one of the two"),
         (("add", "--from-audit", tmp_path), "run the audit again"),
-        (("restore",), "which topic?"),
+        (("restore",), "no topic to restore from"),
     ):
         upstream = ("--upstream", "127.0.0.1:1") if command == ("restore",) else ()
-        done = idemproxy("tombstone", *command, "--redis", url, *upstream)
+        done = idemproxy("hide", *command, "--redis", url, *upstream)
         assert (done.returncode, said in done.stderr) == (2, True), done

@@ -1,4 +1,4 @@
-"""``idemproxy tombstone``: what is left out of fetches through the proxy, on a real broker, with real consumers."""
+"""``idemproxy hide``: what fetches through the proxy leave out, on a real broker, with real consumers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import consume, fresh_topic, stored_values
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
-from testkit.real.scenes.tombstone import append, hide, read, records_of, rows
+from testkit.real.scenes.hidden_ranges import append, hide, read, records_of, rows
 from testkit.real.store.inspecting import Place, idemproxy
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
@@ -36,7 +36,7 @@ def test_a_second_copy_is_left_out_for_every_consumer_and_stays_in_the_log(
     append(producer, log, b"c0", codec=codec)
     hide(url, log, 5, 7, "--reason", "sent twice on Tuesday")
     wanted = [b"a0", b"a1", b"a2", b"b0", b"b1", b"c0"]
-    proxy.wait_for_log(rf"offsets 5 to 7 of {log[0]}/0 are left out of fetches from now on \(sent twice on Tuesday\)")
+    proxy.wait_for_log(rf"offsets 5 to 7 of {log[0]}/0 are hidden from fetches \(sent twice on Tuesday\)")
     assert [read(producer, log, 6, version) for version in VERSIONS] == [wanted] * 3
     assert consume(f"{proxy.address[0]}:{proxy.address[1]}", log[0], f"of {log[0]}", 6) == wanted
     assert len(stored_values(legacy_broker, log)) == 9
@@ -75,26 +75,26 @@ def test_what_is_removed_is_shown_again(producer: RawClient, url: str, log: Plac
     append(producer, log, b"a0")
     hide(url, log, 1, 1)
     assert read(producer, log, 1) == [b"a0"]
-    done = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
-    assert (done.returncode, "shown again within seconds" in done.stdout) == (0, True)
+    done = idemproxy("hide", "remove", *log, 1, 1, "--redis", url)
+    assert (done.returncode, "every proxy shows them again" in done.stdout) == (0, True)
     wait_until(lambda: len(records_of(producer.fetch(*log, 0))) == 2, "both records are shown", 30)
     assert [row["state"] for row in rows(url, log)] == ["removed"]
-    again = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
-    assert (again.returncode, "there is no such range" in again.stdout) == (1, True)
+    again = idemproxy("hide", "remove", *log, 1, 1, "--redis", url)
+    assert (again.returncode, "no such hidden range" in again.stdout) == (1, True)
 
 
 def test_what_the_log_does_not_have_is_refused_with_a_sentence(producer: RawClient, url: str, log: Place) -> None:
     append(producer, log, b"a0", b"a1")
-    done = idemproxy("tombstone", "add", *log, 1, 2, "--yes", "--redis", url)
+    done = idemproxy("hide", "add", *log, 1, 2, "--yes", "--redis", url)
     assert done.returncode == 1
-    assert "not left out: the log has offsets 0 to 1" in done.stdout
+    assert "not hidden: the log has offsets 0 to 1" in done.stdout
     assert len(read(producer, log, 2)) == 2
-    unsure = idemproxy("tombstone", "add", *log, 0, 0, "--redis", url, typed="no\n")
+    unsure = idemproxy("hide", "add", *log, 0, 0, "--redis", url, typed="no\n")
     assert (unsure.returncode, "nothing was changed" in unsure.stdout) == (1, True)
     hide(url, log, 0, 1)
-    met = idemproxy("tombstone", "add", *log, 1, 5, "--yes", "--redis", url)
+    met = idemproxy("hide", "add", *log, 1, 5, "--yes", "--redis", url)
     assert (met.returncode, "offsets 0 to 1" in met.stderr) == (2, True)
-    backwards = idemproxy("tombstone", "add", *log, 3, 2, "--yes", "--redis", url)
+    backwards = idemproxy("hide", "add", *log, 3, 2, "--yes", "--redis", url)
     assert (backwards.returncode, "the last one is below the first one" in backwards.stderr) == (2, True)
 
 
@@ -103,9 +103,9 @@ def test_a_topic_that_is_not_there_is_refused_soon_and_leaves_nothing_behind(
 ) -> None:
     for topic, partition in ((f"no-{log[0]}", 0), (log[0], 7), ("no topic has this name", 0)):
         begun = time.monotonic()
-        done = idemproxy("tombstone", "add", topic, partition, 0, 0, "--yes", "--redis", url)
+        done = idemproxy("hide", "add", topic, partition, 0, 0, "--yes", "--redis", url)
         assert (done.returncode, done.stderr) == (1, "")
-        assert "not left out: the cluster has no such topic, or no such partition of it" in done.stdout
+        assert "not hidden: the cluster has no such topic, or no such partition of it" in done.stdout
         assert time.monotonic() - begun < 20, "it has not waited for a proxy in vain"
         time.sleep(5)
         assert rows(url, (topic, partition)) == [], "no proxy has written it back"
@@ -116,10 +116,10 @@ def test_what_is_left_out_already_is_not_shown_meanwhile(producer: RawClient, ur
     append(producer, log, b"a0")
     hide(url, log, 1, 1, "--reason", "first")
     before = rows(url, log)
-    again = idemproxy("tombstone", "add", *log, 1, 1, "--reason", "second", "--redis", url)
-    assert (again.returncode, "are left out already" in again.stdout) == (0, True)
+    again = idemproxy("hide", "add", *log, 1, 1, "--reason", "second", "--redis", url)
+    assert (again.returncode, "are hidden already" in again.stdout) == (0, True)
     assert rows(url, log) == before, "no proxy has to look into the log again, which takes as long as its leader does"
-    removed = idemproxy("tombstone", "remove", *log, 1, 1, "--redis", url)
+    removed = idemproxy("hide", "remove", *log, 1, 1, "--redis", url)
     assert removed.returncode == 0
     hide(url, log, 1, 1, "--reason", "third")
     assert [(row["state"], row["reason"]) for row in rows(url, log)] == [("active", "third")]
@@ -158,7 +158,7 @@ def test_where_no_proxy_would_leave_anything_out_nothing_is_written(tmp_path: Pa
     with ExternalRedis() as empty:
         url = f"redis://{empty.address[0]}:{empty.address[1]}"
         for what in (("orders", 0, 0, 1), ("--from-audit", tmp_path)):
-            done = idemproxy("tombstone", "add", *what, "--yes", "--redis", url)
+            done = idemproxy("hide", "add", *what, "--yes", "--redis", url)
             assert done.returncode == 2
-            assert "no proxy of the cluster name 'default' uses this Redis" in done.stderr
+            assert "no proxy with the cluster name 'default' uses this Redis" in done.stderr
         assert empty.call("KEYS", "*") == []

@@ -1,4 +1,4 @@
-"""The tombstones that this process knows, as fetches ask for them. Pure but for the reactor's clock.
+"""The hidden ranges that this process knows, as fetches ask for them. Pure but for the reactor's clock.
 
 Owns the index by partition and, for each client connection, where its next fetch of a partition begins if everything
 that its last one brought was left out. Never reads a log or the store.
@@ -14,7 +14,7 @@ from cachetools import TTLCache
 
 from ...codecs.steps import STEP_RECORDS, Steps, at_once
 from ...codecs.without_ranges import Ranges
-from ...state.tombstones import OFFSET_MAX, OffsetRange, State, Tombstone, Tombstones, active_by_partition
+from ...state.hidden_ranges import OFFSET_MAX, HiddenRange, HiddenRanges, OffsetRange, State, active_by_partition
 from .. import limits
 
 Place = tuple[str, int]
@@ -39,7 +39,7 @@ class LogRanges(Ranges):
         return offset - first + 1 if noted == crc and not self.have(first, offset) else 0
 
 
-class KnownTombstones:
+class KnownHiddenRanges:
     """Of one process. ``is_any``: is there an active one?"""
 
     is_any: bool = False
@@ -52,19 +52,19 @@ class KnownTombstones:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.tombstones: Tombstones = {}
+        self.listed: HiddenRanges = {}
         self._ranges: dict[Place, tuple[LogRanges, ...]] = {}
-        self._active: dict[Place, list[tuple[OffsetRange, Tombstone]]] = {}
+        self._active: dict[Place, list[tuple[OffsetRange, HiddenRange]]] = {}
         """What the ranges of each partition were made of."""
 
-    def take(self, tombstones: Tombstones) -> None:
+    def take(self, hidden_ranges: HiddenRanges) -> None:
         """These are all from now on."""
-        at_once(self.taking(tombstones))
+        at_once(self.taking(hidden_ranges))
 
-    def taking(self, tombstones: Tombstones) -> Steps[None]:
+    def taking(self, hidden_ranges: HiddenRanges) -> Steps[None]:
         """The same in steps; they count when the last one is done."""
         ranges: dict[Place, tuple[LogRanges, ...]] = {}
-        active = active_by_partition(tombstones)
+        active = active_by_partition(hidden_ranges)
         records_left_out = 0
         for place, found in active.items():
             if self._active.get(place) == found:
@@ -72,18 +72,18 @@ class KnownTombstones:
             else:
                 ranges[place] = yield from _by_log(found)
             records_left_out += sum(one.end - one.first for one, _ in found)
-        self.tombstones, self._active, self._ranges = tombstones, active, ranges
+        self.listed, self._active, self._ranges = hidden_ranges, active, ranges
         self.records_left_out = records_left_out
         self.is_any = bool(ranges)
 
     def by_state(self) -> dict[State, int]:
         """Return how many ranges there are in each state that people look for. May be called from another thread."""
-        states = [one.state for one in self.tombstones.values()]
+        states = [one.state for one in self.listed.values()]
         return {state: states.count(state) for state in State if state is not State.REMOVED}
 
-    def newest_first(self) -> list[tuple[OffsetRange, Tombstone]]:
+    def newest_first(self) -> list[tuple[OffsetRange, HiddenRange]]:
         """Return those that were not taken back. May be called from another thread."""
-        listed = [one for one in self.tombstones.items() if one[1].state is not State.REMOVED]
+        listed = [one for one in self.listed.items() if one[1].state is not State.REMOVED]
         return sorted(listed, key=lambda one: -one[1].at_ms)
 
     def ranges_of(self, topic: str, partition: int) -> tuple[LogRanges, ...]:
@@ -129,12 +129,12 @@ class _Log:
         return LogRanges(tuple(spans), self._messages, self.end - 1)
 
 
-def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> Steps[tuple[LogRanges, ...]]:
+def _by_log(found: Sequence[tuple[OffsetRange, HiddenRange]]) -> Steps[tuple[LogRanges, ...]]:
     """Keep messages apart that cannot have been in one log, as they have the same offsets: it may have been cut off, or
     made anew, in between. So a range counts only in the messages that it was seen to be in."""
     noted: dict[tuple[int, int, int], list[OffsetRange]] = {}
-    for place, tombstone in found:
-        for message in tombstone.messages:
+    for place, hidden_range in found:
+        for message in hidden_range.messages:
             noted.setdefault(message, []).append(place)
     logs: list[_Log] = []
     for count, message in enumerate(sorted(noted, key=lambda one: (one[2], one[0])), 1):
@@ -142,7 +142,7 @@ def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> Steps[tuple[LogRa
             yield
         log = next((log for log in logs if log.end <= message[2]), None)
         if log is None:
-            if len(logs) == limits.TOMBSTONE_LOGS_MAX:
+            if len(logs) == limits.HIDDEN_RANGES_LOGS_MAX:
                 continue
             log = _Log()
             logs.append(log)
@@ -153,12 +153,12 @@ def _by_log(found: Sequence[tuple[OffsetRange, Tombstone]]) -> Steps[tuple[LogRa
 class Skips:
     """For one client connection: where its next fetch of a partition begins, if everything that the last one brought
     was left out, as if the client had read these records. Holds until the client fetches at another offset, gets an
-    error, or other ranges count, and for ``TOMBSTONE_SKIP_SECONDS`` at most. What one client was answered is never used
-    for another one, which may see another log. Also says whose turn it is among the client's partitions."""
+    error, or other ranges count, and for ``HIDDEN_RANGES_SKIP_SECONDS`` at most. What one client was answered is never
+    used for another one, which may see another log. Also says whose turn it is among the client's partitions."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._noted: TTLCache[Place, tuple[int, int, Sequence[LogRanges]]] = TTLCache(
-            limits.TOMBSTONE_SKIPS_MAX, limits.TOMBSTONE_SKIP_SECONDS, timer=now
+            limits.HIDDEN_RANGES_SKIPS_MAX, limits.HIDDEN_RANGES_SKIP_SECONDS, timer=now
         )
         """The client's fetch offset, the offset at which the log goes on, and what was left out then."""
         self._answers = 0

@@ -1,6 +1,6 @@
-"""A fetch from whose answer tombstones are left out: a bridge in front of Fetch's own.
+"""A fetch from whose answer hidden ranges are left out: a bridge in front of Fetch's own.
 
-Only partitions with tombstones are looked into. A consumer whose whole answer was left out asks again with the same
+Only partitions with hidden ranges are looked into. A consumer whose whole answer was left out asks again with the same
 offset; that fetch then begins behind what was left out, so that the consumer never stands still, in any version of
 Fetch. The same holds where everything that is left lies below its offset, such as the first records of a wrapper, which
 it has read already.
@@ -17,11 +17,11 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded
 from ...codecs.message_set import OFFSET_AND_SIZE_BYTES
 from ...reactor import Buffer
-from ...state.tombstones import OFFSET_MAX
+from ...state.hidden_ranges import OFFSET_MAX
 from .. import limits
 from ..bridge.base import Bridge, Chunks, Refused
 from ..bridge.fields import INT32, INT64, Reader
-from .known import KnownTombstones, Place, Skips
+from .known import KnownHiddenRanges, Place, Skips
 from .leaving_out import LeavingOut
 
 _TOPICS_AT = {0: 12, 1: 12, 2: 12, 3: 16, 4: 17, 5: 17, 6: 17}
@@ -39,19 +39,19 @@ _TAKES_WHOLE_MESSAGE_SINCE = 3
 
 
 # R24 lives here: what was named is left out, and nothing else; no consumer stands still.
-class FetchWithoutTombstones:
+class FetchWithoutHiddenRanges:
     """One fetch. ``inner``: what translates it between the client's version and the broker's. ``skips``: of its
     client."""
 
     __slots__ = ("_client_version", "_fetched", "_inner", "_known", "_leaving_out", "_moved", "_skips")
 
-    def __init__(self, inner: Bridge, client_version: int, known: KnownTombstones, skips: Skips) -> None:
+    def __init__(self, inner: Bridge, client_version: int, known: KnownHiddenRanges, skips: Skips) -> None:
         self._inner = inner
         self._client_version = client_version
         self._known = known
         self._skips = skips
         self._fetched: dict[Place, int] = {}
-        """Partitions with tombstones that are fetched, and the client's fetch offset."""
+        """Partitions with hidden ranges that are fetched, and the client's fetch offset."""
         self._moved: set[Place] = set()
         """Those of them that are fetched at another offset than the client's (``Skips``)."""
         self._leaving_out = LeavingOut()
@@ -64,14 +64,14 @@ class FetchWithoutTombstones:
     def request(self, body: memoryview) -> Chunks | Refused:
         """The same request, with another fetch offset where everything that comes next is left out, and with smaller
         limits of bytes where all partitions are to fit into one step. Raises LimitExceeded above
-        ``TOMBSTONE_FETCH_REQUEST_BYTES_MAX``."""
+        ``HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX``."""
         return self._inner.request(self._looked_at(body))
 
     def _looked_at(self, body: memoryview) -> memoryview:
-        if len(body) > limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX:
+        if len(body) > limits.HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX:
             raise LimitExceeded(
-                f"Fetch: {len(body)} bytes, the limit is {limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX} while there are "
-                "tombstones"
+                f"Fetch: {len(body)} bytes, the limit is {limits.HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX} while there "
+                "are hidden ranges"
             )
         rewritten: bytearray | None = None
         limited: list[tuple[int, int]] = []
@@ -99,7 +99,9 @@ class FetchWithoutTombstones:
                 limited.append((reader.position - INT32.size, bytes_max))
         if rewritten is None:
             return body
-        share_bytes = max(limits.TOMBSTONE_FETCH_BYTES_MAX // len(limited), limits.TOMBSTONE_FETCH_SHARE_BYTES_MIN)
+        share_bytes = max(
+            limits.HIDDEN_RANGES_FETCH_BYTES_MAX // len(limited), limits.HIDDEN_RANGES_FETCH_SHARE_BYTES_MIN
+        )
         for at, bytes_max in limited:
             if bytes_max > share_bytes and self.broker_version >= _TAKES_WHOLE_MESSAGE_SINCE:
                 pack_into(">i", rewritten, at, share_bytes)

@@ -1,4 +1,4 @@
-"""How proxies follow the stored list of tombstones: two of them on one store and one log, step by step."""
+"""How proxies follow the stored list of hidden ranges: two of them on one store and one log, step by step."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.effects import Ask, Leader, Now, Read, Replicas, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.hidden_ranges import upkeep
+from idemproxy.proxy.hidden_ranges.known import KnownHiddenRanges
+from idemproxy.proxy.hidden_ranges.upkeep import HiddenRangesUpkeep
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
-from idemproxy.proxy.tombstones import upkeep
-from idemproxy.proxy.tombstones.known import KnownTombstones
-from idemproxy.proxy.tombstones.upkeep import TombstoneUpkeep
+from idemproxy.state.hidden_ranges import (
+    HiddenRange,
+    HiddenRanges,
+    OffsetRange,
+    State,
+    pack_hidden_ranges,
+    unpack_hidden_ranges,
+)
 from idemproxy.state.store import Conflict, StoreAway, Swapped
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone, Tombstones, pack_tombstones, unpack_tombstones
 from testkit.virtual.log import PartitionLog
 
 ONE, OTHER, DARK = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 3, 4), OffsetRange("dark", 0, 0, 1)
-ASKED = Tombstone(State.ASKED, 10, "why")
+ASKED = HiddenRange(State.ASKED, 10, "why")
 
 
 class Shared:
@@ -43,31 +50,31 @@ class Shared:
     def leader_of(self, topic: str) -> int | None:
         return None if topic in ("nowhere", "no-leader") else 9 if topic == "dark" else 1
 
-    def write(self, tombstones: Tombstones) -> None:
-        version = 0 if self.stored is None else unpack_tombstones(self.stored)[0]
-        self.stored = pack_tombstones(version + 1, tombstones)
+    def write(self, hidden_ranges: HiddenRanges) -> None:
+        version = 0 if self.stored is None else unpack_hidden_ranges(self.stored)[0]
+        self.stored = pack_hidden_ranges(version + 1, hidden_ranges)
 
-    def read(self) -> Tombstones:
+    def read(self) -> HiddenRanges:
         assert self.stored is not None
-        return unpack_tombstones(self.stored)[1]
+        return unpack_hidden_ranges(self.stored)[1]
 
 
-def left_out_by(known: KnownTombstones) -> set[OffsetRange]:
-    return {place for place, one in known.tombstones.items() if one.state is State.ACTIVE}
+def left_out_by(known: KnownHiddenRanges) -> set[OffsetRange]:
+    return {place for place, one in known.listed.items() if one.state is State.ACTIVE}
 
 
 class Proxy:
     """The shipped flow of one process; ``look`` lets it look once."""
 
-    def __init__(self, shared: Shared, known: KnownTombstones | None = None) -> None:
+    def __init__(self, shared: Shared, known: KnownHiddenRanges | None = None) -> None:
         self.shared = shared
-        self.known = known or KnownTombstones(lambda: 0.0)
+        self.known = known or KnownHiddenRanges(lambda: 0.0)
         self.firsts = 0
         self.said: list[str] = []
         self.waits: list[float] = []
         self._turns: list[Resume] = []
         self.knows_cluster = True
-        flow = TombstoneUpkeep(self.known, "c", self._report, lambda: 1_000, self._first, lambda: self.knows_cluster)
+        flow = HiddenRangesUpkeep(self.known, "c", self._report, lambda: 1_000, self._first, lambda: self.knows_cluster)
         handlers = {
             Read: lambda _, resume: resume(StoreAway("away") if shared.is_away else shared.stored),
             Swap: lambda effect, resume: resume(self._swap(effect)),
@@ -104,7 +111,7 @@ class Proxy:
 
     def _swap(self, effect: Swap) -> Any:
         stored = self.shared.stored
-        version = 0 if stored is None else unpack_tombstones(stored)[0]
+        version = 0 if stored is None else unpack_hidden_ranges(stored)[0]
         if version != effect.expected_version:
             return Conflict(stored)
         self.shared.stored = effect.value
@@ -162,7 +169,7 @@ def test_a_leader_that_stands_still_holds_up_no_other_range_and_is_asked_once() 
     found = replace(ASKED, state=State.ACTIVE, messages=((3, 99, 3),))
     shared.write({DARK: ASKED, replace(DARK, first=1, end=2): ASKED, ONE: ASKED, OTHER: found})
     looking: list[set[OffsetRange]] = []
-    known = KnownTombstones(lambda: 0.0)
+    known = KnownHiddenRanges(lambda: 0.0)
     shared.at_ask = lambda: looking.append(left_out_by(known))
     proxy = Proxy(shared, known)
     assert looking == [{OTHER}], "what others have found counts while a log is looked into"
@@ -174,12 +181,12 @@ def test_until_the_list_was_read_no_client_is_served() -> None:
     shared = Shared()
     shared.is_away = True
     proxy = Proxy(shared)
-    assert (proxy.known.is_read, proxy.firsts, proxy.waits) == (False, 0, [limits.TOMBSTONE_FIRST_LOOK_SECONDS])
+    assert (proxy.known.is_read, proxy.firsts, proxy.waits) == (False, 0, [limits.HIDDEN_RANGES_FIRST_LOOK_SECONDS])
     shared.is_away = False
     proxy.look()
     proxy.look()
     assert (proxy.known.is_read, proxy.firsts) == (True, 1)
-    assert proxy.waits[1:] == [limits.TOMBSTONE_LOOK_SECONDS] * 2
+    assert proxy.waits[1:] == [limits.HIDDEN_RANGES_LOOK_SECONDS] * 2
 
 
 def test_a_list_that_cannot_be_read_leaves_all_as_it_was_and_is_told() -> None:
@@ -207,7 +214,7 @@ def test_what_the_log_does_not_have_as_a_whole_is_refused() -> None:
 def test_what_takes_long_is_looked_for_in_several_looks_and_counts_as_it_is_found() -> None:
     shared = Shared()
     shared.write({ONE: ASKED, OTHER: ASKED})
-    slow = partial(setattr, shared, "now", limits.TOMBSTONE_LOOK_SECONDS)
+    slow = partial(setattr, shared, "now", limits.HIDDEN_RANGES_LOOK_SECONDS)
     shared.at_ask = slow
     proxy = Proxy(shared)
     assert (proxy.left_out, shared.read()[OTHER].state) == ({ONE}, State.ASKED)
@@ -221,7 +228,7 @@ def test_a_leader_that_takes_a_whole_look_to_answer_nothing_is_asked_last() -> N
     shared.write({DARK: ASKED, ONE: ASKED})
 
     def slow() -> None:
-        shared.now += limits.TOMBSTONE_LOOK_SECONDS
+        shared.now += limits.HIDDEN_RANGES_LOOK_SECONDS
         shared.at_ask = slow
 
     shared.at_ask = slow
@@ -243,11 +250,11 @@ def test_a_list_that_is_the_same_is_not_read_again(monkeypatch: pytest.MonkeyPat
     shared.stored = packed
     read: list[bytes] = []
 
-    def counted(stored: bytes) -> tuple[int, dict[OffsetRange, Tombstone]]:
+    def counted(stored: bytes) -> tuple[int, dict[OffsetRange, HiddenRange]]:
         read.append(stored)
-        return unpack_tombstones(stored)
+        return unpack_hidden_ranges(stored)
 
-    monkeypatch.setattr(upkeep, "unpack_tombstones", counted)
+    monkeypatch.setattr(upkeep, "unpack_hidden_ranges", counted)
     for _ in range(3):
         proxy.look()
     assert read == []
@@ -258,7 +265,7 @@ def test_a_list_that_is_the_same_is_not_read_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
     shared = Shared()
-    count = limits.TOMBSTONE_PART_RECORDS_MAX + 1
+    count = limits.HIDDEN_RANGES_PART_RECORDS_MAX + 1
     inside = encode_set([(None, b"", 0)] * count, magic=1)
     packed = compress(Codec.GZIP, inside, magic=1)
     shared.log.append(encode_message(None, packed, magic=1, offset=count - 1, codec=Codec.GZIP), 0.0)
@@ -267,7 +274,7 @@ def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
     shared.write({part: ASKED})
     assert Proxy(shared).left_out == set()
     assert shared.read()[part].refusal == (
-        "a part of the wrapper at offsets 5 to 10005 cannot be left out: it has 10001 records, the limit is 10000"
+        "a part of the wrapper at offsets 5 to 10005 cannot be hidden: it has 10001 records, the limit is 10000"
     )
     shared.write({whole: ASKED})
     assert Proxy(shared).left_out == {whole}
@@ -292,28 +299,28 @@ def test_what_there_is_no_room_for_is_told_and_not_looked_for_again_and_again(mo
 
 def test_of_many_changes_the_log_has_the_first_and_a_number() -> None:
     shared = Shared()
-    count = limits.TOMBSTONE_CHANGES_TOLD_MAX + 5
+    count = limits.HIDDEN_RANGES_CHANGES_TOLD_MAX + 5
     found = replace(ASKED, state=State.ACTIVE, messages=((3, 99, 3),))
     refused = replace(ASKED, state=State.REFUSED, refusal="it is gone")
     shared.write({**{OffsetRange("many", at, 3, 4): found for at in range(count)}, OTHER: refused})
     said = Proxy(shared).said
-    assert len(said) == limits.TOMBSTONE_CHANGES_TOLD_MAX + 1
+    assert len(said) == limits.HIDDEN_RANGES_CHANGES_TOLD_MAX + 1
     assert (said[0], said[-1]) == (
-        "offsets 3 to 3 of t/0 are not left out of fetches: it is gone",
-        "6 tombstones more have changed: `idemproxy tombstone list`",
+        "offsets 3 to 3 of t/0 are not hidden from fetches: it is gone",
+        "6 more hidden ranges have changed: see `idemproxy hide list`",
     )
 
 
 def test_a_long_list_is_taken_in_steps() -> None:
-    known = KnownTombstones(lambda: 0.0)
+    known = KnownHiddenRanges(lambda: 0.0)
     many = tuple((at, 7, at) for at in range(2_000))
-    tombstones = {
-        OffsetRange("t", 0, at * 2_000, (at + 1) * 2_000): Tombstone(
+    hidden_ranges = {
+        OffsetRange("t", 0, at * 2_000, (at + 1) * 2_000): HiddenRange(
             State.ACTIVE, 1, messages=tuple((at * 2_000 + one, crc, at * 2_000 + one) for one, crc, _ in many)
         )
         for at in range(10)
     }
-    steps = known.taking(tombstones)
+    steps = known.taking(hidden_ranges)
     assert len(list(steps)) == 4
     assert (known.is_any, known.records_left_out) == (True, 20_000)
     later = known.taking({})
@@ -356,9 +363,9 @@ def test_what_was_asked_for_in_vain_and_taken_out_of_the_list_is_not_written_bac
     shared.write({NOWHERE: ASKED, ONE: ASKED})
     one, other = Proxy(shared), Proxy(shared)
     one.look()
-    assert other.known.tombstones[NOWHERE].state is State.ASKED, "it has not read that it is refused"
+    assert other.known.listed[NOWHERE].state is State.ASKED, "it has not read that it is refused"
     shared.write({ONE: shared.read()[ONE]})
     for proxy in (other, one, other, one):
         proxy.look()
     assert list(shared.read()) == [ONE]
-    assert [set(proxy.known.tombstones) for proxy in (one, other)] == [{ONE}] * 2
+    assert [set(proxy.known.listed) for proxy in (one, other)] == [{ONE}] * 2

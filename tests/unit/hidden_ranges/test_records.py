@@ -1,4 +1,4 @@
-"""What the compacted topic holds of a tombstone, as bytes."""
+"""What the compacted topic holds of a hidden range, as bytes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.proxy.tombstones.records import (
+from idemproxy.proxy.hidden_ranges.records import (
     RECORDED,
-    UnreadableTombstone,
+    UnreadableHiddenRange,
     key_of,
     read_record,
     value_of,
     word_of,
 )
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone, merged
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State, merged
 
 PLACE = OffsetRange("orders", 3, 40277, 40297)
-ACTIVE = Tombstone(State.ACTIVE, 1_700_000_000_000, "ticket 4711", ((40296, 4023457891, 40277),))
+ACTIVE = HiddenRange(State.ACTIVE, 1_700_000_000_000, "ticket 4711", ((40296, 4023457891, 40277),))
 firsts = st.integers(0, 1 << 62)
 places = st.builds(
     lambda topic, partition, first, count: OffsetRange(topic, partition, first, first + count),
@@ -31,10 +31,10 @@ places = st.builds(
 )
 messages = st.lists(st.tuples(firsts, st.integers(0, (1 << 32) - 1), firsts), min_size=1, max_size=3).map(tuple)
 at = st.integers(0, 1 << 50)
-tombstones = st.one_of(
-    st.builds(lambda at_ms, reason, rows: Tombstone(State.ACTIVE, at_ms, reason, rows), at, st.text(), messages),
-    st.builds(lambda at_ms, reason: Tombstone(State.REMOVED, at_ms, reason), at, st.text()),
-    st.builds(lambda at_ms, why: Tombstone(State.REFUSED, at_ms, "", (), why), at, st.text(min_size=1)),
+hidden_ranges = st.one_of(
+    st.builds(lambda at_ms, reason, rows: HiddenRange(State.ACTIVE, at_ms, reason, rows), at, st.text(), messages),
+    st.builds(lambda at_ms, reason: HiddenRange(State.REMOVED, at_ms, reason), at, st.text()),
+    st.builds(lambda at_ms, why: HiddenRange(State.REFUSED, at_ms, "", (), why), at, st.text(min_size=1)),
 )
 
 
@@ -54,15 +54,15 @@ def test_key_and_value_are_what_the_page_says() -> None:
     }
 
 
-@given(places, tombstones)
-def test_what_is_written_is_read_back(place: OffsetRange, tombstone: Tombstone) -> None:
-    assert read_record(key_of(place), value_of(place, tombstone, "x")) == (place, tombstone)
+@given(places, hidden_ranges)
+def test_what_is_written_is_read_back(place: OffsetRange, hidden_range: HiddenRange) -> None:
+    assert read_record(key_of(place), value_of(place, hidden_range, "x")) == (place, hidden_range)
     assert read_record(key_of(place), None) == (place, None)
 
 
-@given(places, tombstones, tombstones)
+@given(places, hidden_ranges, hidden_ranges)
 def test_the_word_that_counts_is_the_one_that_counts_in_redis(
-    place: OffsetRange, one: Tombstone, other: Tombstone
+    place: OffsetRange, one: HiddenRange, other: HiddenRange
 ) -> None:
     later = max((one, other), key=word_of)
     if word_of(one) != word_of(other):
@@ -84,7 +84,7 @@ def test_the_word_that_counts_is_the_one_that_counts_in_redis(
     ],
 )
 def test_another_key_is_said(key: bytes) -> None:
-    with pytest.raises(UnreadableTombstone, match="key"):
+    with pytest.raises(UnreadableHiddenRange, match="key"):
         read_record(key, None)
 
 
@@ -110,13 +110,13 @@ def test_another_key_is_said(key: bytes) -> None:
 )
 def test_another_value_is_said(wrong: dict[str, Any]) -> None:
     value = json.dumps(json.loads(value_of(PLACE, ACTIVE, "x")) | wrong).encode()
-    with pytest.raises(UnreadableTombstone, match="orders/3/40277-40296"):
+    with pytest.raises(UnreadableHiddenRange, match="orders/3/40277-40296"):
         read_record(key_of(PLACE), value)
 
 
 @pytest.mark.parametrize("value", [b"", b"null", b"[]", b"7", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_object_is_said(value: bytes) -> None:
-    with pytest.raises(UnreadableTombstone):
+    with pytest.raises(UnreadableHiddenRange):
         read_record(key_of(PLACE), value)
 
 

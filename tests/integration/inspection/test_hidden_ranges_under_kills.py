@@ -21,7 +21,7 @@ from testkit.real.clients.programs import kafka_python_partition
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
-from testkit.real.scenes.tombstone import append, hide, read
+from testkit.real.scenes.hidden_ranges import append, hide, read
 from testkit.real.store.inspecting import Place
 
 BATCHES, PER_BATCH, KILLS = 60, 20, 8

@@ -1,4 +1,4 @@
-"""Fetches of which tombstones are left out, as bytes, in every version of Fetch."""
+"""Fetches of which hidden ranges are left out, as bytes, in every version of Fetch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from idemproxy.codecs.errors import LimitExceeded
 from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.fetch import Fetch
-from idemproxy.proxy.tombstones.fetch import FetchWithoutTombstones
-from idemproxy.proxy.tombstones.known import KnownTombstones, Skips
+from idemproxy.proxy.hidden_ranges.fetch import FetchWithoutHiddenRanges
+from idemproxy.proxy.hidden_ranges.known import KnownHiddenRanges, Skips
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 
 VERSIONS = range(7)
 OUT_OF_RANGE, NOT_LEADER = 1, 6
@@ -34,18 +34,18 @@ def checksum(offset: int) -> int:
 
 
 class Scene:
-    """Offsets 3 to 5 of t/0 are left out; t/1 has no tombstone. One client fetches."""
+    """Offsets 3 to 5 of t/0 are left out; t/1 has no hidden range. One client fetches."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.now = 0.0
         self.log = LOG
-        self.known = KnownTombstones(lambda: self.now)
+        self.known = KnownHiddenRanges(lambda: self.now)
         self.skips = Skips(lambda: self.now)
         hidden = tuple((offset, checksum(offset), offset) for offset in (3, 4, 5))
-        self.known.take({HIDDEN: Tombstone(State.ACTIVE, 1, messages=hidden)})
+        self.known.take({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=hidden)})
 
-    def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutTombstones, Any]:
+    def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutHiddenRanges, Any]:
         """A fetch of both partitions at this offset, and how it reaches the broker."""
         partitions = [
             {"partition": number, "fetch_offset": offset, "partition_max_bytes": max_bytes} for number in (0, 1)
@@ -53,17 +53,17 @@ class Scene:
         fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 5, "min_bytes": 1, "max_bytes": 9000}
         topics = [{"topic": "t", "partitions": partitions}]
         body = messages.encode_request(ApiKey.FETCH, self.version, **fields, topics=topics)
-        fetch = FetchWithoutTombstones(Fetch(self.version, self.version), self.version, self.known, self.skips)
+        fetch = FetchWithoutHiddenRanges(Fetch(self.version, self.version), self.version, self.known, self.skips)
         chunks = fetch.request(memoryview(body))
         assert not hasattr(chunks, "error_code")
         return fetch, messages.decode_request(ApiKey.FETCH, self.version, b"".join(chunks))
 
-    def answered(self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0) -> list[list[int]]:
+    def answered(self, fetch: FetchWithoutHiddenRanges, first: int, last: int, error_code: int = 0) -> list[list[int]]:
         """The offsets of each partition that the client gets, where the broker answers with these."""
         return [offsets for _, offsets in self.answers(fetch, first, last, error_code)]
 
     def answers(
-        self, fetch: FetchWithoutTombstones, first: int, last: int, error_code: int = 0
+        self, fetch: FetchWithoutHiddenRanges, first: int, last: int, error_code: int = 0
     ) -> list[tuple[int, list[int]]]:
         records = b"".join(self.log[first : last + 1]) + LOG[0][:20]
         partitions = [
@@ -85,7 +85,7 @@ def offsets_of(request: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_only_in_the_partition_with_a_tombstone_records_are_left_out(version: int) -> None:
+def test_only_in_the_partition_with_a_hidden_range_records_are_left_out(version: int) -> None:
     scene = Scene(version)
     fetch, request = scene.asked(0)
     assert offsets_of(request) == [0, 0]
@@ -104,7 +104,7 @@ def test_where_all_is_left_out_the_next_fetch_goes_on_behind_it(version: int) ->
     fetch, request = scene.asked(3)
     assert offsets_of(request) == [6, 3]
     assert scene.answered(fetch, 6, 7) == [[6, 7], [6, 7]]
-    scene.now += limits.TOMBSTONE_SKIP_SECONDS
+    scene.now += limits.HIDDEN_RANGES_SKIP_SECONDS
     assert offsets_of(scene.asked(3)[1]) == [3, 3], "it is looked at again"
 
 
@@ -121,7 +121,7 @@ def test_a_log_that_no_longer_goes_so_far_is_no_error_of_the_clients_own_offset(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_behind_the_last_tombstone_nothing_is_looked_into(version: int) -> None:
+def test_behind_the_last_hidden_range_nothing_is_looked_into(version: int) -> None:
     scene = Scene(version)
     fetch, request = scene.asked(6, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [100 << 20] * 2
@@ -129,7 +129,7 @@ def test_behind_the_last_tombstone_nothing_is_looked_into(version: int) -> None:
     assert tuple(fetch.response(body)) == (body,)
 
 
-@pytest.mark.parametrize(("version", "limited"), [(2, 100 << 20), (3, limits.TOMBSTONE_FETCH_BYTES_MAX)])
+@pytest.mark.parametrize(("version", "limited"), [(2, 100 << 20), (3, limits.HIDDEN_RANGES_FETCH_BYTES_MAX)])
 def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version: int, limited: int) -> None:
     _, request = Scene(version).asked(0, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [limited, 100 << 20]
@@ -138,20 +138,20 @@ def test_so_many_bytes_are_looked_into_where_a_large_message_comes_whole(version
 def test_partitions_share_the_bytes_that_are_looked_into() -> None:
     """What does not fit would be fetched again and again."""
     scene = Scene(4)
-    (tombstone,) = scene.known.tombstones.values()
-    scene.known.take({HIDDEN: tombstone, OffsetRange("t", 1, 3, 6): tombstone})
+    (hidden_range,) = scene.known.listed.values()
+    scene.known.take({HIDDEN: hidden_range, OffsetRange("t", 1, 3, 6): hidden_range})
     _, request = scene.asked(0, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [
-        limits.TOMBSTONE_FETCH_BYTES_MAX // 2
+        limits.HIDDEN_RANGES_FETCH_BYTES_MAX // 2
     ] * 2
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_fetch_of_more_partitions_than_one_step_looks_for_is_refused(version: int) -> None:
     scene = Scene(version)
-    fetch = FetchWithoutTombstones(Fetch(version, version), version, scene.known, scene.skips)
-    with pytest.raises(LimitExceeded, match="while there are tombstones"):
-        fetch.request(memoryview(b"\xff" * (limits.TOMBSTONE_FETCH_REQUEST_BYTES_MAX + 1)))
+    fetch = FetchWithoutHiddenRanges(Fetch(version, version), version, scene.known, scene.skips)
+    with pytest.raises(LimitExceeded, match="while there are hidden ranges"):
+        fetch.request(memoryview(b"\xff" * (limits.HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX + 1)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -161,7 +161,7 @@ def test_what_was_cut_off_is_fetched_next(version: int) -> None:
     large = [encode_message(None, bytes(400 << 10), magic=1, offset=at, timestamp=7) for at in range(4)]
     place = OffsetRange("t", 0, 0, 4)
     scene.known.take(
-        {place: Tombstone(State.ACTIVE, 1, messages=tuple((at, crc_of(large[at]), at) for at in range(4)))}
+        {place: HiddenRange(State.ACTIVE, 1, messages=tuple((at, crc_of(large[at]), at) for at in range(4)))}
     )
     scene.log = [*large, encode_message(b"k", b"v4", magic=1, offset=4, timestamp=7)]
     assert scene.answered(scene.asked(0)[0], 0, 4) == [[], [0, 1, 2, 3, 4]]
@@ -174,17 +174,17 @@ def test_what_was_cut_off_is_fetched_next(version: int) -> None:
 def test_no_partition_waits_for_another_one(version: int) -> None:
     """Clients name them in the same order each time, and each has more than an answer takes."""
     scene = Scene(version)
-    (tombstone,) = scene.known.tombstones.values()
-    far = replace(tombstone, messages=((99, 1, 99),))
+    (hidden_range,) = scene.known.listed.values()
+    far = replace(hidden_range, messages=((99, 1, 99),))
     scene.known.take({OffsetRange("t", number, 99, 100): far for number in (0, 1)})
     scene.log = [encode_message(None, bytes(600 << 10), magic=1, offset=at, timestamp=7) for at in range(6)]
     got = [scene.answered(scene.asked(0)[0], 0, 5) for _ in range(4)]
     assert sorted(map(str, got)) == ["[[0], []]"] * 2 + ["[[], [0]]"] * 2
 
 
-def test_without_active_tombstones_there_are_none() -> None:
-    known = KnownTombstones(lambda: 0.0)
-    known.take({OffsetRange("t", 0, 3, 6): Tombstone(State.ASKED, 1)})
+def test_without_active_hidden_ranges_there_are_none() -> None:
+    known = KnownHiddenRanges(lambda: 0.0)
+    known.take({OffsetRange("t", 0, 3, 6): HiddenRange(State.ASKED, 1)})
     assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, (), 0)
 
 
@@ -229,9 +229,9 @@ def test_who_stood_elsewhere_meanwhile_is_not_moved(elsewhere: int) -> None:
 
 def test_a_skip_ends_with_its_range_and_not_with_another() -> None:
     scene = Scene(4)
-    known = scene.known.tombstones
+    known = scene.known.listed
     scene.answered(scene.asked(3)[0], 3, 5)
-    other = Tombstone(State.ACTIVE, 2, messages=((7, checksum(7), 7),))
+    other = HiddenRange(State.ACTIVE, 2, messages=((7, checksum(7), 7),))
     scene.known.take({**known, OffsetRange("t", 1, 7, 8): other})
     assert offsets_of(scene.asked(3)[1]) == [6, 3]
     scene.known.take({**known, OffsetRange("t", 0, 7, 8): other})
@@ -251,7 +251,7 @@ def test_who_has_had_the_first_records_of_a_wrapper_goes_on_behind_it(version: i
     scene = Scene(version)
     stored = wrapper(0, 6)
     (message,) = iterate_shallow(stored)
-    scene.known.take({HIDDEN: Tombstone(State.ACTIVE, 1, messages=((5, message.crc, 0),))})
+    scene.known.take({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=((5, message.crc, 0),))})
     scene.log = [stored, encode_message(b"k", b"v6", magic=1, offset=6, timestamp=7)]
     body = scene.asked(0)[0].response(memoryview(answer_of(version, stored)))
     (left,) = iterate_shallow(records_of(version, b"".join(body)))
@@ -275,12 +275,12 @@ def records_of(version: int, body: bytes) -> bytes:
 
 
 # ---------------------------------------------------------------------- logs that a partition has had
-def noted(place: OffsetRange, message: bytes, first: int) -> dict[OffsetRange, Tombstone]:
+def noted(place: OffsetRange, message: bytes, first: int) -> dict[OffsetRange, HiddenRange]:
     (shallow,) = iterate_shallow(message)
-    return {place: Tombstone(State.ACTIVE, 1, messages=((shallow.offset, shallow.crc, first),))}
+    return {place: HiddenRange(State.ACTIVE, 1, messages=((shallow.offset, shallow.crc, first),))}
 
 
-def inside(scene: Scene, fetch: FetchWithoutTombstones, stored: bytes) -> list[int]:
+def inside(scene: Scene, fetch: FetchWithoutHiddenRanges, stored: bytes) -> list[int]:
     """Offsets of the records that a client gets of one message."""
     body = b"".join(fetch.response(memoryview(answer_of(scene.version, stored))))
     return [
@@ -317,9 +317,12 @@ def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_e
     scene, stored = Scene(4), wrapper(6, 4)
     cut = OffsetRange("t", 0, 3, 8)
     both = noted(cut, wrapper(2, 4), 2)[cut].messages + noted(cut, stored, 6)[cut].messages
-    tombstones = {cut: Tombstone(State.ACTIVE, 1, messages=both)}
-    tombstones |= {**noted(OffsetRange("t", 0, 1, 2), wrapper(0, 4), 0), **noted(OffsetRange("t", 0, 9, 10), stored, 6)}
-    scene.known.take(tombstones)
+    hidden_ranges = {cut: HiddenRange(State.ACTIVE, 1, messages=both)}
+    hidden_ranges |= {
+        **noted(OffsetRange("t", 0, 1, 2), wrapper(0, 4), 0),
+        **noted(OffsetRange("t", 0, 9, 10), stored, 6),
+    }
+    scene.known.take(hidden_ranges)
     assert inside(scene, scene.asked(0)[0], stored) == [8]
 
 
@@ -327,18 +330,18 @@ def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -
     scene, stored, longer = Scene(4), wrapper(4, 2), wrapper(4, 4)
     wide, narrow = OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 5, 6)
     both = noted(wide, LOG[3], 3)[wide].messages + noted(wide, longer, 4)[wide].messages
-    scene.known.take({wide: Tombstone(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
+    scene.known.take({wide: HiddenRange(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
     assert inside(scene, scene.asked(0)[0], LOG[3] + stored) == [4]
 
 
 def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
     scene = Scene(4)
-    logs = limits.TOMBSTONE_LOGS_MAX
-    tombstones: dict[OffsetRange, Tombstone] = {}
+    logs = limits.HIDDEN_RANGES_LOGS_MAX
+    hidden_ranges: dict[OffsetRange, HiddenRange] = {}
     for number in range(logs + 1):
         message = encode_message(b"k", b"log %d" % number, magic=1, offset=9, timestamp=7)
-        tombstones |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
-    scene.known.take(tombstones)
+        hidden_ranges |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
+    scene.known.take(hidden_ranges)
     assert len(scene.known.ranges_of("t", 0)) == logs
 
 

@@ -1,11 +1,11 @@
-"""Keeps a copy of the tombstones in a compacted topic: Redis can be filled from it again, and those who read from the
-brokers without a proxy learn from it which offsets are second copies. Flows only.
+"""Keeps a copy of the hidden ranges in a compacted topic: Redis can be filled from it again, and clients that read from
+the brokers without a proxy learn from it which offsets are duplicates. Flows only.
 
 The topic is read to its end, and later from there on; what it lacks is appended, as a message set of the old format and
 without a marker: the same record twice does no harm. The last record of a key counts, so when a late append brings back
 an older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and Redis has
 not is reported, never taken over: the right to write to a topic is not the right to hide records; a person decides that
-(``idemproxy tombstone restore``).
+(``idemproxy hide restore``).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage, encode_set, inner_messages
-from ...state.tombstones import OffsetRange, State, Tombstone, Tombstones
+from ...state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, State
 from .. import limits
 from ..bridge.asks import EarliestOffset, LatestOffset
 from ..events import OperatorMessage, Report
 from ..flow.effects import Append, Ask, Leader, Unanswered, Wait
 from ..flow.outcome import Appended, Outcome, Refused
 from ..partition_log.log_chunk import LogChunk, ReadLog
-from .known import KnownTombstones
-from .records import RECORDED, UnreadableTombstone, Word, read_record, record_of, word_of
+from .known import KnownHiddenRanges
+from .records import RECORDED, UnreadableHiddenRange, Word, read_record, record_of, word_of
 
 PARTITION = 0
 """All records are in this one: what is said of a range later has to lie behind what was said earlier."""
@@ -32,13 +32,13 @@ _NO_KEY = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 """How a broker refuses a record without a key on a compacted topic: before 2.4, and from then on."""
 
 
-class TombstoneTopic:
+class HiddenRangesTopic:
     """The copy that one process keeps; ``run`` never ends. ``by``: who writes its records."""
 
     def __init__(
         self,
         topic: str,
-        known: KnownTombstones,
+        known: KnownHiddenRanges,
         report: Report,
         wall_clock_ms: Callable[[], int],
         by: Callable[[], str],
@@ -78,19 +78,22 @@ class TombstoneTopic:
             if self._is_current:
                 self._is_current = False
                 await self._look()
-            await Wait(limits.TOMBSTONE_LOOK_SECONDS)
+            await Wait(limits.HIDDEN_RANGES_LOOK_SECONDS)
 
     async def _look(self) -> None:
         leader = await Leader(self._topic, PARTITION)
         if leader is None:
             self._looks_without += 1
-            if self._looks_without >= limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS:
-                self._warn("it does not exist, or partition 0 has no leader: create it with cleanup.policy=compact")
+            if self._looks_without >= limits.HIDDEN_RANGES_TOPIC_PATIENCE_LOOKS:
+                self._warn(
+                    "it does not exist, or partition 0 has no leader: create it with one partition and "
+                    "cleanup.policy=compact"
+                )
             return
         self._looks_without = 0
         if not await self._read_on(leader):
             return
-        known = self._known.tombstones
+        known = self._known.listed
         self._compare(known)
         due = self._due(known)
         if due and self._looks_to_skip:  # what is in doubt may be there twice: not a third time at once
@@ -114,10 +117,10 @@ class TombstoneTopic:
         self._looks += 1
         # It may have been made anew, or have lost what its retention takes: so now and then it is read as a whole.
         is_anew = self._at is None or not earliest.offset <= self._at <= latest.offset
-        if is_anew or self._looks >= limits.TOMBSTONE_TOPIC_REREAD_LOOKS:
+        if is_anew or self._looks >= limits.HIDDEN_RANGES_TOPIC_REREAD_LOOKS:
             self._at, self._words, self._is_compacted, self._looks = earliest.offset, {}, None, 0
         assert self._at is not None
-        while self._at < latest.offset and len(self._words) <= limits.TOMBSTONE_TOPIC_RANGES_MAX:
+        while self._at < latest.offset and len(self._words) <= limits.HIDDEN_RANGES_TOPIC_RANGES_MAX:
             chunk = await Ask(leader, ReadLog(self._topic, PARTITION, self._at))
             if isinstance(chunk, Unanswered) or chunk.error_code:
                 return False
@@ -126,8 +129,8 @@ class TombstoneTopic:
                 self._warn(f"it cannot be read at offset {self._at}: {chunk.unreadable or 'a message is too large'}")
                 return False
             self._at = chunk.end
-        if len(self._words) > limits.TOMBSTONE_TOPIC_RANGES_MAX:
-            self._warn(f"it has more than {limits.TOMBSTONE_TOPIC_RANGES_MAX} ranges: is it another one's topic?")
+        if len(self._words) > limits.HIDDEN_RANGES_TOPIC_RANGES_MAX:
+            self._warn(f"it has more than {limits.HIDDEN_RANGES_TOPIC_RANGES_MAX} ranges: another service may use it")
             return False
         return True
 
@@ -136,7 +139,7 @@ class TombstoneTopic:
         for _, message in chunk.messages:
             self._take(message)
             step_bytes += message.size_bytes
-            if step_bytes >= limits.TOMBSTONE_TOPIC_STEP_BYTES:
+            if step_bytes >= limits.HIDDEN_RANGES_TOPIC_STEP_BYTES:
                 step_bytes = 0
                 await Wait(0)  # others have a turn
 
@@ -145,7 +148,9 @@ class TombstoneTopic:
         passed over."""
         try:
             inside = (
-                inner_messages(message, limits.TOMBSTONE_TOPIC_UNPACKED_BYTES_MAX) if message.is_wrapper else [message]
+                inner_messages(message, limits.HIDDEN_RANGES_TOPIC_UNPACKED_BYTES_MAX)
+                if message.is_wrapper
+                else [message]
             )
         except WireError:
             return
@@ -153,40 +158,40 @@ class TombstoneTopic:
             if one.key is None:
                 continue
             try:
-                place, tombstone = read_record(one.key, one.value)
-            except UnreadableTombstone:
+                place, hidden_range = read_record(one.key, one.value)
+            except UnreadableHiddenRange:
                 continue
-            if tombstone is None:
+            if hidden_range is None:
                 self._words.pop(place, None)
             else:
-                self._words[place] = word_of(tombstone)
+                self._words[place] = word_of(hidden_range)
 
     # ------------------------------------------------------------------ comparing
-    def _compare(self, known: Tombstones) -> None:
+    def _compare(self, known: HiddenRanges) -> None:
         """Warn if the topic has newer words than Redis, once another proxy has had the time to write them there,
         too."""
         better = sum(1 for place, word in self._words.items() if _is_better(word, known.get(place)))
         self._looks_unlike = self._looks_unlike + 1 if better else 0
-        if self._looks_unlike >= limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS:
+        if self._looks_unlike >= limits.HIDDEN_RANGES_TOPIC_PATIENCE_LOOKS:
             self._warn(
-                f"it has {better} tombstones, or later words about them, that Redis does not have: "
-                "`idemproxy tombstone restore` writes them there; fetches go on without them until then"
+                f"it has {better} hidden ranges, or later states of them, that Redis does not have: "
+                "fetches do not apply them until `idemproxy hide restore` has written them there"
             )
 
-    def _due(self, known: Tombstones) -> list[OffsetRange]:
+    def _due(self, known: HiddenRanges) -> list[OffsetRange]:
         """Return what this process is to write into the topic: its own words, and those of others that the topic still
-        lacks after ``TOMBSTONE_TOPIC_TURN_LOOKS`` looks."""
-        lacking = [place for place, tombstone in known.items() if self._is_lacking(place, tombstone)]
+        lacks after ``HIDDEN_RANGES_TOPIC_TURN_LOOKS`` looks."""
+        lacking = [place for place, hidden_range in known.items() if self._is_lacking(place, hidden_range)]
         self._lacks = {place: self._lacks.get(place, 0) + 1 for place in lacking}
         self._own.intersection_update(lacking)
-        waited = limits.TOMBSTONE_TOPIC_TURN_LOOKS
+        waited = limits.HIDDEN_RANGES_TOPIC_TURN_LOOKS
         return [place for place in lacking if place in self._own or self._lacks[place] > waited]
 
-    def _is_lacking(self, place: OffsetRange, tombstone: Tombstone) -> bool:
+    def _is_lacking(self, place: OffsetRange, hidden_range: HiddenRange) -> bool:
         theirs = self._words.get(place)
         if theirs is None:  # of a range that never was left out nobody needs to know
-            return tombstone.state in (State.ACTIVE, State.REMOVED)
-        return tombstone.state in RECORDED and theirs < word_of(tombstone)
+            return hidden_range.state in (State.ACTIVE, State.REMOVED)
+        return hidden_range.state in RECORDED and theirs < word_of(hidden_range)
 
     # ------------------------------------------------------------------ writing
     async def _takes_keys_only(self, leader: int) -> bool:
@@ -201,10 +206,10 @@ class TombstoneTopic:
             else:
                 await self._failed(outcome)
         if self._is_compacted is False:
-            self._warn("it is not compacted, so its records would go with time: set cleanup.policy=compact")
+            self._warn("it is not compacted, so the proxy writes no copy there: set cleanup.policy=compact")
         return self._is_compacted is True
 
-    async def _write(self, leader: int, known: Tombstones, due: list[OffsetRange]) -> None:
+    async def _write(self, leader: int, known: HiddenRanges, due: list[OffsetRange]) -> None:
         """What was appended is seen when the topic is read on."""
         for records in _in_pieces(self._records(known, due)):
             outcome = await self._append(leader, records)
@@ -213,7 +218,7 @@ class TombstoneTopic:
                 return
         self._told, self._failures = "", 0
 
-    def _records(self, known: Tombstones, due: list[OffsetRange]) -> Iterator[tuple[bytes, bytes, int]]:
+    def _records(self, known: HiddenRanges, due: list[OffsetRange]) -> Iterator[tuple[bytes, bytes, int]]:
         by, now_ms = self._by(), self._wall_clock_ms()
         for place in due:
             if (record := record_of(place, known[place], by)) is not None:
@@ -221,15 +226,15 @@ class TombstoneTopic:
 
     async def _append(self, leader: int, records: list[tuple[bytes | None, bytes, int]]) -> Outcome:
         return await Append(
-            *(leader, self._topic, PARTITION, encode_set(records, magic=_MAGIC), limits.TOMBSTONE_TOPIC_TIMEOUT_MS),
+            *(leader, self._topic, PARTITION, encode_set(records, magic=_MAGIC), limits.HIDDEN_RANGES_TOPIC_TIMEOUT_MS),
             may_send=lambda: None,
-            sender="tombstones",
+            sender="hidden ranges",
         )
 
     async def _failed(self, outcome: Outcome) -> None:
         """It is tried again some looks later, after each failure more of them."""
         self._failures += 1
-        self._looks_to_skip = min(2**self._failures, limits.TOMBSTONE_TOPIC_SKIPS_MAX)
+        self._looks_to_skip = min(2**self._failures, limits.HIDDEN_RANGES_TOPIC_SKIPS_MAX)
         if isinstance(outcome, Refused):
             self._warn(f"the broker refuses its records with code {named(outcome.error_code)}")
         await Leader(self._topic, PARTITION, refresh=True)
@@ -237,10 +242,10 @@ class TombstoneTopic:
     def _warn(self, what: str) -> None:
         if what != self._told:
             self._told = what
-            self._report(OperatorMessage("warning", f"topic {self._topic} (tombstones.topic): {what}"))
+            self._report(OperatorMessage("warning", f"topic {self._topic} (hidden_ranges.topic): {what}"))
 
 
-def _is_better(theirs: Word, ours: Tombstone | None) -> bool:
+def _is_better(theirs: Word, ours: HiddenRange | None) -> bool:
     return ours is None or word_of(ours) < theirs
 
 
@@ -253,7 +258,7 @@ def _in_pieces(
     for key, value, at_ms in records:
         piece.append((key, value, at_ms))
         size_bytes += len(key) + len(value)
-        if size_bytes >= limits.TOMBSTONE_TOPIC_REQUEST_BYTES:
+        if size_bytes >= limits.HIDDEN_RANGES_TOPIC_REQUEST_BYTES:
             yield piece
             piece, size_bytes = [], 0
     if piece:

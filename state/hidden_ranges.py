@@ -1,8 +1,8 @@
-"""Retroactive tombstones: ranges of offsets that turned out to be a second copy, and are left out of fetches. Pure.
+"""Hidden ranges: ranges of offsets that turned out to be duplicates, and are left out of fetches. Pure.
 
 Owns what is stored of them: one value for a whole cluster, so that proxies see all or nothing of a change. Two values
 are merged range by range, and the later word about a range counts: so a proxy that knows more than Redis, after Redis
-has lost writes, can write it back. Never says whether a range is a second copy; people and audits do.
+has lost writes, can write it back. Never says whether a range is a duplicate; people and audits do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class OffsetRange:
 
 
 @value(frozen=True, slots=True)
-class Tombstone:
+class HiddenRange:
     """What is known of one range. ``at_ms``: of the last word about it, ms since 1970. ``reason``: for people.
     ``messages``: (offset, CRC-32, offset of its first record) of every message in the log that has records of it, once
     it is active.
@@ -68,103 +68,106 @@ class Tombstone:
     refusal: str = ""
 
 
-Tombstones = Mapping[OffsetRange, Tombstone]
+HiddenRanges = Mapping[OffsetRange, HiddenRange]
 
 
-class TombstonesFormatError(Exception):
+class HiddenRangesFormatError(Exception):
     """A stored value that this version cannot read; the text is for people."""
 
 
-def merged(one: Tombstones, other: Tombstones) -> dict[OffsetRange, Tombstone]:
+def merged(one: HiddenRanges, other: HiddenRanges) -> dict[OffsetRange, HiddenRange]:
     """Return what both know. The order does not matter."""
     result = dict(one)
-    for place, tombstone in other.items():
+    for place, hidden_range in other.items():
         known = result.get(place)
-        if known is None or _weight(known) < _weight(tombstone):
-            result[place] = tombstone
+        if known is None or _weight(known) < _weight(hidden_range):
+            result[place] = hidden_range
     return result
 
 
-def _weight(tombstone: Tombstone) -> tuple[int, int, str, str]:
-    return tombstone.at_ms, _RANKS[tombstone.state], tombstone.reason, tombstone.refusal
+def _weight(hidden_range: HiddenRange) -> tuple[int, int, str, str]:
+    return hidden_range.at_ms, _RANKS[hidden_range.state], hidden_range.reason, hidden_range.refusal
 
 
-def overlapping(tombstones: Tombstones, wanted: OffsetRange) -> OffsetRange | None:
+def overlapping(known: HiddenRanges, wanted: OffsetRange) -> OffsetRange | None:
     """Return another range of the same partition that has some of these offsets, and is asked for or active."""
-    for place, tombstone in tombstones.items():
+    for place, hidden_range in known.items():
         is_same_log = (place.topic, place.partition) == (wanted.topic, wanted.partition)
         meets = is_same_log and place.first < wanted.end and wanted.first < place.end
-        if meets and place != wanted and tombstone.state in (State.ASKED, State.ACTIVE):
+        if meets and place != wanted and hidden_range.state in (State.ASKED, State.ACTIVE):
             return place
     return None
 
 
-def replaced(tombstones: Tombstones, place: OffsetRange, at_ms: int, **changes: Any) -> dict[OffsetRange, Tombstone]:
+def replaced(known: HiddenRanges, place: OffsetRange, at_ms: int, **changes: Any) -> dict[OffsetRange, HiddenRange]:
     """Return the list with a later word about one range that is in it."""
-    return {**tombstones, place: replace(tombstones[place], at_ms=max(at_ms, tombstones[place].at_ms + 1), **changes)}
+    return {
+        **known,
+        place: replace(known[place], at_ms=max(at_ms, known[place].at_ms + 1), **changes),
+    }
 
 
 # ---------------------------------------------------------------------- stored format
-def pack_tombstones(version: int, tombstones: Tombstones) -> bytes:
+def pack_hidden_ranges(version: int, known: HiddenRanges) -> bytes:
     """Return the value to be stored: format, version (8 bytes, for the swap), a list in JSON."""
-    rows = [_row(place, tombstone) for place, tombstone in sorted(tombstones.items(), key=_sort_key)]
+    rows = [_row(place, hidden_range) for place, hidden_range in sorted(known.items(), key=_sort_key)]
     text = json.dumps(rows, separators=(",", ":"))
     return bytes([_FORMAT]) + version.to_bytes(8, "big") + text.encode()
 
 
-def unpack_tombstones(stored: bytes) -> tuple[int, dict[OffsetRange, Tombstone]]:
-    """Return version and ranges. Raises TombstonesFormatError."""
+def unpack_hidden_ranges(stored: bytes) -> tuple[int, dict[OffsetRange, HiddenRange]]:
+    """Return version and ranges. Raises HiddenRangesFormatError."""
     if len(stored) < _HEAD_BYTES or stored[0] != _FORMAT:
         found = stored[0] if stored else "missing"
-        raise TombstonesFormatError(f"tombstones: format {found}, this version reads {_FORMAT}")
+        raise HiddenRangesFormatError(f"hidden ranges: format {found}, this version reads {_FORMAT}")
     version = int.from_bytes(stored[1:_HEAD_BYTES], "big")
     if version >= _VERSIONS:
-        raise TombstonesFormatError(f"tombstones: version {version}")
+        raise HiddenRangesFormatError(f"hidden ranges: version {version}")
     try:
         return version, dict(map(_read_row, json.loads(stored[_HEAD_BYTES:])))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise TombstonesFormatError(f"tombstones: {type(error).__name__}: {error}") from None
+        raise HiddenRangesFormatError(f"hidden ranges: {type(error).__name__}: {error}") from None
 
 
-def _sort_key(item: tuple[OffsetRange, Tombstone]) -> tuple[str, int, int, int]:
+def _sort_key(item: tuple[OffsetRange, HiddenRange]) -> tuple[str, int, int, int]:
     place = item[0]
     return place.topic, place.partition, place.first, place.end
 
 
-def _row(place: OffsetRange, tombstone: Tombstone) -> dict[str, Any]:
+def _row(place: OffsetRange, hidden_range: HiddenRange) -> dict[str, Any]:
     row: dict[str, Any] = {
         "topic": place.topic,
         "partition": place.partition,
         "first": place.first,
         "end": place.end,
-        "state": tombstone.state.value,
-        "at_ms": tombstone.at_ms,
-        "reason": tombstone.reason,
+        "state": hidden_range.state.value,
+        "at_ms": hidden_range.at_ms,
+        "reason": hidden_range.reason,
     }
-    if tombstone.messages:
-        row["messages"] = [list(message) for message in tombstone.messages]
-    if tombstone.refusal:
-        row["refusal"] = tombstone.refusal
+    if hidden_range.messages:
+        row["messages"] = [list(message) for message in hidden_range.messages]
+    if hidden_range.refusal:
+        row["refusal"] = hidden_range.refusal
     return row
 
 
-def _read_row(row: Mapping[str, Any]) -> tuple[OffsetRange, Tombstone]:
+def _read_row(row: Mapping[str, Any]) -> tuple[OffsetRange, HiddenRange]:
     messages = tuple((int(offset), int(crc), int(first)) for offset, crc, first in row.get("messages", ()))
-    tombstone = Tombstone(
+    hidden_range = HiddenRange(
         State(row["state"]), int(row["at_ms"]), str(row["reason"]), messages, str(row.get("refusal", ""))
     )
-    return OffsetRange(str(row["topic"]), int(row["partition"]), int(row["first"]), int(row["end"])), tombstone
+    return OffsetRange(str(row["topic"]), int(row["partition"]), int(row["first"]), int(row["end"])), hidden_range
 
 
-def active_by_partition(tombstones: Tombstones) -> dict[tuple[str, int], list[tuple[OffsetRange, Tombstone]]]:
+def active_by_partition(known: HiddenRanges) -> dict[tuple[str, int], list[tuple[OffsetRange, HiddenRange]]]:
     """Return the active ranges of each partition, in order."""
-    found: dict[tuple[str, int], list[tuple[OffsetRange, Tombstone]]] = {}
-    for place, tombstone in sorted(tombstones.items(), key=_sort_key):
-        if tombstone.state is State.ACTIVE:
-            found.setdefault((place.topic, place.partition), []).append((place, tombstone))
+    found: dict[tuple[str, int], list[tuple[OffsetRange, HiddenRange]]] = {}
+    for place, hidden_range in sorted(known.items(), key=_sort_key):
+        if hidden_range.state is State.ACTIVE:
+            found.setdefault((place.topic, place.partition), []).append((place, hidden_range))
     return found
 
 
-def asked_for(tombstones: Tombstones) -> Iterable[OffsetRange]:
+def asked_for(known: HiddenRanges) -> Iterable[OffsetRange]:
     """Return the ranges that no proxy has looked for in the log yet."""
-    return [place for place, tombstone in sorted(tombstones.items(), key=_sort_key) if tombstone.state is State.ASKED]
+    return [place for place, hidden_range in sorted(known.items(), key=_sort_key) if hidden_range.state is State.ASKED]

@@ -1,5 +1,5 @@
-"""Keeps the known tombstones and the stored ones the same, and looks into the log for those that were asked for. Flows
-only.
+"""Keeps the known hidden ranges and the stored ones the same, and looks into the log for those that were asked for.
+Flows only.
 
 What this process knows to be left out, or shown again, and Redis has lost is written back. A range becomes active when
 its messages were seen in the log of the leader, each noted with its checksum, and when that is stored; nothing is left
@@ -13,34 +13,34 @@ from collections.abc import Callable, Collection, Sequence
 from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage, unpacking
 from ...codecs.steps import at_once
-from ...state.store import NO_VERSION, StoreAway, Swapped, tombstones_key
-from ...state.tombstones import (
+from ...state.hidden_ranges import (
     RANGE_MESSAGES_MAX,
     STORED_BYTES_MAX,
+    HiddenRanges,
+    HiddenRangesFormatError,
     OffsetRange,
     State,
-    Tombstones,
-    TombstonesFormatError,
     asked_for,
     merged,
-    pack_tombstones,
+    pack_hidden_ranges,
     replaced,
-    unpack_tombstones,
+    unpack_hidden_ranges,
 )
+from ...state.store import NO_VERSION, StoreAway, Swapped, hidden_ranges_key
 from .. import limits
 from ..bridge.asks import EarliestOffset, LatestOffset
 from ..events import OperatorMessage, Report
 from ..flow.effects import Ask, Leader, Now, Read, Replicas, Swap, Unanswered, Wait
 from ..partition_log.log_chunk import ReadLog
-from .known import KnownTombstones
+from .known import KnownHiddenRanges
 
 
-class TombstoneUpkeep:
+class HiddenRangesUpkeep:
     """Of one process; ``run`` never ends."""
 
     def __init__(
         self,
-        known: KnownTombstones,
+        known: KnownHiddenRanges,
         cluster: str,
         report: Report,
         wall_clock_ms: Callable[[], int],
@@ -57,7 +57,7 @@ class TombstoneUpkeep:
         self._stored = stored
         self._first_read = first_read
         self._knows_cluster = knows_cluster
-        self._key = tombstones_key(cluster)
+        self._key = hidden_ranges_key(cluster)
         self._report = report
         self._wall_clock_ms = wall_clock_ms
         self._told = ""
@@ -66,7 +66,7 @@ class TombstoneUpkeep:
         """Ranges whose leader did not answer the last time: they are looked for behind the others."""
         self._absent: set[OffsetRange] = set()
         """Ranges of a partition that the cluster did not have the last time."""
-        self._settled: tuple[bytes | None, Tombstones] | None = None
+        self._settled: tuple[bytes | None, HiddenRanges] | None = None
         """The stored value and what was known, when nothing was left to do; as long as both are the same, nothing
         is."""
         self._is_full = False
@@ -80,38 +80,40 @@ class TombstoneUpkeep:
             stored = await Read(self._key)
             if not isinstance(stored, StoreAway):
                 await self._follow(stored)
-            seconds = limits.TOMBSTONE_LOOK_SECONDS if self._known.is_read else limits.TOMBSTONE_FIRST_LOOK_SECONDS
+            seconds = (
+                limits.HIDDEN_RANGES_LOOK_SECONDS if self._known.is_read else limits.HIDDEN_RANGES_FIRST_LOOK_SECONDS
+            )
             await Wait(seconds)
 
     async def _follow(self, stored: bytes | None) -> None:
-        if self._settled is not None and self._settled[1] is self._known.tombstones and self._settled[0] == stored:
+        if self._settled is not None and self._settled[1] is self._known.listed and self._settled[0] == stored:
             self._stored(())
             return
         try:
-            version, theirs = (NO_VERSION, {}) if stored is None else unpack_tombstones(stored)
-        except TombstonesFormatError as error:
-            self._warn(f"{error}; fetches leave out what they did before; idempotent producing is not concerned")
+            version, theirs = (NO_VERSION, {}) if stored is None else unpack_hidden_ranges(stored)
+        except HiddenRangesFormatError as error:
+            self._warn(f"{error}; fetches hide the same offsets as before; producers are not affected")
             self._is_read()
             return
         await Wait(0)  # others have a turn
-        now: Tombstones = merged(_kept(self._known.tombstones, theirs), theirs)
+        now: HiddenRanges = merged(_kept(self._known.listed, theirs), theirs)
         await self._take(now)  # what others have found counts while logs are looked into
         self._is_read()
         has_room = stored is None or stored != self._full
         asked = sorted(asked_for(now) if has_room else (), key=lambda place: place in self._unseen)
         now = await self._looked_for(asked, now)
-        own = [place for place, tombstone in now.items() if theirs.get(place) != tombstone]
+        own = [place for place, hidden_range in now.items() if theirs.get(place) != hidden_range]
         if not own or await self._store(version, now):
             await self._take(now)
             self._stored(own)
         elif self._is_full:
             self._full = stored
-        self._settled = None if own or asked else (stored, self._known.tombstones)
+        self._settled = None if own or asked else (stored, self._known.listed)
 
-    async def _looked_for(self, asked: Sequence[OffsetRange], now: Tombstones) -> Tombstones:
-        """Look for these in the logs, one after the other, until ``TOMBSTONE_LOOK_SECONDS`` have passed: then Redis is
-        read again, for what was added or removed meanwhile. Return what is known then."""
-        until = await Now() + limits.TOMBSTONE_LOOK_SECONDS
+    async def _looked_for(self, asked: Sequence[OffsetRange], now: HiddenRanges) -> HiddenRanges:
+        """Look for these in the logs, one after the other, until ``HIDDEN_RANGES_LOOK_SECONDS`` have passed: then Redis
+        is read again, for what was added or removed meanwhile. Return what is known then."""
+        until = await Now() + limits.HIDDEN_RANGES_LOOK_SECONDS
         away: set[int] = set()
         for place in asked:
             leader = await Leader(place.topic, place.partition)
@@ -147,10 +149,10 @@ class TombstoneUpkeep:
         self._absent.add(place)
         return was_absent
 
-    async def _take(self, tombstones: Tombstones) -> None:
-        if tombstones != self._known.tombstones:
-            self._tell(_changes(self._known.tombstones, tombstones))
-            for _ in self._known.taking(tombstones):
+    async def _take(self, hidden_ranges: HiddenRanges) -> None:
+        if hidden_ranges != self._known.listed:
+            self._tell(_changes(self._known.listed, hidden_ranges))
+            for _ in self._known.taking(hidden_ranges):
                 await Wait(0)
 
     def _is_read(self) -> None:
@@ -158,13 +160,13 @@ class TombstoneUpkeep:
             self._known.is_read = True
             self._first_read()
 
-    async def _store(self, version: int, tombstones: Tombstones) -> bool:
+    async def _store(self, version: int, hidden_ranges: HiddenRanges) -> bool:
         """Return whether it is stored now. If somebody else has changed the list in between, the next look takes that
         over; what was found in a log is then looked for anew, as the range may have been removed."""
-        value = pack_tombstones(version + 1, tombstones)
+        value = pack_hidden_ranges(version + 1, hidden_ranges)
         self._is_full = len(value) > STORED_BYTES_MAX
         if self._is_full:
-            self._warn(f"the tombstones take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
+            self._warn(f"the hidden ranges take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
         elif isinstance(await Swap(self._key, version, value, 0), Swapped):
             self._told = ""
             return True
@@ -176,12 +178,12 @@ class TombstoneUpkeep:
             self._report(OperatorMessage("warning", what))
 
     def _tell(self, changes: Sequence[OperatorMessage]) -> None:
-        """Report the first ``TOMBSTONE_CHANGES_TOLD_MAX``, and the number of the others: an audit may have found
+        """Report the first ``HIDDEN_RANGES_CHANGES_TOLD_MAX``, and the number of the others: an audit may have found
         thousands."""
-        for message in changes[: limits.TOMBSTONE_CHANGES_TOLD_MAX]:
+        for message in changes[: limits.HIDDEN_RANGES_CHANGES_TOLD_MAX]:
             self._report(message)
-        if (more := len(changes) - limits.TOMBSTONE_CHANGES_TOLD_MAX) > 0:
-            self._report(OperatorMessage("info", f"{more} tombstones more have changed: `idemproxy tombstone list`"))
+        if (more := len(changes) - limits.HIDDEN_RANGES_CHANGES_TOLD_MAX) > 0:
+            self._report(OperatorMessage("info", f"{more} more hidden ranges have changed: see `idemproxy hide list`"))
 
     # ------------------------------------------------------------------ the log
     async def _look_into(self, place: OffsetRange, leader: int) -> dict[str, object] | None:
@@ -207,7 +209,7 @@ class TombstoneUpkeep:
                         return _refused(why)
                     found.append((message.offset, message.crc, first))
             if len(found) > RANGE_MESSAGES_MAX:
-                return _refused(f"more than {RANGE_MESSAGES_MAX} messages lie there: divide the range")
+                return _refused(f"the range has more than {RANGE_MESSAGES_MAX} messages: divide it")
             if chunk.end <= at:
                 if chunk.unreadable is not None:
                     return _refused(f"the log cannot be read at offset {at}: {chunk.unreadable}")
@@ -218,30 +220,30 @@ class TombstoneUpkeep:
         return {"state": State.ACTIVE, "messages": tuple(found)}
 
 
-def _kept(known: Tombstones, theirs: Tombstones) -> Tombstones:
+def _kept(known: HiddenRanges, theirs: HiddenRanges) -> HiddenRanges:
     """Return what is known, without what Redis lacks and loses nothing by: a range that was asked for in vain was taken
     out of the list by who has asked for it."""
     lost = (State.ACTIVE, State.REMOVED)
     return {place: one for place, one in known.items() if place in theirs or one.state in lost}
 
 
-def _changes(before: Tombstones, after: Tombstones) -> list[OperatorMessage]:
+def _changes(before: HiddenRanges, after: HiddenRanges) -> list[OperatorMessage]:
     """Return what operators are told, warnings first."""
     told: list[OperatorMessage] = []
     warnings: list[OperatorMessage] = []
-    for place, tombstone in after.items():
+    for place, hidden_range in after.items():
         known = before.get(place)
-        if known is not None and known.state is tombstone.state:
+        if known is not None and known.state is hidden_range.state:
             continue
         where = f"offsets {place.first} to {place.end - 1} of {place.topic}/{place.partition}"
-        if tombstone.state is State.ACTIVE:
-            why = f" ({tombstone.reason})" if tombstone.reason else ""
-            told.append(OperatorMessage("info", f"{where} are left out of fetches from now on{why}"))
-        elif tombstone.state is State.REFUSED:
-            what = f"{where} are not left out of fetches: {tombstone.refusal}"
+        if hidden_range.state is State.ACTIVE:
+            why = f" ({hidden_range.reason})" if hidden_range.reason else ""
+            told.append(OperatorMessage("info", f"{where} are hidden from fetches{why}"))
+        elif hidden_range.state is State.REFUSED:
+            what = f"{where} are not hidden from fetches: {hidden_range.refusal}"
             warnings.append(OperatorMessage("warning", what))
-        elif tombstone.state is State.REMOVED and known is not None:
-            told.append(OperatorMessage("info", f"{where} are shown to consumers again"))
+        elif hidden_range.state is State.REMOVED and known is not None:
+            told.append(OperatorMessage("info", f"{where} are no longer hidden from fetches"))
     return warnings + told
 
 
@@ -255,11 +257,11 @@ def _why_not(place: OffsetRange, first: int, message: ShallowMessage) -> str | N
     if place.first <= first and message.offset < place.end:
         return None
     records = message.offset - first + 1
-    if records > limits.TOMBSTONE_PART_RECORDS_MAX:
-        what = f"it has {records} records, the limit is {limits.TOMBSTONE_PART_RECORDS_MAX}"
-        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be left out: {what}"
+    if records > limits.HIDDEN_RANGES_PART_RECORDS_MAX:
+        what = f"it has {records} records, the limit is {limits.HIDDEN_RANGES_PART_RECORDS_MAX}"
+        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be hidden: {what}"
     try:
-        at_once(unpacking(message, limits.TOMBSTONE_UNPACKED_BYTES_MAX))
+        at_once(unpacking(message, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX))
     except WireError as error:
-        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be left out: {error}"
+        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be hidden: {error}"
     return None

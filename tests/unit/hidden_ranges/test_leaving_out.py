@@ -10,9 +10,9 @@ import pytest
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.message_set import encode_message, encode_set, inner_messages, iterate_shallow
 from idemproxy.proxy import limits
-from idemproxy.proxy.tombstones.known import KnownTombstones, LogRanges
-from idemproxy.proxy.tombstones.leaving_out import LeavingOut
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone
+from idemproxy.proxy.hidden_ranges.known import KnownHiddenRanges, LogRanges
+from idemproxy.proxy.hidden_ranges.leaving_out import LeavingOut
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 
 KIB = 1024
 
@@ -44,7 +44,7 @@ def wrappers(count: int, records: int, size_bytes: int = 0) -> list[bytes]:
 
 def logs_with(named: Sequence[tuple[int, int]], log: Sequence[bytes]) -> tuple[LogRanges, ...]:
     """``named``: ranges, from and up to, in a log without gaps."""
-    tombstones = {}
+    hidden_ranges = {}
     stored = []
     at = 0
     for message in log:
@@ -53,9 +53,9 @@ def logs_with(named: Sequence[tuple[int, int]], log: Sequence[bytes]) -> tuple[L
         at = shallow.offset + 1
     for first, end in named:
         found = tuple(one for one in stored if one[2] < end and first <= one[0])
-        tombstones[OffsetRange("t", 0, first, end)] = Tombstone(State.ACTIVE, 1, messages=found)
-    known = KnownTombstones(lambda: 0.0)
-    known.take(tombstones)
+        hidden_ranges[OffsetRange("t", 0, first, end)] = HiddenRange(State.ACTIVE, 1, messages=found)
+    known = KnownHiddenRanges(lambda: 0.0)
+    known.take(hidden_ranges)
     return known.ranges_of("t", 0)
 
 
@@ -79,7 +79,7 @@ def answers(log: Sequence[bytes], logs: Sequence[LogRanges]) -> list[tuple[int, 
 
 
 def test_what_is_no_longer_than_a_step_is_one_answer() -> None:
-    log = wrappers(limits.TOMBSTONE_PARTS_MAX, 100)
+    log = wrappers(limits.HIDDEN_RANGES_PARTS_MAX, 100)
     named = [(number * 100 + 10, number * 100 + 20) for number in range(len(log))]
     ((_, offsets),) = answers(log, logs_with(named, log))
     assert offsets == [one for one in range(len(log) * 100) if not 10 <= one % 100 < 20]
@@ -88,8 +88,8 @@ def test_what_is_no_longer_than_a_step_is_one_answer() -> None:
 @pytest.mark.parametrize(
     ("count", "records", "size_bytes", "at_once"),
     [
-        (40, 10, 0, limits.TOMBSTONE_PARTS_MAX),
-        (6, limits.TOMBSTONE_PART_RECORDS_MAX // 2, 0, 2),
+        (40, 10, 0, limits.HIDDEN_RANGES_PARTS_MAX),
+        (6, limits.HIDDEN_RANGES_PART_RECORDS_MAX // 2, 0, 2),
         (5, 100, 10 * KIB, 1),
     ],
 )
@@ -108,7 +108,7 @@ def test_so_many_wrappers_are_taken_apart_for_one_answer(
 
 def test_what_cannot_be_read_stays_and_holds_nobody_up() -> None:
     """Others may have stored it, or it was named while another limit held."""
-    log = [wrapper(at, 10, limits.TOMBSTONE_UNPACKED_BYTES_MAX // 9) for at in (0, 10, 20)]
+    log = [wrapper(at, 10, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX // 9) for at in (0, 10, 20)]
     got = answers(log, logs_with([(1, 2), (11, 12), (21, 22)], log))
     assert [offsets for _, offsets in got] == [[*range(at, at + 10)] for at in (0, 10, 20)]
 
@@ -118,7 +118,7 @@ def test_all_partitions_of_an_answer_have_one_limit() -> None:
     logs, data = logs_with([(1_999, 2_000)], log), memoryview(b"".join(log))
     leaving_out = LeavingOut()
     looked = [len(leaving_out.of(data[:size], logs)[0]) for size in (600 * KIB, 600 * KIB, 600 * KIB)]
-    assert abs(sum(looked) - limits.TOMBSTONE_FETCH_BYTES_MAX) < 2 * KIB, "but for messages that are cut off"
+    assert abs(sum(looked) - limits.HIDDEN_RANGES_FETCH_BYTES_MAX) < 2 * KIB, "but for messages that are cut off"
     assert looked[0] > looked[1] > looked[2] == 0
 
 

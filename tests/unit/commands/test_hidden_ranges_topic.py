@@ -1,4 +1,4 @@
-"""What ``idemproxy tombstone restore`` takes from the topic, and what it leaves."""
+"""What ``idemproxy hide restore`` takes from the topic, and what it leaves."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.client import StoredRecord
-from idemproxy.proxy.commands.inspection import tombstone_topic
-from idemproxy.proxy.commands.inspection.tombstone_topic import TopicContents, filled_from
-from idemproxy.proxy.commands.inspection.tombstones import table_of
+from idemproxy.proxy.commands.inspection import hidden_ranges_topic
+from idemproxy.proxy.commands.inspection.hidden_ranges import table_of
+from idemproxy.proxy.commands.inspection.hidden_ranges_topic import TopicContents, filled_from
+from idemproxy.proxy.hidden_ranges.records import key_of, value_of, word_of
 from idemproxy.proxy.settings.config import ConfigError
-from idemproxy.proxy.tombstones.records import key_of, value_of, word_of
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone, Tombstones, overlapping
+from idemproxy.state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, State, overlapping
 
 PLACE = OffsetRange("orders", 3, 5, 8)
-ACTIVE = Tombstone(State.ACTIVE, 10, "why", ((7, 99, 5),))
-REMOVED = Tombstone(State.REMOVED, 20, "why")
+ACTIVE = HiddenRange(State.ACTIVE, 10, "why", ((7, 99, 5),))
+REMOVED = HiddenRange(State.REMOVED, 20, "why")
 words = st.one_of(
-    st.integers(0, 4).map(lambda at: Tombstone(State.ACTIVE, at, "", ((7, 99, 5),))),
-    st.integers(0, 4).map(lambda at: Tombstone(State.REMOVED, at)),
+    st.integers(0, 4).map(lambda at: HiddenRange(State.ACTIVE, at, "", ((7, 99, 5),))),
+    st.integers(0, 4).map(lambda at: HiddenRange(State.REMOVED, at)),
 )
 ranges = st.builds(lambda first, count: OffsetRange("t", 0, first, first + count), st.integers(0, 4), st.integers(1, 3))
 
@@ -33,16 +33,16 @@ def test_the_last_record_of_a_key_counts() -> None:
     contents.take(record(None, b""))
     contents.take(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
     contents.take(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
-    assert (contents.tombstones, contents.unreadable) == ({PLACE: ACTIVE}, 0)
+    assert (contents.hidden_ranges, contents.unreadable) == ({PLACE: ACTIVE}, 0)
     contents.take(record(key_of(PLACE), None))
     contents.take(record(b"other", b"{}"))
     contents.take(record(b"another", b"{}"))
-    assert (contents.tombstones, contents.unreadable) == ({}, 2)
+    assert (contents.hidden_ranges, contents.unreadable) == ({}, 2)
     assert "other" in contents.problem
 
 
 def test_a_topic_of_somebody_else_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tombstone_topic, "RANGES_MAX", 1)
+    monkeypatch.setattr(hidden_ranges_topic, "RANGES_MAX", 1)
     contents = TopicContents()
     contents.take(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
     contents.take(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
@@ -66,7 +66,7 @@ def test_a_range_that_meets_another_active_one_is_left_and_told() -> None:
 
 
 @given(st.dictionaries(ranges, words, max_size=4), st.dictionaries(ranges, words, max_size=4))
-def test_nothing_in_redis_gets_an_older_word(known: Tombstones, topic: Tombstones) -> None:
+def test_nothing_in_redis_gets_an_older_word(known: HiddenRanges, topic: HiddenRanges) -> None:
     left: list[tuple[OffsetRange, OffsetRange]] = []
     filled, news = filled_from(known, topic, left)
     for place, one in known.items():
@@ -79,8 +79,8 @@ def test_nothing_in_redis_gets_an_older_word(known: Tombstones, topic: Tombstone
 
 
 def test_any_time_that_a_record_names_can_be_shown() -> None:
-    late = Tombstone(State.REMOVED, (1 << 63) - 2)
+    late = HiddenRange(State.REMOVED, (1 << 63) - 2)
     contents = TopicContents()
     contents.take(record(key_of(PLACE), value_of(PLACE, late, "x")))
-    assert contents.tombstones == {PLACE: late}
-    assert "9999-12-31 23:59:59Z" in "\n".join(table_of(contents.tombstones))
+    assert contents.hidden_ranges == {PLACE: late}
+    assert "9999-12-31 23:59:59Z" in "\n".join(table_of(contents.hidden_ranges))

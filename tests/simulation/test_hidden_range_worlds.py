@@ -1,9 +1,9 @@
-"""Random worlds of tombstones: each seed is a test."""
+"""Random worlds of hidden ranges: each seed is a test."""
 
 from __future__ import annotations
 
 import pytest
-from simulation.tombstones import run_seed
+from simulation.hidden_ranges import run_seed
 
 SEEDS = range(1, 41)
 

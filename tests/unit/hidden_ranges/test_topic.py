@@ -1,4 +1,4 @@
-"""The copy of the tombstones in a compacted topic, on the log of a virtual leader."""
+"""The copy of the hidden ranges in a compacted topic, on the log of a virtual leader."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffse
 from idemproxy.proxy.flow.effects import Append, Ask, Leader, Unanswered, Wait
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.hidden_ranges.known import KnownHiddenRanges
+from idemproxy.proxy.hidden_ranges.records import UnreadableHiddenRange, key_of, read_record, value_of
+from idemproxy.proxy.hidden_ranges.topic import HiddenRangesTopic
 from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
-from idemproxy.proxy.tombstones.known import KnownTombstones
-from idemproxy.proxy.tombstones.records import UnreadableTombstone, key_of, read_record, value_of
-from idemproxy.proxy.tombstones.topic import TombstoneTopic
-from idemproxy.state.tombstones import OffsetRange, State, Tombstone, Tombstones
+from idemproxy.state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, State
 from testkit.virtual.log import PartitionLog
 
-TOPIC = "tombstones"
+TOPIC = "copies"
 ONE, TWO = OffsetRange("orders", 3, 5, 8), OffsetRange("orders", 4, 0, 1)
-ACTIVE = Tombstone(State.ACTIVE, 10, "why", ((7, 99, 5),))
-REMOVED = Tombstone(State.REMOVED, 20, "why")
-TURN, PATIENCE = limits.TOMBSTONE_TOPIC_TURN_LOOKS, limits.TOMBSTONE_TOPIC_PATIENCE_LOOKS
+ACTIVE = HiddenRange(State.ACTIVE, 10, "why", ((7, 99, 5),))
+REMOVED = HiddenRange(State.REMOVED, 20, "why")
+TURN, PATIENCE = limits.HIDDEN_RANGES_TOPIC_TURN_LOOKS, limits.HIDDEN_RANGES_TOPIC_PATIENCE_LOOKS
 
 
 class Stage:
@@ -40,9 +40,9 @@ class Stage:
         self.is_away = False
         self.said: list[str] = []
         self.appends = 0
-        self.known = KnownTombstones(lambda: 0.0)
+        self.known = KnownHiddenRanges(lambda: 0.0)
         self._turns: list[Resume] = []
-        copy = TombstoneTopic(TOPIC, self.known, self._report, lambda: 1_000, lambda: "proxy 0a")
+        copy = HiddenRangesTopic(TOPIC, self.known, self._report, lambda: 1_000, lambda: "proxy 0a")
         self.stored = copy.stored
         handlers = {
             Leader: lambda _, resume: resume(None if self.log is None else 0),
@@ -93,10 +93,10 @@ class Stage:
         self.log.advance(self.log.end_offset)
         return offset
 
-    def put_records(self, records: Sequence[tuple[OffsetRange, Tombstone]]) -> None:
+    def put_records(self, records: Sequence[tuple[OffsetRange, HiddenRange]]) -> None:
         self.put(encode_set([(key_of(place), value_of(place, one, "x"), 0) for place, one in records], magic=1))
 
-    def look(self, known: Tombstones, own: Sequence[OffsetRange] = (), *, times: int = 1) -> None:
+    def look(self, known: HiddenRanges, own: Sequence[OffsetRange] = (), *, times: int = 1) -> None:
         """So many looks, each behind a comparison with Redis."""
         for _ in range(times):
             self.known.take(known)
@@ -109,14 +109,14 @@ class Stage:
         resume(None)
 
     @property
-    def records(self) -> list[tuple[OffsetRange, Tombstone | None]]:
-        """What the topic has of tombstones, in order."""
+    def records(self) -> list[tuple[OffsetRange, HiddenRange | None]]:
+        """What the topic has of hidden ranges, in order."""
         assert self.log is not None
         found = []
         for stored in self.log.messages:
             (message,) = iterate_shallow(stored.message.data)
             for one in inner_messages(message, 1 << 20) if message.is_wrapper else [message]:
-                with suppress(UnreadableTombstone):
+                with suppress(UnreadableHiddenRange):
                     found.append(read_record(one.key or b"", one.value))
         return found
 
@@ -140,14 +140,14 @@ def test_what_another_one_has_put_there_is_written_if_that_one_does_not() -> Non
 
 def test_a_removed_one_keeps_a_value_and_an_unheard_wish_is_not_in_it() -> None:
     stage = Stage()
-    asked = Tombstone(State.ASKED, 5)
-    refused = Tombstone(State.REFUSED, 6, refusal="no records are there")
+    asked = HiddenRange(State.ASKED, 5)
+    refused = HiddenRange(State.REFUSED, 6, refusal="no records are there")
     stage.look({ONE: asked, TWO: refused}, [ONE, TWO], times=9)
     assert stage.records == []
     stage.look({ONE: ACTIVE, TWO: refused}, [ONE])
     stage.look({ONE: REMOVED}, [ONE])
     assert stage.records == [(ONE, ACTIVE), (ONE, REMOVED)]
-    gone = Tombstone(State.REFUSED, 30, refusal="the log has offsets 9 to 9")
+    gone = HiddenRange(State.REFUSED, 30, refusal="the log has offsets 9 to 9")
     stage.look({ONE: gone}, [ONE])
     assert stage.records[-1] == (ONE, gone), "who reads the topic is told that it is no longer so"
 
@@ -168,9 +168,9 @@ def test_what_the_topic_knows_better_is_told_and_not_taken() -> None:
     assert stage.said == []
     stage.look({ONE: ACTIVE}, times=9)
     (said,) = stage.said
-    assert "topic tombstones (tombstones.topic): it has 2 tombstones" in said
-    assert "idemproxy tombstone restore" in said
-    assert stage.known.tombstones == {ONE: ACTIVE}
+    assert "topic copies (hidden_ranges.topic): it has 2 hidden ranges" in said
+    assert "idemproxy hide restore" in said
+    assert stage.known.listed == {ONE: ACTIVE}
     assert len(stage.records) == 2
 
 
@@ -194,7 +194,7 @@ def test_what_is_not_ours_in_the_topic_is_passed_over() -> None:
     assert stage.appends == 2, "the question whether it is compacted, and one record: a compressed one was read"
 
 
-def test_a_topic_that_is_not_compacted_is_told_and_gets_no_tombstone() -> None:
+def test_a_topic_that_is_not_compacted_is_told_and_gets_no_hidden_range() -> None:
     stage = Stage()
     stage.is_compacted = False
     stage.look({ONE: ACTIVE}, [ONE], times=20)
@@ -203,7 +203,7 @@ def test_a_topic_that_is_not_compacted_is_told_and_gets_no_tombstone() -> None:
     assert "cleanup.policy=compact" in said
     assert (stage.records, stage.appends) == ([], 1)
     stage.is_compacted = True
-    stage.look({ONE: ACTIVE}, times=limits.TOMBSTONE_TOPIC_REREAD_LOOKS)
+    stage.look({ONE: ACTIVE}, times=limits.HIDDEN_RANGES_TOPIC_REREAD_LOOKS)
     assert stage.records == [(ONE, ACTIVE)]
 
 
@@ -226,10 +226,10 @@ def test_what_a_broker_does_not_take_is_tried_again(outcome: Outcome, said: int)
     stage.refuses = outcome
     stage.look({ONE: ACTIVE}, [ONE], times=600)
     assert len(stage.said) == said
-    assert 600 / limits.TOMBSTONE_TOPIC_SKIPS_MAX - 2 < stage.appends < 30, "less and less often"
+    assert 600 / limits.HIDDEN_RANGES_TOPIC_SKIPS_MAX - 2 < stage.appends < 30, "less and less often"
     assert all("TOPIC_AUTHORIZATION_FAILED (29)" in one for one in stage.said)
     stage.refuses = None
-    stage.look({ONE: ACTIVE}, times=limits.TOMBSTONE_TOPIC_SKIPS_MAX + 1)
+    stage.look({ONE: ACTIVE}, times=limits.HIDDEN_RANGES_TOPIC_SKIPS_MAX + 1)
     assert stage.records == [(ONE, ACTIVE)]
 
 
@@ -259,7 +259,7 @@ def test_what_no_reader_could_read_is_not_written_again_and_again() -> None:
     strange = {
         OffsetRange("\udcff", 0, 1, 2): REMOVED,
         OffsetRange("orders", -1, 1, 2): REMOVED,
-        OffsetRange("orders", 5, 1, 2): Tombstone(State.ACTIVE, 1),
+        OffsetRange("orders", 5, 1, 2): HiddenRange(State.ACTIVE, 1),
     }
     stage.look(strange | {ONE: ACTIVE}, [*strange, ONE], times=50)
     assert stage.records == [(ONE, ACTIVE)]
@@ -281,7 +281,7 @@ def test_many_go_in_requests_that_old_brokers_take() -> None:
     stage = Stage()
     messages = tuple((number, 4_000_000_000, number) for number in range(2_000))
     known = {
-        OffsetRange("orders", 0, 3_000 * n, 3_000 * n + 2_000): Tombstone(State.ACTIVE, 1, "", messages)
+        OffsetRange("orders", 0, 3_000 * n, 3_000 * n + 2_000): HiddenRange(State.ACTIVE, 1, "", messages)
         for n in range(20)
     }
     stage.look(known, list(known))
@@ -292,7 +292,7 @@ def test_many_go_in_requests_that_old_brokers_take() -> None:
 
 
 def test_a_topic_with_other_things_in_it_takes_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TOMBSTONE_TOPIC_RANGES_MAX", 10)
+    monkeypatch.setattr(limits, "HIDDEN_RANGES_TOPIC_RANGES_MAX", 10)
     stage = Stage()
     for n in range(0, 40, 4):
         stage.put_records([(OffsetRange("orders", 0, m, m + 1), REMOVED) for m in range(n, n + 4)])

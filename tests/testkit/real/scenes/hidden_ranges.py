@@ -18,12 +18,12 @@ def append(client: RawClient, log: Place, *values: bytes, **options: object) -> 
 
 
 def hide(url: str, log: Place, first: int, last: int, *more: str) -> None:
-    done = idemproxy("tombstone", "add", *log, first, last, "--yes", "--redis", url, *more)
+    done = idemproxy("hide", "add", *log, first, last, "--yes", "--redis", url, *more)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def rows(url: str, log: Place) -> list[dict[str, object]]:
-    done = idemproxy("tombstone", "list", "--topic", log[0], "--json", "--redis", url)
+    done = idemproxy("hide", "list", "--topic", log[0], "--json", "--redis", url)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

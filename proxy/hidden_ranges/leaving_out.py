@@ -38,7 +38,7 @@ class LeavingOut:
         part. If both are the same object, nothing is left out."""
         last_offset = max(log.last_offset for log in logs)
         noted: Container[int] = logs[0].messages if len(logs) == 1 else {at for log in logs for at in log.messages}
-        room_bytes = (limits.TOMBSTONE_FETCH_BYTES_MAX - self._looked_bytes) // len(logs)
+        room_bytes = (limits.HIDDEN_RANGES_FETCH_BYTES_MAX - self._looked_bytes) // len(logs)
         pieces = _Pieces(records, logs)
         position = 0
         while len(records) - position >= _MESSAGE_BYTES_MIN:
@@ -64,10 +64,10 @@ class LeavingOut:
         self._parts += 1
         self._part_records += part_records
         if is_first:
-            return pieces.take_part(start, end, limits.TOMBSTONE_UNPACKED_BYTES_MAX, may_stay=True)
-        if self._parts > limits.TOMBSTONE_PARTS_MAX or self._part_records > limits.TOMBSTONE_PART_RECORDS_MAX:
+            return pieces.take_part(start, end, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX, may_stay=True)
+        if self._parts > limits.HIDDEN_RANGES_PARTS_MAX or self._part_records > limits.HIDDEN_RANGES_PART_RECORDS_MAX:
             return False
-        return pieces.take_part(start, end, limits.TOMBSTONE_MORE_UNPACKED_BYTES_MAX, may_stay=False)
+        return pieces.take_part(start, end, limits.HIDDEN_RANGES_MORE_UNPACKED_BYTES_MAX, may_stay=False)
 
 
 class _Pieces:
@@ -87,7 +87,7 @@ class _Pieces:
         """Compare the messages up to ``start``, and the wrapper from ``start`` to ``end``, of which a part is left out.
         If it has more than ``bytes_max`` unpacked bytes or cannot be read, it stays as it is with ``may_stay``;
         without, it is not taken, and False is returned."""
-        self._compare(start, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
+        self._compare(start, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX)
         if self._compare(end, bytes_max) or may_stay:
             return True
         self._left.pop()
@@ -96,7 +96,7 @@ class _Pieces:
 
     def joined(self, end: int, records: memoryview) -> memoryview:
         """Compare the messages up to ``end``. Return what is left of ``records``; the same object if that is all."""
-        self._compare(end, limits.TOMBSTONE_UNPACKED_BYTES_MAX)
+        self._compare(end, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX)
         return records if self._is_same else memoryview(b"".join((*self._left, records[end:])))
 
     def _compare(self, end: int, bytes_max: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the compacted topic of tombstones holds (``topic.py``): one record for each range of offsets. Pure.
+"""What the compacted topic of hidden ranges holds (``topic.py``): one record for each range of offsets. Pure.
 
 Key: ``topic/partition/first-last``, both offsets included. Value: a JSON object with ``format``, ``topic``,
 ``partition``, ``first``, ``last``, ``state`` (active, removed or refused), ``at_ms`` (of the last word, ms since 1970),
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...codecs.primitives import Buffer
-from ...state.tombstones import OFFSET_MAX, RANGE_MESSAGES_MAX, OffsetRange, State, Tombstone
+from ...state.hidden_ranges import OFFSET_MAX, RANGE_MESSAGES_MAX, HiddenRange, OffsetRange, State
 
 FORMAT: Final = 1
 RECORDED: Final = (State.ACTIVE, State.REMOVED, State.REFUSED)
-"""What can be in the topic. A range that was only asked for is a wish, which others need not know."""
+"""What can be in the topic. A range that was only asked for is a request, which others need not know."""
 _PARTITIONS: Final = 1 << 31
 _CRCS: Final = 1 << 32
 _RANKS: Final = {state: rank for rank, state in enumerate(State)}
@@ -29,13 +29,13 @@ Word = tuple[int, int]
 greater word counts."""
 
 
-class UnreadableTombstone(Exception):
+class UnreadableHiddenRange(Exception):
     """A record that this version cannot read; the text is for people."""
 
 
-def word_of(tombstone: Tombstone) -> Word:
+def word_of(hidden_range: HiddenRange) -> Word:
     """Return what decides which of two words about a range counts."""
-    return tombstone.at_ms, _RANKS[tombstone.state]
+    return hidden_range.at_ms, _RANKS[hidden_range.state]
 
 
 def key_of(place: OffsetRange) -> bytes:
@@ -43,45 +43,45 @@ def key_of(place: OffsetRange) -> bytes:
     return f"{place.topic}/{place.partition}/{place.first}-{place.end - 1}".encode()
 
 
-def value_of(place: OffsetRange, tombstone: Tombstone, by: str) -> bytes:
+def value_of(place: OffsetRange, hidden_range: HiddenRange, by: str) -> bytes:
     """Return the record's value. ``by``: who writes it."""
-    assert tombstone.state in RECORDED
+    assert hidden_range.state in RECORDED
     row: dict[str, Any] = {
         "format": FORMAT,
         "topic": place.topic,
         "partition": place.partition,
         "first": place.first,
         "last": place.end - 1,
-        "state": tombstone.state.value,
-        "at_ms": tombstone.at_ms,
-        "reason": tombstone.reason,
+        "state": hidden_range.state.value,
+        "at_ms": hidden_range.at_ms,
+        "reason": hidden_range.reason,
         "by": by,
     }
-    if tombstone.refusal:
-        row["refusal"] = tombstone.refusal
-    if tombstone.messages:
-        row["messages"] = [list(message) for message in tombstone.messages]
+    if hidden_range.refusal:
+        row["refusal"] = hidden_range.refusal
+    if hidden_range.messages:
+        row["messages"] = [list(message) for message in hidden_range.messages]
     return json.dumps(row, separators=(",", ":")).encode()
 
 
-def record_of(place: OffsetRange, tombstone: Tombstone, by: str) -> tuple[bytes, bytes] | None:
+def record_of(place: OffsetRange, hidden_range: HiddenRange, by: str) -> tuple[bytes, bytes] | None:
     """Return key and value; None if no reader could read them, for example because a name is no valid UTF-8. Such a
     record would never be found in the topic, and be written again and again."""
     try:
-        key, value = key_of(place), value_of(place, tombstone, by)
+        key, value = key_of(place), value_of(place, hidden_range, by)
         read_record(key, value)
-    except (UnicodeEncodeError, UnreadableTombstone):
+    except (UnicodeEncodeError, UnreadableHiddenRange):
         return None
     return key, value
 
 
-def read_record(key: Buffer, value: Buffer | None) -> tuple[OffsetRange, Tombstone | None]:
-    """Return the range and what is said of it; None: nothing any more. Raises UnreadableTombstone."""
+def read_record(key: Buffer, value: Buffer | None) -> tuple[OffsetRange, HiddenRange | None]:
+    """Return the range and what is said of it; None: nothing any more. Raises UnreadableHiddenRange."""
     try:
         place = _place_of(bytes(key).decode())
-        return (place, None) if value is None else (place, _tombstone_of(place, json.loads(bytes(value))))
+        return (place, None) if value is None else (place, _hidden_range_of(place, json.loads(bytes(value))))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableTombstone(f"key {bytes(key[:80])!r}: {type(error).__name__}: {error}") from None
+        raise UnreadableHiddenRange(f"key {bytes(key[:80])!r}: {type(error).__name__}: {error}") from None
 
 
 def _place_of(key: str) -> OffsetRange:
@@ -94,7 +94,7 @@ def _place_of(key: str) -> OffsetRange:
     return place
 
 
-def _tombstone_of(place: OffsetRange, row: Mapping[str, Any]) -> Tombstone:
+def _hidden_range_of(place: OffsetRange, row: Mapping[str, Any]) -> HiddenRange:
     if row["format"] != FORMAT:
         raise ValueError(f"format {row['format']!r}, this version reads {FORMAT}")
     if (row["topic"], row["partition"], row["first"], row["last"] + 1) != (
@@ -111,9 +111,9 @@ def _tombstone_of(place: OffsetRange, row: Mapping[str, Any]) -> Tombstone:
     if len(messages) > RANGE_MESSAGES_MAX:
         raise ValueError(f"{len(messages)} messages, the limit is {RANGE_MESSAGES_MAX}")
     if (state is State.ACTIVE) != bool(messages):
-        raise ValueError("an active range names the messages that are left out, and no other one does")
+        raise ValueError("an active range names the messages that are hidden, and no other one does")
     at_ms = _number(row["at_ms"], OFFSET_MAX)
-    return Tombstone(state, at_ms, _text(row["reason"]), messages, _text(row.get("refusal", "")))
+    return HiddenRange(state, at_ms, _text(row["reason"]), messages, _text(row.get("refusal", "")))
 
 
 def _message(row: Any) -> tuple[int, int, int]:

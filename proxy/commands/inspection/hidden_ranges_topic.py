@@ -1,4 +1,4 @@
-"""``idemproxy tombstone restore``: reads the compacted topic to its end, and writes into Redis what Redis lacks. Where
+"""``idemproxy hide restore``: reads the compacted topic to its end, and writes into Redis what Redis lacks. Where
 Redis has a later state of a range, that stays. The topic is read by ``client``, with the proxy's own login."""
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TextIO
 
+from ....state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, State, merged, overlapping
 from ....state.redis_inspection import RedisInspection
-from ....state.tombstones import OffsetRange, State, Tombstone, Tombstones, merged, overlapping
+from ...hidden_ranges.records import UnreadableHiddenRange, read_record
+from ...hidden_ranges.topic import PARTITION
 from ...net.tls import TlsError, client_context
 from ...settings.addresses import join_host_and_port
 from ...settings.config import ConfigError, Settings
-from ...tombstones.records import UnreadableTombstone, read_record
-from ...tombstones.topic import PARTITION
-from .tombstones import table_of, where_is
+from .hidden_ranges import table_of, where_is
 
 if TYPE_CHECKING:
     from ....client import Client, StoredRecord
@@ -27,10 +27,10 @@ RANGES_MAX: Final = 50_000
 
 @dataclass(slots=True)
 class TopicContents:
-    """What the topic says. ``unreadable``: how many records with a key cannot be read as tombstones; ``problem``: why
-    the first of them cannot."""
+    """What the topic says. ``unreadable``: how many records with a key cannot be read as hidden ranges; ``problem``:
+    why the first of them cannot."""
 
-    tombstones: dict[OffsetRange, Tombstone] = field(default_factory=dict)
+    hidden_ranges: dict[OffsetRange, HiddenRange] = field(default_factory=dict)
     unreadable: int = 0
     problem: str = ""
 
@@ -40,17 +40,17 @@ class TopicContents:
         if record.key is None:
             return
         try:
-            place, tombstone = read_record(record.key, record.value)
-        except UnreadableTombstone as error:
+            place, hidden_range = read_record(record.key, record.value)
+        except UnreadableHiddenRange as error:
             self.unreadable += 1
             self.problem = self.problem or str(error)
             return
-        if tombstone is None:
-            self.tombstones.pop(place, None)
-        elif len(self.tombstones) >= RANGES_MAX and place not in self.tombstones:
-            raise ConfigError(f"it has more than {RANGES_MAX} ranges: is it another one's topic?")
+        if hidden_range is None:
+            self.hidden_ranges.pop(place, None)
+        elif len(self.hidden_ranges) >= RANGES_MAX and place not in self.hidden_ranges:
+            raise ConfigError(f"it has more than {RANGES_MAX} ranges: check that it is the topic of the hidden ranges")
         else:
-            self.tombstones[place] = tombstone
+            self.hidden_ranges[place] = hidden_range
 
 
 def contents_of(settings: Settings, topic: str) -> TopicContents:
@@ -91,58 +91,58 @@ def _client(settings: Settings) -> Client:
             raise ConfigError("brokers that want a token (OAUTHBEARER) cannot be read by it yet")
         sasl = Sasl(said.mechanism, said.username or "", said.password or "")
     bootstrap = [join_host_and_port(*address) for address in settings.upstream]
-    return Client(bootstrap, client_id="idemproxy-tombstone", tls=tls, sasl=sasl, seconds_max=SECONDS_MAX)
+    return Client(bootstrap, client_id="idemproxy-hide", tls=tls, sasl=sasl, seconds_max=SECONDS_MAX)
 
 
 # ---------------------------------------------------------------------- into Redis
-def restore_tombstones(inspection: RedisInspection, contents: TopicContents, *, dry_run: bool, out: TextIO) -> int:
+def restore_hidden_ranges(inspection: RedisInspection, contents: TopicContents, *, dry_run: bool, out: TextIO) -> int:
     """Write what Redis lacks; return the exit status. ``dry_run``: only tell it."""
     if contents.unreadable:
         print(f"{contents.unreadable} records of the topic cannot be read, the first: {contents.problem}", file=out)
     left: list[tuple[OffsetRange, OffsetRange]] = []
-    news: Tombstones = {}
+    news: HiddenRanges = {}
 
-    def fill(known: dict[OffsetRange, Tombstone], _now_ms: int) -> dict[OffsetRange, Tombstone]:
+    def fill(known: dict[OffsetRange, HiddenRange], _now_ms: int) -> dict[OffsetRange, HiddenRange]:
         nonlocal news
         left.clear()
-        filled, news = filled_from(known, contents.tombstones, left)
+        filled, news = filled_from(known, contents.hidden_ranges, left)
         return filled
 
     if dry_run:
-        fill(inspection.tombstones(), 0)
+        fill(inspection.hidden_ranges(), 0)
     else:
-        inspection.change_tombstones(fill)
+        inspection.change_hidden_ranges(fill)
     for line in table_of(news):
         print(line, file=out)
     for place, other in left:
-        print(f"left as it is: {where_is(place)} meets {where_is(other)}, which Redis has", file=out)
+        print(f"not restored: {where_is(place)} overlap {where_is(other)}, which Redis has", file=out)
     if not news:
-        print(f"nothing to restore: Redis has what the topic has of {len(contents.tombstones)} ranges", file=out)
+        print(f"nothing to restore: Redis has the {len(contents.hidden_ranges)} ranges of the topic", file=out)
     elif dry_run:
         print(f"{len(news)} ranges would be written into Redis; nothing was changed", file=out)
     elif inspection.has_proxies():
-        print(f"{len(news)} ranges were written into Redis: fetches follow within seconds, at every proxy", file=out)
+        print(f"{len(news)} ranges were written into Redis: every proxy applies them within seconds", file=out)
     else:
         print(
-            f"{len(news)} ranges were written into Redis: no proxy uses it at present, fetches follow when one does",
+            f"{len(news)} ranges were written into Redis: no proxy uses it now, the next one to start applies them",
             file=out,
         )
     return 1 if left else 0
 
 
 def filled_from(
-    known: Tombstones, topic: Tombstones, left: list[tuple[OffsetRange, OffsetRange]]
-) -> tuple[dict[OffsetRange, Tombstone], Tombstones]:
+    known: HiddenRanges, topic: HiddenRanges, left: list[tuple[OffsetRange, OffsetRange]]
+) -> tuple[dict[OffsetRange, HiddenRange], HiddenRanges]:
     """Return what Redis is to have, and what of it is new. ``left`` gets the ranges that are not written, each with the
     asked or active range in Redis that it overlaps."""
     filled = dict(known)
-    news: dict[OffsetRange, Tombstone] = {}
-    for place, tombstone in topic.items():
-        both = merged(filled, {place: tombstone})
+    news: dict[OffsetRange, HiddenRange] = {}
+    for place, hidden_range in topic.items():
+        both = merged(filled, {place: hidden_range})
         if both == filled:
             continue
-        if tombstone.state is State.ACTIVE and (other := overlapping(filled, place)) is not None:
+        if hidden_range.state is State.ACTIVE and (other := overlapping(filled, place)) is not None:
             left.append((place, other))
             continue
-        filled, news[place] = both, tombstone
+        filled, news[place] = both, hidden_range
     return filled, news

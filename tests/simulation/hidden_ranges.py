@@ -1,5 +1,5 @@
-"""Random worlds of tombstones (rule R24): consumers read a log through two proxies while people name and show ranges of
-it, and everything breaks. ``PYTHONPATH=tests python -m simulation.tombstones SEED [COUNT]`` replays seeds.
+"""Random worlds of hidden ranges (rule R24): consumers read a log through two proxies while people hide and show ranges
+of it, and everything breaks. ``PYTHONPATH=tests python -m simulation.hidden_ranges SEED [COUNT]`` replays seeds.
 
 What has to hold is in ``named_truth``."""
 
@@ -19,16 +19,16 @@ from simulation.named_truth import PROMISED_SECONDS, SAMPLE_SECONDS, Truth
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.message_set import encode_message, encode_set
-from idemproxy.state.store import tombstones_key
-from idemproxy.state.tombstones import (
+from idemproxy.state.hidden_ranges import (
+    HiddenRange,
+    HiddenRanges,
     OffsetRange,
     State,
-    Tombstone,
-    Tombstones,
     overlapping,
-    pack_tombstones,
-    unpack_tombstones,
+    pack_hidden_ranges,
+    unpack_hidden_ranges,
 )
+from idemproxy.state.store import hidden_ranges_key
 from testkit.virtual.client import EPOCH_MS
 from testkit.virtual.consumer import WAIT_MS, VirtualConsumer
 from testkit.virtual.proxy import CLUSTER_NAME
@@ -39,7 +39,7 @@ CALM_SECONDS = 40.0
 QUIET_SECONDS = 3.0
 CONSUMERS_MAX, PARTITIONS_MAX = 4, 2
 VERSIONS = (2, 3, 4, 5)
-"""Of Fetch, which the proxies serve in front of 0.10.2, and which tombstones are made for."""
+"""Of Fetch, which the proxies serve in front of 0.10.2, and which hidden ranges are made for."""
 BYTES_MAX = (40, 90, 250, 1_000, 20_000)
 RECORDS_MAX = 12
 BATCHES_PER_PARTITION = 40
@@ -63,10 +63,10 @@ ACTS: dict[str, float] = {
 ALWAYS = ("name", "consumer begins anew")
 _LOST_WRITES = (0, 1, 2, 5)
 NARROW = {
-    "TOMBSTONE_PARTS_MAX": 1,
-    "TOMBSTONE_MORE_UNPACKED_BYTES_MAX": 60,
-    "TOMBSTONE_FETCH_BYTES_MAX": 300,
-    "TOMBSTONE_FETCH_SHARE_BYTES_MIN": 50,
+    "HIDDEN_RANGES_PARTS_MAX": 1,
+    "HIDDEN_RANGES_MORE_UNPACKED_BYTES_MAX": 60,
+    "HIDDEN_RANGES_FETCH_BYTES_MAX": 300,
+    "HIDDEN_RANGES_FETCH_SHARE_BYTES_MIN": 50,
 }
 """Limits of what is looked into for one answer."""
 
@@ -81,7 +81,7 @@ class Outcome:
     hidden: int
 
     def explain(self) -> str:
-        again = f"PYTHONPATH=tests python -m simulation.tombstones {self.seed}"
+        again = f"PYTHONPATH=tests python -m simulation.hidden_ranges {self.seed}"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems[:10]])
 
 
@@ -90,7 +90,7 @@ class NamedCopies:
 
     def __init__(self, seed: int, package: str = "idemproxy") -> None:
         self.seed = seed
-        self.random = random = Random(f"tombstones/{seed}")
+        self.random = random = Random(f"hidden_ranges/{seed}")
         self.partitions = random.randint(1, PARTITIONS_MAX)
         self.format = random.choice((0, 1, 1))
         settings = WorldSettings(
@@ -101,15 +101,15 @@ class NamedCopies:
         self.logs = {number: world.cluster.log(TOPIC, number) for number in range(self.partitions)}
         self.truth = Truth(self.logs, self._look)
         for proxy in world.proxies:
-            proxy.keep_tombstones()
+            proxy.keep_hidden_ranges()
         addresses = [proxy.address for proxy in world.proxies]
         self.consumers = [
             VirtualConsumer(self.network, f"consumer-{number}", addresses, TOPIC, self.partitions, self.truth)
             for number in range(random.randint(1, CONSUMERS_MAX))
         ]
-        self._unpack = importlib.import_module(f"{package}.state.tombstones").unpack_tombstones
+        self._unpack = importlib.import_module(f"{package}.state.hidden_ranges").unpack_hidden_ranges
         self._written = 0
-        self._key = tombstones_key(CLUSTER_NAME)
+        self._key = hidden_ranges_key(CLUSTER_NAME)
 
     def run(self) -> Outcome:
         """Run to the end and check."""
@@ -175,7 +175,7 @@ class NamedCopies:
         self.network.schedule(SAMPLE_SECONDS, self._sample)
 
     def _look(self) -> None:
-        known: list[Any] = [proxy.engine.tombstones.tombstones for proxy in self.world.proxies if proxy.is_up]
+        known: list[Any] = [proxy.engine.hidden_ranges.listed for proxy in self.world.proxies if proxy.is_up]
         stored = self.world.redis.get(self._key)
         if stored is not None:
             known.append(self._unpack(stored)[1])
@@ -221,16 +221,16 @@ class NamedCopies:
                 self.network.schedule(seconds + 0.001, lambda number=number: self._write(number))  # type: ignore[misc]
 
     # ------------------------------------------------------------------ who names
-    def _stored(self) -> tuple[int, Tombstones]:
+    def _stored(self) -> tuple[int, HiddenRanges]:
         stored = self.world.redis.get(self._key)
-        return (0, {}) if stored is None else unpack_tombstones(stored)
+        return (0, {}) if stored is None else unpack_hidden_ranges(stored)
 
-    def _store(self, version: int, place: OffsetRange, tombstone: Tombstone, tombstones: Tombstones) -> None:
+    def _store(self, version: int, place: OffsetRange, hidden_range: HiddenRange, hidden_ranges: HiddenRanges) -> None:
         at_ms = EPOCH_MS + round(self.network.now * 1000)
-        if place in tombstones:
-            at_ms = max(at_ms, tombstones[place].at_ms + 1)
-        changed = {**tombstones, place: replace(tombstone, at_ms=at_ms)}
-        self.world.redis.put(self._key, pack_tombstones(version + 1, changed))
+        if place in hidden_ranges:
+            at_ms = max(at_ms, hidden_ranges[place].at_ms + 1)
+        changed = {**hidden_ranges, place: replace(hidden_range, at_ms=at_ms)}
+        self.world.redis.put(self._key, pack_hidden_ranges(version + 1, changed))
 
     def _name(self) -> None:
         number = self.random.choice(list(self.logs))
@@ -240,15 +240,15 @@ class NamedCopies:
         first = self.random.randrange(max(0, end - self.random.choice((10, 60, 1000))), end)
         last = min(end + self.random.choice((0, 0, 0, 2)), first + self.random.choice((1, 2, 5, 20, 60)))
         place = OffsetRange(TOPIC, number, first, max(first + 1, last))
-        version, tombstones = self._stored()
-        if overlapping(tombstones, place) is None:
-            self._store(version, place, Tombstone(State.ASKED, 0), tombstones)
+        version, hidden_ranges = self._stored()
+        if overlapping(hidden_ranges, place) is None:
+            self._store(version, place, HiddenRange(State.ASKED, 0), hidden_ranges)
 
     def _show(self) -> None:
-        version, tombstones = self._stored()
-        places = [place for place, one in tombstones.items() if one.state in (State.ASKED, State.ACTIVE)]
+        version, hidden_ranges = self._stored()
+        places = [place for place, one in hidden_ranges.items() if one.state in (State.ASKED, State.ACTIVE)]
         if places and self.world.redis.host.alive:
-            self._store(version, self.random.choice(places), Tombstone(State.REMOVED, 0), tombstones)
+            self._store(version, self.random.choice(places), HiddenRange(State.REMOVED, 0), hidden_ranges)
 
     # ------------------------------------------------------------------ who reads
     def _begin(self, consumer: VirtualConsumer, offsets: dict[int, int] | None = None) -> None:
