@@ -43,7 +43,7 @@ class Position:
         return self.anchor != NO_ANCHOR
 
 
-async def settle(topic: str, partition: int, broker_ids: set[int]) -> Later | None:
+async def settle(topic: str, partition: int, broker_ids: Collection[int]) -> Later | None:
     """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6). A
     broker that still cannot be reached ``LEADER_GONE_SECONDS`` after the wait began, longer than its session, is left
     out if another one leads the partition by then. Later: one was not seen awake within ``SCAN_SECONDS_MAX``.

@@ -11,21 +11,23 @@ it is: it reads from there to the end, and then what lies before that place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 
 from ...codecs import message_set
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
 from ...codecs.marker import anchor_of
 from ...state.commit import Gathered, Stored
+from ...state.conditional import is_in_place
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_OFFSET
-from ...state.sequence import advance
+from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
 from ..flow.effects import Ask, Leader, Now, Unanswered
-from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_of
+from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_in, pieces_of
 from .log_offsets import Later, Position, current_end, settle
 
 
@@ -33,13 +35,17 @@ from .log_offsets import Later, Position, current_end, settle
 class Searched:
     """The whole range was read, or enough of it. ``pieces``: what it has of the producer, in log order; for a rebuild
     only those that matter (``commit.Gathered``). ``end_offset`` and ``anchor``: of the message with the last piece.
-    ``gap_at``: the first missing offset; -1: none. ``has_unmarked``: is a message without a marker after that piece?"""
+    ``gap_at``: the first missing offset; -1: none. ``has_unmarked``: is a message without a marker after that piece?
+    ``is_any_unmarked``: anywhere? ``has_others``: does a piece that begins before the wanted batch have its first
+    sequence?"""
 
     pieces: tuple[Stored, ...]
     end_offset: int
     anchor: bytes
     gap_at: int = NO_OFFSET
     has_unmarked: bool = False
+    is_any_unmarked: bool = False
+    has_others: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -63,7 +69,10 @@ class Further(Later):
 class _Notes:
     """What one range of the log has, as far as it was read."""
 
-    __slots__ = ("anchor", "end_offset", "gap", "gap_at", "gathered", "pieces", "unmarked", "unmarked_to")
+    __slots__ = (
+        *("anchor", "end_offset", "gap", "gap_at", "gathered", "has_others", "in_place_to", "pieces"),
+        *("unmarked", "unmarked_to"),
+    )
 
     def __init__(self) -> None:
         self.pieces: list[Stored] = []
@@ -77,6 +86,9 @@ class _Notes:
         """The offset after the last message without a marker, if there is one."""
         self.gap: str | None = None
         self.gap_at = NO_OFFSET
+        self.has_others = False
+        self.in_place_to: int | None = None
+        """Where the first batch ends that lies where it was to be."""
 
     def follow_with(self, later: _Notes) -> None:
         """Add the notes about the range that comes next, which was read by a rebuild."""
@@ -93,8 +105,53 @@ class _Notes:
         self.unmarked_to = max(self.unmarked_to, later.unmarked_to)
 
 
-def _always() -> bool:
+def always() -> bool:
+    """Return True: it is wanted whether or not anybody waits."""
     return True
+
+
+@value(frozen=True, slots=True)
+class Wanted:
+    """What is looked for, and in which part of a log."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    bound: Position
+    """Where the reading begins, if the record below it is still the same (rule R8)."""
+    batch: BatchIdentity | None
+    """A batch or a group, as one range of records: what covers it is enough. None: everything of the producer, for a
+    rebuild: it may have been idle for longer than the log goes back (rule R10)."""
+    settle_on: frozenset[int] | None
+    """The brokers that may still execute something; None: nothing of what is looked for can still be appended."""
+    contents: Mapping[bytes, Collection[BatchIdentity]] = field(default_factory=dict)
+    """Digests of records. One of the same content that lies there without a marker may be the wanted one, so nothing is
+    proven; each with the batches that begin with it, as far as these are known: one that is found by its marker is in
+    no doubt, whatever else has the same content."""
+    copies_of: frozenset[tuple[int, int, int]] = frozenset()
+    """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
+    stop_at: int | None = None
+    """Where the reading ends at the latest."""
+    follows_end: bool = False
+    """Read to where the log ends now, not where it ended when the reading began. After the settling nothing that is
+    looked for can be appended behind that, and other producers may append as fast as the log is read."""
+    is_at_bound: bool = False
+    """The batch can only lie at the bound: nothing has to be read of a log that ends below that."""
+    ends_in_place: bool = False
+    """Nothing has to be read behind the first batch above the bound that lies where it was to be (rule R23): a batch
+    was reserved where the log was thought to end, and lies elsewhere only if that offset was taken by somebody else's
+    records, which it then comes right behind (model row O38)."""
+    wider: Position | None = None
+    """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
+    budget_bytes: int | None = None
+    """What one try may read; None: ``SCAN_BYTES_MAX``."""
+    is_wanted: Callable[[], bool] = always
+    """Does anybody still wait for the result? Else it ends."""
+
+    @property
+    def is_rebuild(self) -> bool:
+        """Is everything of the producer wanted?"""
+        return self.batch is None and not self.copies_of
 
 
 def covered(pieces: Sequence[Stored], first: BatchIdentity) -> list[Stored]:
@@ -113,37 +170,25 @@ def is_covered(pieces: Sequence[Stored], whole: BatchIdentity) -> bool:
     return sum(piece.record_count for piece in covered(pieces, whole)) >= whole.record_count
 
 
-class LogSearch:
-    """One search for a producer's records in [bound, end of the log). Calling ``run`` again continues where it stopped.
-    ``enough``: are the pieces found so far all that is wanted? Then the rest of the log does not matter. ``contents``:
-    digests of records that prove nothing if one of the same content lies there without a marker; each with the batches
-    that begin with it, as far as these are known: one that is found by its marker is in no doubt, whatever else has the
-    same content. ``settle_on``: the brokers that may still execute something."""
+def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
+    """Does the piece begin, by its sequence, with a record of the batch?"""
+    ahead = distance(batch.base_sequence, piece.base_sequence)
+    return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        bound: Position,
-        contents: Mapping[bytes, Collection[BatchIdentity]],
-        settle_on: set[int],
-        enough: Callable[[Sequence[Stored]], bool],
-    ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._producer_id = producer_id
-        self.bound = bound
-        self._contents = contents
-        self._settle_on = settle_on
-        self._enough = enough
-        self._is_settled = False
+
+class LogSearch:
+    """One search in [bound, end of the log). Calling ``run`` again continues where it stopped."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._topic = wanted.topic
+        self._partition = wanted.partition
+        self._producer_id = wanted.producer_id
+        self.bound = wanted.bound
+        self.wider = wanted.wider
+        self._is_settled = wanted.settle_on is None
         self._since: float | None = None
         """When the reading began, in reactor seconds; None: it has not."""
-        self._stop_at: int | None = None
-        self.keeps_end = False
-        """Stop where the log ended when the reading began. After the settling nothing that is looked for can be
-        appended behind that, and other producers may append as fast as the log is read."""
         self._end: int | None = None
         self._next: int | None = None
         self._leader: int | None = None
@@ -157,19 +202,11 @@ class LogSearch:
         self._later: _Notes | None = None
         """The notes about what comes after that place, once all of it was read; up to ``_read_to``."""
         self._read_to = NO_OFFSET
-        self.is_wanted: Callable[[], bool] = _always
-        """Does anybody still wait for the result? Else it ends."""
+        self.copies: dict[tuple[int, int, int], set[int]] = {name: set() for name in wanted.copies_of}
+        """The offsets at which each of these batches was found."""
         self.bytes_read = 0
         self.chunks_read = 0
         """Chunks that were examined: with each the search comes further."""
-        self.budget_bytes = limits.SCAN_BYTES_MAX
-        self.is_rebuild = False
-        """For a rebuild: everything of the producer is wanted. It may have been idle for longer than the log goes back
-        (rule R10)."""
-        self.is_at_bound = False
-        """The wanted batch can only lie at the bound: nothing has to be read of a log that ends below that."""
-        self.wider: Position | None = None
-        """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
         self.moved_to = NO_OFFSET
         """Where the log began when the record below the bound was seen to be another one. The old bound is then none of
         this log, even if the same record should come to lie below it again later (rule R8)."""
@@ -181,7 +218,15 @@ class LogSearch:
 
     def begin_anew(self) -> None:
         """Settle and read once more, from the bound as it is known now."""
-        self._is_settled, self._next, self._since = False, None, None
+        self._is_settled, self._next, self._since = self.wanted.settle_on is None, None, None
+
+    def read_on(self) -> None:
+        """Read on to where the log ends now."""
+        self._end = None
+
+    def _enough(self, pieces: Sequence[Stored]) -> bool:
+        """Are the pieces all that is wanted? Then the rest of the log does not matter."""
+        return self.wanted.batch is not None and is_covered(pieces, self.wanted.batch)
 
     def widen(self) -> None:
         """Start over from the earlier bound."""
@@ -191,23 +236,24 @@ class LogSearch:
     # R6 lives here: settle, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
+        wanted, may_lead = self.wanted, self.wanted.settle_on or frozenset()
         if not self._is_settled:
             leader = await Leader(self._topic, self._partition, refresh=True)
             if leader is None:
                 return Later("no leader is known")
-            unsettled = await settle(self._topic, self._partition, self._settle_on | {leader})
+            unsettled = await settle(self._topic, self._partition, may_lead | {leader})
             if unsettled is not None:
                 return unsettled
             self._is_settled = True
         if self._since is None:
             self._since = await Now()
-        end = await current_end(self._topic, self._partition, self._settle_on)
+        end = await current_end(self._topic, self._partition, may_lead)
         if isinstance(end, Later):
             return end
         leader, log_end = end
-        if self._stop_at is not None:
-            log_end = min(log_end, self._stop_at)
-        if self.keeps_end and self._end is not None and self._next is not None and leader == self._leader:
+        if wanted.stop_at is not None:
+            log_end = min(log_end, wanted.stop_at)
+        if not wanted.follows_end and self._end is not None and self._next is not None and leader == self._leader:
             log_end = min(log_end, self._end)
         self._end = log_end
         if self._next is None or max(self._next, self._read_to) > log_end or leader != self._leader:
@@ -225,7 +271,7 @@ class LogSearch:
         self._notes, self._joined, self._later, self._read_to = _Notes(), None, None, NO_OFFSET
         self._doubtful, self._next = None, None
         bound = self.bound
-        if self.is_at_bound and bound.offset > log_end:
+        if self.wanted.is_at_bound and bound.offset > log_end:
             self._next = log_end
             return None
         earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
@@ -255,7 +301,7 @@ class LogSearch:
             self.moved_to = earliest.offset
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
-        if self.is_rebuild and self._next < earliest.offset:
+        if self.wanted.is_rebuild and self._next < earliest.offset:
             # Retention deletes the oldest records first: what it has deleted says nothing of what may come next.
             self._note_gap(self._next, earliest.offset, is_harmless=True)
             self._next = earliest.offset
@@ -273,7 +319,7 @@ class LogSearch:
             since=self._since,
             reach=self._reach_from(offset),
             joins=joins,
-            is_wanted=self.is_wanted,
+            is_wanted=self.wanted.is_wanted,
         )
         chunk = await Ask(leader, question)
         if isinstance(chunk, LogChunk) and chunk.start == offset:  # else it was read for other searches
@@ -290,7 +336,12 @@ class LogSearch:
     def _may_join(self) -> bool:
         """Is nothing read yet, and does it not matter where the reading begins? For all others the first copy in the
         log counts, or the search ends where it has found enough."""
-        return self.is_rebuild and self.keeps_end and self._joined is None and self._next == self._begun_at
+        return (
+            self.wanted.is_rebuild
+            and not self.wanted.follows_end
+            and self._joined is None
+            and self._next == self._begun_at
+        )
 
     def _join(self, offset: int) -> None:
         """Go on at this offset, with a pass of others; what comes before it is read later."""
@@ -301,11 +352,12 @@ class LogSearch:
         assert self._next is not None
         started = await Now()
         bytes_before, chunks_before = self.bytes_read, self.chunks_read
+        budget_bytes = self.wanted.budget_bytes or limits.SCAN_BYTES_MAX
         joins = self._may_join
         while (stop := self._reads_to(log_end)) is not None:
-            if not self.is_wanted():
+            if not self.wanted.is_wanted():
                 return Later("nobody waits for the outcome any more")
-            if self.bytes_read - bytes_before >= self.budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
+            if self.bytes_read - bytes_before >= budget_bytes or await Now() - started > limits.SCAN_SECONDS_MAX:
                 further = Further if self.chunks_read > chunks_before else Later
                 return further(f"the search has come to offset {self._next} of {log_end}")
             chunk = await self._read(leader, self._next, joins=joins)
@@ -345,10 +397,14 @@ class LogSearch:
             self._notes.follow_with(self._later)
             self._joined, self._later, self._next = None, None, self._read_to
         notes = self._notes
-        pieces = tuple(notes.gathered if self.is_rebuild else notes.pieces)
+        pieces = tuple(notes.gathered if self.wanted.is_rebuild else notes.pieces)
         if (doubtful := self._doubtful or self._equal(pieces) or notes.gap) and not self._enough(notes.pieces):
             return Undecidable(doubtful)
-        return Searched(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset)
+        return Searched(
+            *(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset),
+            is_any_unmarked=notes.unmarked_to != NO_OFFSET,
+            has_others=notes.has_others,
+        )
 
     async def _retention_has_passed(self, leader: int) -> None:
         """What lies at the next offset is deleted: start over above that part. What was read behind the place where a
@@ -369,13 +425,15 @@ class LogSearch:
             # From where a pass was joined all was read: what comes before that place is next.
             self._read_to = self._next
             self._later, self._notes, self._next = self._notes, self._joined[1], self._begun_at
+        if self._notes.in_place_to is not None:
+            log_end = min(log_end, self._notes.in_place_to)
         stop = log_end if self._joined is None or self._later is None else self._joined[0]
         return stop if self._next < stop and not self._enough(self._notes.pieces) else None
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
         """Return why a record that was found without a marker may be a wanted one; None: none may."""
         for content, offset in self._notes.unmarked.items():
-            batches = self._contents[content]
+            batches = self.wanted.contents[content]
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
                 return f"a record of the same content without a marker is at offset {offset}"
         return None
@@ -402,6 +460,10 @@ class LogSearch:
         """Examine the messages of a chunk from the next offset up to ``stop``."""
         assert self._next is not None
         start, notes = self._next, self._notes
+        if self.wanted.ends_in_place and notes.in_place_to is None:
+            ends = self._ends_in_place(chunk, start)
+            notes.in_place_to = next(ends, None)
+            stop = stop if notes.in_place_to is None else min(stop, notes.in_place_to)
         self._next = min(chunk.end, stop)
         if chunk.unmarked_to > start:
             notes.unmarked_to = chunk.unmarked_to
@@ -413,21 +475,40 @@ class LogSearch:
             last, known_to = message, message.offset
         if last is not None:
             notes.end_offset, notes.anchor = last.offset + 1, anchor_of(last)
-        if known_to != NO_OFFSET and self.is_rebuild:
+        if known_to != NO_OFFSET and self.wanted.is_rebuild:
             notes.gap = None  # batches in it come before this piece, and the piece says which sequence is due
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < stop:
-                self._note_gap(max(gap_from, start), gap_to, is_harmless=self.is_rebuild and gap_from <= known_to)
-        for content in self._contents.keys() - notes.unmarked.keys():
+                self._note_gap(
+                    max(gap_from, start), gap_to, is_harmless=self.wanted.is_rebuild and gap_from <= known_to
+                )
+        for content in self.wanted.contents.keys() - notes.unmarked.keys():
             offset = next((one for one in chunk.offsets_of(content) if start <= one < stop), None)
             if offset is not None:
                 notes.unmarked[content] = offset
+        for marked in chunk.marked if self.copies else ():
+            if marked.message.offset >= start:
+                for producer_id, piece in pieces_in(marked):
+                    name = producer_id, piece.producer_epoch, piece.base_sequence
+                    if name in self.copies:
+                        self.copies[name].add(piece.base_offset)
+
+    def _ends_in_place(self, chunk: LogChunk, start: int) -> Iterator[int]:
+        """Yield where the batches end that lie where they were to be."""
+        for piece, _ in chunk.pieces_from(self._producer_id, start):
+            end_offset = piece.base_offset + piece.record_count
+            if end_offset > self.wanted.bound.offset and is_in_place(piece):
+                yield end_offset
 
     def _keep(self, piece: Stored) -> None:
-        if self.is_rebuild:
-            self._notes.gathered.take(piece)
-        else:
-            self._notes.pieces.append(piece)
+        """Of one batch only pieces with its sequences are kept: the epoch may have millions of others."""
+        notes, batch = self._notes, self.wanted.batch
+        if batch is None:
+            notes.gathered.take(piece)
+        elif is_part_of(piece, batch):
+            notes.pieces.append(piece)
+        elif piece.producer_epoch == batch.producer_epoch:
+            notes.has_others |= distance(piece.base_sequence, batch.base_sequence) < piece.record_count
 
     def _note_gap(self, gap_from: int, gap_to: int, reason: str = "", *, is_harmless: bool = False) -> None:
         notes = self._notes

@@ -19,21 +19,18 @@ from ...state.conditional import (
     expected_end,
     fenced_by,
     is_fenced,
-    is_in_place,
     shift_of,
 )
-from ...state.decide import BatchIdentity
-from ...state.entry import NO_OFFSET, NO_TIME, Entry, WindowBatch
+from ...state.entry import NO_ANCHOR, NO_OFFSET, NO_TIME, Entry, WindowBatch
 from .. import limits
 from ..events import DuplicateAnswered, ShardBegan, ShardFenced
 from ..flow.effects import Now
-from ..partition_log.log_chunk import LogChunk
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
-from ..partition_log.log_search import Searched, Undecidable
+from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted
 from . import answers
 from .batch import Batch
-from .duplicates import WindowSearch, content_of, has_content_of, run_to_end, tell_confirmed, tries_of
-from .stream import Confirmed, Stream, UnfinishedSearch
+from .duplicates import content_of, continued, has_content_of, tell_confirmed, tries_of
+from .stream import Confirmed, Stream
 
 
 # ---------------------------------------------------------------------- where the log ends
@@ -146,51 +143,24 @@ async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | 
     numbers (model row O4)."""
     identity = batch.identity
     content = await content_of(batch)
-    name = stream.life.era, identity, offset, content
-    left, started = stream.unfinished.pop(name, None), await Now()
-    is_fresh = left is not None and started - left.left_at <= limits.SEARCH_LEFT_SECONDS
-    search = left.search if left is not None and is_fresh else _PlaceSearch(stream, identity, offset, content)
-    result = await run_to_end(search)
+    where = stream.topic, stream.partition, stream.producer_id, Position(offset, NO_ANCHOR)
+    wanted = Wanted(
+        *(*where, identity, None),
+        contents={content: (identity,)},
+        is_at_bound=True,
+        ends_in_place=True,
+        is_wanted=lambda: stream.is_needed,
+    )
+    started = await Now()
+    result = await continued(stream, (stream.life.era, identity, offset, content), lambda: LogSearch(wanted))
     stream.step("resolve", (batch,), started, "expected offset")
-    if isinstance(result, Later):
-        stream.leave_unfinished(name, UnfinishedSearch(search, await Now()))
     if not isinstance(result, Searched):
         return result
-    wanted = identity.producer_epoch, identity.base_sequence, identity.record_count
     for piece in result.pieces:
-        if (piece.producer_epoch, piece.base_sequence, piece.record_count) == wanted:
+        if (piece.base_sequence, piece.record_count) == (identity.base_sequence, identity.record_count):
             is_own = await has_content_of(stream, batch, [piece])
             return is_own if isinstance(is_own, Later) else piece.base_offset if is_own else None
     return None
-
-
-class _PlaceSearch(WindowSearch):
-    """Looks for one batch from ``start_at`` on, up to the first batch that lies where it was expected. Behind that it
-    cannot be: a batch was reserved where the log was thought to end, and lies elsewhere only if that offset was taken
-    by somebody else's records, which it then comes right behind (model row O38)."""
-
-    def __init__(self, stream: Stream, batch: BatchIdentity, start_at: int, content: bytes) -> None:
-        super().__init__(stream, batch, start_at, None, {content: (batch,)})
-        self.is_at_bound = self.keeps_end = True
-        self._start_at = start_at
-        self._in_place_to: int | None = None
-        """Where that first batch ends."""
-
-    async def _begin(self, leader: int, log_end: int) -> Later | None:
-        self._in_place_to = None
-        return await super()._begin(leader, log_end)
-
-    def _reads_to(self, log_end: int) -> int | None:
-        return super()._reads_to(log_end if self._in_place_to is None else min(log_end, self._in_place_to))
-
-    async def _take(self, chunk: LogChunk, log_end: int) -> None:
-        for piece, _ in chunk.pieces_from(self._producer_id, self.reached):
-            end_offset = piece.base_offset + piece.record_count
-            if end_offset > self._start_at and is_in_place(piece):
-                self._in_place_to = end_offset
-                log_end = min(log_end, end_offset)
-                break
-        await super()._take(chunk, log_end)
 
 
 # ---------------------------------------------------------------------- somebody else writes to the shard

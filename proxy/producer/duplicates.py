@@ -5,11 +5,10 @@ Flows only, called from ``sequencer.py``; they look into the log and answer. Not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from types import MappingProxyType
 
 from ...codecs.batch_digest import digesting_stored
 from ...codecs.convert import digesting_batch, digesting_whole
@@ -18,13 +17,13 @@ from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, numbered_as, records_stored, rest_of
 from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME, Entry, Intent
-from ...state.sequence import SEQUENCE_MODULUS, distance, is_ahead
+from ...state.sequence import SEQUENCE_MODULUS, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
 from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of, pieces_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
-from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
+from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
 from .rebuild import Due
@@ -124,11 +123,10 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     if not 0 < records < batch.record_count:
         return _Found.THE_BATCH
     # It is stored in parts, and this is the first one.
-    search = WindowSearch(stream, batch.identity, base_offset, entry.end_offset)
-    result = await run_to_end(search)
+    result = await run_to_end(window_search(stream, batch.identity, base_offset, entry.end_offset))
     if isinstance(result, Later):
         return result
-    is_there = isinstance(result, Undecidable) or search.has_unmarked or is_covered(result.pieces, batch.identity)
+    is_there = isinstance(result, Undecidable) or result.is_any_unmarked or is_covered(result.pieces, batch.identity)
     return _Found.THE_BATCH if is_there else _Found.SOME_OF_IT
 
 
@@ -185,7 +183,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
         return
     wanted = replace(identity, record_count=record_count)
     started = await Now()
-    search, result = await _search_window(stream, wanted, start_at)
+    result = await _search_window(stream, wanted, start_at)
     found = covered(result.pieces, wanted) if isinstance(result, Searched) else []
     is_same = await has_content_of(stream, batch, found)
     stream.step("resolve", (batch,), started, "overlap")
@@ -196,9 +194,9 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
     elif isinstance(is_same, Later):
         stream.dismiss(batch, answers.in_doubt(is_same.reason), "overlap_unread")
     elif not is_covered(found, wanted):
-        if search.has_others or not is_same or _begins_before_its_epoch(entry, identity):
+        if result.has_others or not is_same or _begins_before_its_epoch(entry, identity):
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
-        elif search.has_unmarked:
+        elif result.is_any_unmarked:
             await _tell(stream, batch, answers.undecidable("records without a marker may be its own"), "undecidable")
         elif result.pieces:  # no 45: under a new epoch its client would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
@@ -241,28 +239,30 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
         await tell_confirmed(stream, batch, answers.not_in_log(), verdict, confirmed)
 
 
-async def _search_window(
-    stream: Stream, wanted: BatchIdentity, start_at: int
-) -> tuple[WindowSearch, Searched | Later | Undecidable]:
+async def _search_window(stream: Stream, wanted: BatchIdentity, start_at: int) -> Searched | Later | Undecidable:
     """Look for ``wanted`` from ``start_at`` to the end of the producer's last commit; first right behind the batch that
     was found last, as a client that resends many sends them in order. A search that takes longer than one try is
     continued by the next try."""
     entry, last = stream.held.entry, stream.found_to
     assert entry is not None
     if last is not None and last.next_sequence == wanted.base_sequence and last.offset > start_at:
-        search = WindowSearch(stream, wanted, last.offset, min(last.offset + limits.NEAR_END_OFFSETS, entry.end_offset))
-        result = await run_to_end(search)
+        near = min(last.offset + limits.NEAR_END_OFFSETS, entry.end_offset)
+        result = await run_to_end(window_search(stream, wanted, last.offset, near))
         if isinstance(result, Searched) and is_covered(result.pieces, wanted):
-            return search, result
+            return result
     name = stream.life.era, wanted, start_at
+    return await continued(stream, name, lambda: window_search(stream, wanted, start_at, entry.end_offset))
+
+
+async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]) -> Searched | Later | Undecidable:
+    """Go on with the search of this name that was left unfinished a moment ago, or begin one."""
     left = stream.unfinished.pop(name, None)
     is_fresh = left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS
-    again = left.search if left is not None and is_fresh else WindowSearch(stream, wanted, start_at, entry.end_offset)
-    assert isinstance(again, WindowSearch)
-    result = await run_to_end(again)
+    search = left.search if left is not None and is_fresh else begin()
+    result = await run_to_end(search)
     if isinstance(result, Later):
-        stream.leave_unfinished(name, UnfinishedSearch(again, await Now()))
-    return again, result
+        stream.leave_unfinished(name, UnfinishedSearch(search, await Now()))
+    return result
 
 
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
@@ -293,63 +293,18 @@ async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
     started = await Now()
     while True:
         result = await search.run()
-        is_over = not search.is_wanted() or await Now() - started > limits.SCAN_SECONDS_MAX
+        is_over = not search.wanted.is_wanted() or await Now() - started > limits.SCAN_SECONDS_MAX
         if is_over or not isinstance(result, Later):
             return result
         if not isinstance(result, Further):  # else at once, so that it stays with the others of its pass
             await Wait(limits.PROBE_SECONDS)
 
 
-class WindowSearch(LogSearch):
-    """Looks for one batch in a part of the log to which nothing of it can be appended any more, so there is nothing to
-    settle (rule R9). ``has_others``: does a piece that begins before the batch have its first sequence?"""
-
-    def __init__(
-        self,
-        stream: Stream,
-        batch: BatchIdentity,
-        start_at: int,
-        stop_at: int | None,
-        contents: Mapping[bytes, Collection[BatchIdentity]] = MappingProxyType({}),
-    ) -> None:
-        super().__init__(
-            stream.topic,
-            stream.partition,
-            stream.producer_id,
-            Position(start_at, NO_ANCHOR),
-            contents,
-            set(),
-            lambda pieces: is_covered(pieces, batch),
-        )
-        self._is_settled = True
-        self._stop_at = stop_at
-        self._batch = batch
-        self.has_others = False
-        self.is_wanted = lambda: stream.is_needed
-
-    @property
-    def has_unmarked(self) -> bool:
-        """Is there a message without a marker, of which nothing tells whose it is?"""
-        return self._notes.unmarked_to != NO_OFFSET
-
-    async def _begin(self, leader: int, log_end: int) -> Later | None:
-        """Drop what was read of another leader's log."""
-        self.has_others = False
-        return await super()._begin(leader, log_end)
-
-    def _keep(self, piece: Stored) -> None:
-        """Keep only pieces with the batch's sequences: the epoch may have millions of others."""
-        if is_part_of(piece, self._batch):
-            super()._keep(piece)
-        elif piece.producer_epoch == self._batch.producer_epoch:
-            ahead = distance(piece.base_sequence, self._batch.base_sequence)
-            self.has_others = self.has_others or ahead < piece.record_count
-
-
-def is_part_of(piece: Stored, batch: BatchIdentity) -> bool:
-    """Does the piece begin, by its sequence, with a record of the batch?"""
-    ahead = distance(batch.base_sequence, piece.base_sequence)
-    return piece.producer_epoch == batch.producer_epoch and ahead < batch.record_count
+def window_search(stream: Stream, batch: BatchIdentity, start_at: int, stop_at: int) -> LogSearch:
+    """Return a search for one batch in a part of the log to which nothing of it can be appended any more, so there is
+    nothing to settle (rule R9)."""
+    where = stream.topic, stream.partition, stream.producer_id, Position(start_at, NO_ANCHOR)
+    return LogSearch(Wanted(*where, batch, None, stop_at=stop_at, is_wanted=lambda: stream.is_needed))
 
 
 async def due_of(batch: Batch, entry: Entry | None) -> Due:

@@ -35,7 +35,7 @@ from ..flow.outcome import (
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
 from ..partition_log.log_offsets import Later, Position, look_at
-from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
 from .conditional import tell_displaced
@@ -366,13 +366,12 @@ class Forward:
         entry = self._stream.held.entry
         assert entry is not None and entry.intent is not None  # noqa: PT018
         return LogSearch(
-            self._stream.topic,
-            self._stream.partition,
-            self._stream.producer_id,
-            self._bound,
-            {self._content: ()},
-            {broker_id, entry.intent.leader},
-            lambda pieces: is_covered(pieces, whole),
+            Wanted(
+                *(self._stream.topic, self._stream.partition, self._stream.producer_id, self._bound, whole),
+                frozenset((broker_id, entry.intent.leader)),
+                contents={self._content: ()},
+                follows_end=self._stream.is_conditional,
+            )
         )
 
     async def _again(self) -> bool:

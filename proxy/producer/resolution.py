@@ -70,7 +70,6 @@ async def _search(
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool],
 ) -> Resolution:
     undecided = 0
-    search.keeps_end = not stream.is_conditional  # a shard is read to where the log ends now (rule R23)
     while True:
         before_try()
         chunks_read = search.chunks_read
@@ -79,7 +78,7 @@ async def _search(
             stream.bounds.forget(stream.topic, stream.partition)
         if era != stream.life.era:
             return LeftOpen("a new era has begun")
-        if isinstance(result, Later) and not search.is_wanted():
+        if isinstance(result, Later) and not search.wanted.is_wanted():
             return LeftOpen(result.reason)
         if is_too_little(search, result):
             search.widen()
@@ -95,7 +94,7 @@ async def _search(
         # An undecidable doubt ends by itself, and so does a search that comes further with each try. One that begins
         # anew, as retention has overtaken it, does not.
         has_come_further = search.chunks_read > chunks_read and search.reached != NO_OFFSET
-        comes_further = search.keeps_end and has_come_further and not stream.life.is_draining
+        comes_further = not search.wanted.follows_end and has_come_further and not stream.life.is_draining
         if comes_further and isinstance(result, Further):
             continue  # at once, so that it stays with the others of its pass
         is_endless = isinstance(result, Later) and not comes_further

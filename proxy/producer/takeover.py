@@ -31,7 +31,7 @@ from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, current_end, settle
-from ..partition_log.log_search import LogSearch, Searched, Undecidable, covered, is_covered
+from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
 from . import answers
 from .conditional import begin_shard, bound_of_shard, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
@@ -454,22 +454,18 @@ class Takeover:
     ) -> LogSearch:
         """Make a search; ``wanted`` None: for everything that the log has of the producer."""
         stream = self._stream
-        search = LogSearch(
-            stream.topic,
-            stream.partition,
-            stream.producer_id,
-            self._bound_of(intent),
-            contents,
-            self._settle_on | ({intent.leader} if intent.leader >= 0 else set()),
-            lambda pieces: wanted is not None and is_covered(pieces, wanted),
+        bound, settle_on = self._bound_of(intent), self._settle_on | ({intent.leader} if intent.leader >= 0 else set())
+        self._led_at = stream.observers.time.now
+        return LogSearch(
+            Wanted(
+                *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
+                frozenset(settle_on),
+                contents=contents,
+                follows_end=stream.is_conditional,  # a shard is read to where the log ends now (rule R23)
+                wider=None if self._checkpoint is None else bound,
+                is_wanted=always if self._is_stored else self._is_wanted,
+            )
         )
-        search.is_rebuild = wanted is None
-        if not self._is_stored:
-            self._led_at = stream.observers.time.now
-            search.is_wanted = self._is_wanted
-        if self._checkpoint is not None:
-            search.bound, search.wider = self._checkpoint, search.bound
-        return search
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)

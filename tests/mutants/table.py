@@ -98,7 +98,7 @@ MUTANTS = (
         Patch(
             "proxy.partition_log.log_search",
             "LogSearch.__init__",
-            "self._is_settled = False",
+            "self._is_settled = wanted.settle_on is None",
             "self._is_settled = True",
         ),
         deaths=("I1",),

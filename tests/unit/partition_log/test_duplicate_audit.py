@@ -153,9 +153,9 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     ]
     assert [flow is not None for flow in flows] == [True, False, False] * 2
     for place in places:
-        search = stage.context.duplicate_audit.waiting[place]
-        assert search.bound.offset == 3
-        assert len(search.offsets) == 3
+        waiting = stage.context.duplicate_audit.waiting[place]
+        assert waiting.bound.offset == 3
+        assert len(waiting.names) == 3
     for flow in flows:
         if flow is not None:
             stage.stream.work_aside(flow)

@@ -7,7 +7,7 @@ from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecord
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.proxy.partition_log.log_offsets import Later, Position
-from idemproxy.proxy.partition_log.log_search import LogSearch
+from idemproxy.proxy.partition_log.log_search import LogSearch, Wanted
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 
@@ -89,7 +89,7 @@ def test_a_search_that_has_to_begin_anew_does_not_go_on_with_nothing_in_its_hand
     for sequence in range(3):
         stage.send(Client(), sequence)
     stage.run(1)
-    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), {}, set(), lambda _pieces: False)
+    search = LogSearch(Wanted(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), None, frozenset()))
     results: list[Any] = []
 
     def run_once() -> Any:

@@ -20,7 +20,7 @@ from idemproxy.proxy.flow.effects import Ask, Leader, Now, Replicas, SeenAwake, 
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, Reach, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_offsets import Later, Position
 from idemproxy.proxy.partition_log.log_reader import LogReader
-from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Undecidable
+from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Undecidable, Wanted
 from idemproxy.state.commit import fresh
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL
@@ -239,9 +239,7 @@ def random_log(random: Random) -> PartitionLog:
 
 def a_rebuild() -> LogSearch:
     wanted: dict[bytes, tuple[BatchIdentity, ...]] = {content_digest(None, WANTED): ()}
-    search = LogSearch("t", 0, ME, Position(0, NO_ANCHOR), wanted, set(), lambda _pieces: False)
-    search.is_rebuild = search.keeps_end = True
-    return search
+    return LogSearch(Wanted("t", 0, ME, Position(0, NO_ANCHOR), None, frozenset(), contents=wanted))
 
 
 def searched(log: PartitionLog, fetch_bytes: int, join: Callable[[int], int | None]) -> Searched | Undecidable:

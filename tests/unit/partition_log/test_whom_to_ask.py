@@ -8,7 +8,7 @@ import pytest
 
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy.partition_log.log_offsets import Later, Position
-from idemproxy.proxy.partition_log.log_search import LogSearch
+from idemproxy.proxy.partition_log.log_search import LogSearch, Wanted
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.virtual import broker as virtual_broker
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
@@ -90,7 +90,7 @@ def test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read() -> 
         self._broker.host.later(0.1, lambda: shipped(self, request, **more))
 
     async def scan(partition: int) -> object:
-        search = LogSearch(TOPIC, partition, 1, Position(0, NO_ANCHOR), {}, set(), lambda _: False)
+        search = LogSearch(Wanted(TOPIC, partition, 1, Position(0, NO_ANCHOR), None, frozenset()))
         while isinstance(found := await search.run(), Later):
             pass
         return found

@@ -10,7 +10,7 @@ from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.partition_log.log_offsets import Position
-from idemproxy.proxy.partition_log.log_search import LogSearch, Searched
+from idemproxy.proxy.partition_log.log_search import LogSearch, Searched, Wanted
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.sequencer import PARTITION, PRODUCER_ID, TOPIC, Client, Stage
 
@@ -47,8 +47,7 @@ def behind_a_long_log() -> Stage:
 
 def test_of_a_long_log_the_first_piece_and_the_window_are_kept() -> None:
     stage = behind_a_long_log()
-    search = LogSearch(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), {}, set(), lambda _pieces: False)
-    search.is_rebuild = True
+    search = LogSearch(Wanted(TOPIC, PARTITION, PRODUCER_ID, Position(0, NO_ANCHOR), None, frozenset()))
     results: list[Any] = []
     stage.runner.start(search.run(), results.append)
     stage.run(5)
