@@ -512,9 +512,38 @@ static int put_records(struct output *out, const uint8_t *at, const uint8_t *end
     return at == end;
 }
 
+/* Both checksums of what is added, of small pieces together: of 4 KB they take a third of the time per byte. */
+struct digest {
+    uint32_t crc[2];
+    size_t used;
+    uint8_t block[4096];
+};
+
+static void digest_bytes(struct digest *s, const uint8_t *p, size_t size) {
+    s->crc[0] = checksum(&crc32_castagnoli, s->crc[0], p, size);
+    s->crc[1] = checksum(&crc32_of_gzip, s->crc[1], p, size);
+}
+
+static void digest_flush(struct digest *s) {
+    digest_bytes(s, s->block, s->used);
+    s->used = 0;
+}
+
+static void digest_add(struct digest *s, const uint8_t *p, size_t size) {
+    if (size > sizeof s->block - s->used) digest_flush(s);
+    if (size > sizeof s->block) {
+        digest_bytes(s, p, size);
+        return;
+    }
+    memcpy(s->block + s->used, p, size);
+    s->used += size;
+}
+
 /* Goes on with the digest of keys and values (batch_digest.py), of `count` messages; returns how many, and puts `at` behind
    them: all but those behind `most` bytes, or -1 if the next one is no plain and whole one. */
 static int64_t digest_of_messages(const uint8_t **at, const uint8_t *end, int64_t count, int64_t most, uint32_t crc[2]) {
+    struct digest s;
+    s.crc[0] = crc[0], s.crc[1] = crc[1], s.used = 0, s.block[0] = 0;
     const uint8_t *p = *at, *stop = end - p < most ? end : p + most;
     int64_t done = 0;
     for (; done < count; done++) {
@@ -523,9 +552,10 @@ static int64_t digest_of_messages(const uint8_t **at, const uint8_t *end, int64_
         if (magic > 1 || size < (int64_t)overhead((int)magic) || size > stop - p) break;
         const uint8_t *fields = p + overhead((int)magic) - LENGTHS_BYTES;
         p += size;
-        crc[0] = checksum(&crc32_castagnoli, crc[0], fields, (size_t)(p - fields));
-        crc[1] = checksum(&crc32_of_gzip, crc[1], fields, (size_t)(p - fields));
+        digest_add(&s, fields, (size_t)(p - fields));
     }
+    digest_flush(&s);
+    crc[0] = s.crc[0], crc[1] = s.crc[1];
     *at = p;
     return done ? done : -1;
 }
