@@ -35,7 +35,7 @@ class Handler:
 
     @property
     def has_ready_answers(self) -> bool:
-        """Are there answers that wait for an earlier one?"""
+        """Are there answers of the broker that wait for one of the proxy?"""
         return False
 
     @property

@@ -54,15 +54,17 @@ _FINISHED_KEYS = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 
 class _Slot:
     """The place of one answer in the order of the requests. ``chunks`` None: not there yet; empty: none is sent.
-    ``held``: counts the bytes of the request. ``arrived_at``: reactor seconds, 0 while nobody measures."""
+    ``held``: counts the bytes of the request. ``arrived_at``: reactor seconds, 0 while nobody measures.
+    ``is_passed_on``: the answer is one of the broker's, and has come."""
 
-    __slots__ = ("arrived_at", "chunks", "header", "held")
+    __slots__ = ("arrived_at", "chunks", "header", "held", "is_passed_on")
 
     def __init__(self, header: RequestHeader, held: Held, arrived_at: float) -> None:
         self.header = header
         self.arrived_at = arrived_at
         self.held: Held | None = held
         self.chunks: Sequence[Buffer] | None = None
+        self.is_passed_on = False
 
 
 class Session(Handler):
@@ -108,8 +110,9 @@ class Session(Handler):
 
     @property
     def has_ready_answers(self) -> bool:
-        """Are there answers that wait for an earlier one?"""
-        return any(slot.chunks is not None for slot in self._slots)
+        """Are there answers of the broker that wait for an earlier one? That one is the proxy's: the broker answers in
+        order. What waits for one of the broker's must not keep that one unread."""
+        return any(isinstance(slot, _Slot) and slot.is_passed_on for slot in self._slots)
 
     @property
     def has_enough(self) -> bool:
@@ -450,6 +453,7 @@ class Session(Handler):
         def answered(response: memoryview) -> None:
             if key in _CHANGES_TOPICS:
                 self._host.topics_changed(gone, created_topics(bridge.broker_version, response) if creates else ())
+            slot.is_passed_on = True
             self._answer(slot, *bridge.response(response))
 
         self._upstream(broker).request(slot.header.api_key, bridge.broker_version, request, answered)

@@ -25,7 +25,7 @@ KB = 1000
 ANSWER_BYTES = 200 * KB
 ROOM_BYTES = 1000 * KB
 CAPS = Caps(response_bytes_total_max=ROOM_BYTES, client_response_bytes_max=100 * KB, request_bytes_total_max=5000 * KB)
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
 
 def fetch(correlation_id: int, bytes_max: int = ANSWER_BYTES) -> bytes:
@@ -136,6 +136,16 @@ def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_on
     deaf.wire.resume()
     scene.run(10)
     assert deaf.answers == list(range(15))
+    assert scene.nothing_is_held()
+
+
+def test_what_waits_for_an_answer_of_the_broker_does_not_keep_it_at_the_broker() -> None:
+    """An answer of the proxy's own stands behind one that comes after a large one, over the same connection."""
+    scene = Scene()
+    client = scene.client()
+    scene.send(client, fetch(1), fetch(2, 11 * KB), request(3, API_VERSIONS))
+    scene.run(3)
+    assert client.answers == [1, 2, 3]
     assert scene.nothing_is_held()
 
 
