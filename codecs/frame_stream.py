@@ -73,8 +73,10 @@ class FrameStream:
         return len(self._start)
 
     def close(self) -> None:
-        """From now on drop every frame that was not decided on yet, without showing it to ``look``."""
+        """Drop every frame that was not decided on yet, without showing it to ``look``: what is kept of one, and what
+        comes."""
         self._look = _drop
+        self._start = b""
 
     def feed(self, data: bytes) -> list[Buffer]:
         """Return the bytes to forward, in order. Raises WireError for an impossible frame size, and what ``look``

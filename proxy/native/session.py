@@ -441,6 +441,7 @@ class NativeSession(Handler):
         if self._requests.is_within and self._has_last_answer:
             _, key, _, _ = self._asked.pop()
             self._unfinished -= key in _FINISHED
+        self._requests.close()
         if self._refusals:
             self._answer_itself()
 
