@@ -76,6 +76,10 @@ class Allowed(Enum):
         "a batch that its user had given up lies behind what its client sent afterwards under another producer id: "
         "nothing orders two producer ids"
     )
+    BY_NUMBERS = (
+        "success for other records under the numbers of one of the last five batches, of which no digest is stored, as "
+        "the entry was made of the markers in the log: a broker, which knows numbers alone, always answers so"
+    )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
 

@@ -23,8 +23,9 @@ from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
 
 from idemproxy.proxy.events import BatchAnswered
+from idemproxy.state.entry import NO_DIGEST
 from testkit.virtual.client import VirtualClient
-from testkit.virtual.producer import Answer, TopicPartition
+from testkit.virtual.producer import Answer, Identity, TopicPartition
 from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.world import TOPIC, World
 
@@ -87,6 +88,9 @@ class Patience:
         return any(since < now - CALM_SECONDS_MAX for _, since in self._heard.values())
 
 
+_PRODUCERS_MAX = 1000
+
+
 class Chaos:
     """The plan of one seed, and its run."""
 
@@ -113,6 +117,8 @@ class Chaos:
             has_ownerships=self.settings.owned_share > 0,
         )
         self.troubles = Troubles(self.world, self.random)
+        self._known_by_numbers: set[Identity] = set()
+        self.world.double.on_answer = self._note_known_by_numbers
         self.calm_seconds = 0.0
 
     def _draw(self, package: str) -> Shape:
@@ -124,6 +130,19 @@ class Chaos:
         self.world.start()
         problems = self._play()
         return self._judge(problems)
+
+    def _note_known_by_numbers(self, place: TopicPartition, identity: Identity) -> None:
+        """Note whether a proxy knows of no digest of the batch that has the numbers of this one."""
+        known = [
+            producer.entry.window
+            for proxy in self.world.proxies
+            if proxy.is_up
+            for producer in proxy.engine.producers(identity.producer_id, None, _PRODUCERS_MAX)
+            if producer.entry is not None and (producer.topic, producer.partition) == place
+        ]
+        numbers = identity.base_sequence, identity.record_count, NO_DIGEST
+        if any((one.base_sequence, one.record_count, one.digest) == numbers for window in known for one in window):
+            self._known_by_numbers.add(identity)
 
     def _play(self) -> list[str]:
         """Let everything happen; returns who does not get through."""
@@ -149,7 +168,10 @@ class Chaos:
         is_untold = any(map(may_be_untold, world.cluster.partitions.values()))
         problems += judge_zombie(world.zombie, stored, may_be_untold=is_untold)
         problems += [] if problems else self._where_they_stopped(may_be_open=False)
-        problems += judge_double(world.double, stored)
+        wrong, by_numbers = judge_double(world.double, stored, self._known_by_numbers)
+        problems += wrong
+        if by_numbers:
+            self.oracle.allowed[Allowed.BY_NUMBERS] += by_numbers
         problems += judge_inventor(world.inventor, stored)
         problems += self._kept_of_inventions()
         problems += world.errors()

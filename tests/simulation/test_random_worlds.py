@@ -35,6 +35,7 @@ JOBS = 2
 RARELY_NEEDED = {
     Allowed.ASKS_IN_VAIN,
     Allowed.BEGINS_LATE,
+    Allowed.BY_NUMBERS,
     Allowed.COPY_FOR_AN_ALLOWED_45,
     Allowed.FENCED_BY_ITSELF,
     Allowed.FORGOTTEN,

@@ -3,11 +3,11 @@ that is one of two programs with the same producer id."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from simulation.allowed import CANNOT_BE_TOLD
 
-from testkit.virtual.producer import RETRIABLE
+from testkit.virtual.producer import RETRIABLE, Identity
 from testkit.virtual.thief import VirtualThief
 
 DUPLICATE, OUT_OF_ORDER, FENCED, NOT_YOURS, DENIED = 46, 45, 47, 49, 29
@@ -53,15 +53,19 @@ def judge_inventor(inventor: VirtualThief, values: Iterable[bytes | None]) -> li
     return told + _stored(inventor, values)
 
 
-def judge_double(double: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
+def judge_double(
+    double: VirtualThief, values: Iterable[bytes | None], by_numbers: Container[Identity] = ()
+) -> tuple[list[str], int]:
     """Return what a second program was told that it must not be told, which sends other records under numbers that are
-    stored (rule R9): never that they are in the log, where none of them is."""
+    stored (rule R9): that they are in the log, where none of them is. And how often it was told so of ``by_numbers``,
+    batches of which no digest was stored."""
     told = [
-        f"{double.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
+        (identity in by_numbers, f"{double.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}")
         for at, identity, code, offset in double.answers
         if code in (0, DUPLICATE) or offset >= 0
     ]
-    return told + _stored(double, values)
+    wrong = [what for is_allowed, what in told if not is_allowed]
+    return wrong + _stored(double, values), len(told) - len(wrong)
 
 
 def _stored(thief: VirtualThief, values: Iterable[bytes | None]) -> list[str]:

@@ -5,7 +5,7 @@ Owns its connections and what it was answered. It judges nothing and never tries
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from idemproxy.reactor import Address, Endpoint, Wire
 from testkit.virtual import client_bytes as wire_bytes
@@ -24,6 +24,8 @@ class VirtualThief:
         self.network = network
         self.host = network.host(name)
         self.answers: list[tuple[float, Identity, int, int]] = []
+        self.on_answer: Callable[[TopicPartition, Identity], None] = lambda _place, _identity: None
+        """Called when an answer has come for such a batch."""
         self._tries = 0
 
     def produce(
@@ -66,6 +68,7 @@ class _Try:
         if len(self._data) >= max(5, end):
             error, base_offset = wire_bytes.parse_produce(self._data[8:end])[self._place]
             self._thief.answers.append((self._thief.network.now, self._identity, error, base_offset))
+            self._thief.on_answer(self._place, self._identity)
             self._leave()
 
     def lost(self, reason: str) -> None:
