@@ -267,8 +267,10 @@ async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]
 
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
     """Do these pieces, which markers name in the log that was searched just now, hold the batch's records from its
-    first one on, as far as they go?"""
-    left, known = batch.record_count, NO_DIGEST
+    first one on, and no others?"""
+    count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
+    if not count or count > batch.record_count:
+        return not count
     for piece in pieces:
         leader = await Leader(stream.topic, stream.partition)
         if leader is None:
@@ -278,13 +280,12 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         marked = None if message is None else marked_of(message)
         if marked is None or not carries(marked.message, (piece,), stream.producer_id):
             return Later("what was found in the log cannot be read again")
-        taken = min(left, piece.record_count)
-        where, left = (limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, taken), left - taken
+        where = limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, piece.record_count
         try:
             known = await in_steps(partial(digesting_stored, marked.message, *where, known), batch.sender)
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
-    return known == await digest_of(batch, batch.record_count - left) if pieces else True
+    return known == await digest_of(batch, count)
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
