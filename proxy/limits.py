@@ -50,7 +50,8 @@ CONDITIONAL_REFUSED_BYTES_MAX: Final = 2 * MIB
 """A native produce request with a conditional batch is kept whole up to this size, for an answer that names all of its
 partitions. Clients send 1 MiB by default (max.request.size); for a larger one the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
-"""Each may need two descriptors: its own, and that of the connection to a broker that belongs to it."""
+DESCRIPTORS_PER_CLIENT: Final = 2
+"""A client's own connection, and the one to a broker that belongs to it."""
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
@@ -124,6 +125,10 @@ TLS_HANDSHAKE_SECONDS: Final = 10.0
 """Handshakes wait for each other, one step in each pass, and a whole fleet may come at once."""
 TLS_HANDSHAKES_MAX: Final = 1_000
 """Unfinished handshakes of clients at a time. Above it the oldest one is closed."""
+RESOLVE_SECONDS_MAX: Final = 2.0
+"""For the look whether advertised hosts have an address here: a silent name server holds up nobody for longer."""
+HOSTS_RESOLVED_MAX: Final = 20
+"""Advertised hosts that are looked up: one that is misspelt is so for all brokers."""
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
 """How often the files of certificates are checked."""
 CERTIFICATE_WARN_DAYS: Final = 14

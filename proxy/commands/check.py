@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, Any
 from ...codecs.kernel import TOLD
 from ..settings.config import ConfigError, Settings
 from .colours import coloured
-from .finding import Finding
 from .parsing import Parser, explained
 from .run_arguments import add_settings
 
 if TYPE_CHECKING:
+    from ..process.findings import Finding
     from ..settings.model import Configuration
 
     Commands = argparse._SubParsersAction[Parser]
 
 COMMANDS = ("check", "schema")
-_SIGNS = {"ok": ("ok      ", "green"), "warning": ("warning ", "yellow"), "problem": ("PROBLEM ", "red")}
+_SIGNS = {
+    "ok": ("ok      ", "green"),
+    "note": ("note    ", "green"),
+    "warning": ("warning ", "yellow"),
+    "problem": ("PROBLEM ", "red"),
+}
 _WRONG, _UNUSABLE = 2, 1
 
 
@@ -117,6 +122,8 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 def _look(options: argparse.Namespace) -> _Report:
+    from ..process.findings import Finding, all_findings
+
     try:
         configuration, settings = _read(options)
     except OSError as error:
@@ -128,6 +135,10 @@ def _look(options: argparse.Namespace) -> _Report:
         from .check_connect import try_everything
 
         findings += try_everything(settings)
+    else:
+        from ..process.surroundings import facts_here
+
+        findings += all_findings(facts_here(settings))
     return _Report((), findings, configuration.model_dump(mode="json"), options.connect)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
-from ..broker.cluster_id import mismatch
 from ..broker.mode import WAITS, Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
@@ -34,6 +34,8 @@ from ..events import OperatorMessage
 from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from ..net.event_loop import TrioReactor
+from ..process.findings import Finding, all_findings
+from ..process.surroundings import facts_here, with_brokers, with_unresolved
 from ..settings.addresses import shown
 from ..settings.config import Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
@@ -41,7 +43,6 @@ from ..telemetry.otel import wants
 from ..telemetry.redis_hints import redis_reason
 from ..versions import NEWER
 from .check_ports import try_ports
-from .finding import Finding
 
 ANSWER_SECONDS_MAX = 5.0
 TOPICS_LOOKED_AT = 50
@@ -106,9 +107,12 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         else:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         findings += found
-        told = brokers.cluster_id
-        if isinstance(stored, Stored) and told is not None and stored.cluster_id not in (None, told.encode()):
-            findings.append(Finding("problem", "redis", mismatch(settings.cluster, stored.cluster_id, told)))
+        facts = with_brokers(facts_here(settings), brokers.ids)
+        if isinstance(stored, Stored):
+            facts = replace(facts, kept_cluster_id=stored.cluster_id, cluster_id=brokers.cluster_id)
+        findings += all_findings(await with_unresolved(facts))
+        if facts.is_anothers:
+            pass  # then the stored mode is another cluster's as well
         elif mode.by_brokers is not None and isinstance(why := _agreed(settings, mode, stored), str):
             findings.append(Finding("problem", "redis", why))
         elif mode.by_brokers is Idempotence.NATIVE and not mode.is_native and mode.wanted is None:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..net.socket_errors import why_not_open
+from ..process.findings import Finding
 from ..process.listeners import bind_error
 from ..settings.addresses import Listener, join_host_and_port
 from ..settings.config import Settings
-from .finding import Finding
 
 
 def try_ports(settings: Settings, broker_ids: Iterable[int]) -> list[Finding]:

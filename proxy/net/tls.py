@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from ...reactor import Timer
 from .. import limits
@@ -198,10 +199,12 @@ class TlsSide:
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """What our own certificate says. ``expires_at``: unix seconds."""
+    """What our own certificate says. ``expires_at``: unix seconds. ``names``: the host names and addresses that it is
+    for; of one without, the common name, which clients before Java 11 and OpenSSL 1.1 still take."""
 
     subject: str
     expires_at: float
+    names: tuple[str, ...] = ()
 
 
 def own_certificate(cert_file: Path | None) -> OwnCertificate | None:
@@ -214,7 +217,32 @@ def own_certificate(cert_file: Path | None) -> OwnCertificate | None:
         first = x509.load_pem_x509_certificates(cert_file.read_bytes())[0]
     except (OSError, ValueError) as error:
         raise TlsError(f"cert_file {cert_file}: {error}") from None
-    return OwnCertificate(first.subject.rfc4514_string() or "(no subject)", first.not_valid_after_utc.timestamp())
+    try:
+        said = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):  # ValueError: OpenSSL takes what is not quite DER
+        names = [str(one.value) for one in first.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    else:
+        names = [*said.get_values_for_type(x509.DNSName), *map(str, said.get_values_for_type(x509.IPAddress))]
+    subject = first.subject.rfc4514_string() or "(no subject)"
+    return OwnCertificate(subject, first.not_valid_after_utc.timestamp(), tuple(names))
+
+
+class Expiry(NamedTuple):
+    """The end of a certificate that is near or ``is_over``."""
+
+    is_over: bool
+    text: str
+
+
+def expiry_of(certificate: OwnCertificate, now: float) -> Expiry | None:
+    """Return what an operator should know of its end. ``now``: unix seconds."""
+    left = certificate.expires_at - now
+    if left > limits.CERTIFICATE_WARN_DAYS * _DAY_SECONDS:
+        return None
+    when = f"expires in {left / _DAY_SECONDS:.1f} days, on" if left > 0 else "expired on"
+    effect = "peers will refuse it then" if left > 0 else "peers refuse it"
+    text = f"the certificate {certificate.subject} {when} {_date(certificate)}: {effect}. Renew cert_file"
+    return Expiry(left <= 0, f"{text}; the proxy reads new files by itself")
 
 
 class Certificates:
@@ -298,17 +326,10 @@ class Certificates:
         if side.certificate is None:
             return
         now = self._wall_clock()
-        left = side.certificate.expires_at - now
-        if (
-            left > limits.CERTIFICATE_WARN_DAYS * _DAY_SECONDS
-            or now < self._warned_at.get(side.place, 0) + _DAY_SECONDS
-        ):
-            return
-        self._warned_at[side.place] = now
-        when = f"expires in {left / _DAY_SECONDS:.1f} days, on" if left > 0 else "expired on"
-        level = "warning" if left > 0 else "error"
-        what = f"{side.place}: the certificate {side.certificate.subject} {when} {_date(side.certificate)}"
-        self._report(OperatorMessage(level, what))
+        end = expiry_of(side.certificate, now)
+        if end is not None and now >= self._warned_at.get(side.place, 0) + _DAY_SECONDS:
+            self._warned_at[side.place] = now
+            self._report(OperatorMessage("error" if end.is_over else "warning", f"{side.place}: {end.text}"))
 
 
 def _what(side: TlsSide) -> str:

@@ -15,24 +15,14 @@ from ...reactor import Address, Endpoint, Reactor
 from .. import limits
 
 _WANTED_MIN = 65_536
-_PER_CLIENT = 2
-"""A client's own connection, and the one to a broker that belongs to it."""
 _STANDARD_INPUT = 0
 
 
-def raise_descriptors(clients: int) -> str | None:
-    """Raise the limit of descriptors to what this number of clients needs. Return a warning if the system does not
-    allow that, else None."""
-    wanted = _PER_CLIENT * clients
-    have = _raise_limit(max(_WANTED_MIN, wanted))
-    if have >= wanted:
-        return None
-    return f"{have} descriptors are too few for limits.connections_max {clients}: {wanted} are wanted (ulimit -n)"
-
-
-def _raise_limit(wanted: int) -> int:
-    """Raise the process's limit; return the limit now."""
+def raise_descriptors(clients: int) -> int:
+    """Raise the limit of descriptors to what this number of clients needs, as far as the system allows; return the
+    limit now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(_WANTED_MIN, limits.DESCRIPTORS_PER_CLIENT * clients)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

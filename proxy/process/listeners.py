@@ -75,7 +75,6 @@ class Listeners:
         self._planned: set[_Key] = set()
         """``_taken``: ports that could not be opened after the start; ``_planned``: those with a timer for the next
         try."""
-        self._unreachable: set[tuple[str, int]] = set()
 
     def open_bootstrap(self) -> bool:
         """Accept clients, also at the ports of listed brokers. False: a port cannot be opened, the start has ended."""
@@ -124,13 +123,8 @@ class Listeners:
 
     def _open_broker(self, one: Listener, broker_id: int) -> None:
         port = one.port_of(broker_id)
-        if port is not None and one.place_of(broker_id, "") is not None:
-            if one.routing == "port":
-                self._open_port(one, broker_id, port)
-        elif (one.name, broker_id) not in self._unreachable:
-            self._unreachable.add((one.name, broker_id))
-            why = f"it is none of {len(one.broker_ids)} broker_ids" if one.broker_ids else "there is no such port"
-            self._report(OperatorMessage("error", f"listener {one.name!r} has no port for broker {broker_id}: {why}"))
+        if port is not None and one.place_of(broker_id, "") is not None and one.routing == "port":
+            self._open_port(one, broker_id, port)
 
     def _open_port(self, one: Listener, broker_id: int | None, port: int) -> None:
         key = (one.name, broker_id)

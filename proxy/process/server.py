@@ -52,18 +52,22 @@ from ..telemetry.otel import wants
 from ..telemetry.reports import Telemetry
 from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
-from .descriptors import Descriptors, ForClients, raise_descriptors
+from .descriptors import Descriptors, ForClients
+from .findings import Finding, findings_of_start
 from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
+from .surroundings import facts_here, with_brokers, with_unresolved
 from .unserved_brokers import UnservedBrokers
 from .worker import Place, beat, until_alone
 
 if TYPE_CHECKING:
     from ..admin.serve import Admin
 
+_LEVELS = {"note": "info", "warning": "warning", "problem": "error"}
+"""At which level a finding is logged."""
 _REASONS_SHOWN_MAX = 5
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
@@ -128,6 +132,9 @@ class Server:
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
         self.engine = self._new_engine(descriptors)
+        self._facts = facts_here(settings)
+        self._found: set[Finding] = set()
+        """What was logged of ``findings.py``."""
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         self._observe(telemetry, has_journal=upkeep is not None)
@@ -185,13 +192,13 @@ class Server:
             await self._run(signals)
 
     async def _run(self, signals: AsyncIterator[int]) -> None:
-        self._look_for_descriptors()
         if KERNEL is None:
             self._report(OperatorMessage("info", f"checksums and conversion: {TOLD}"))
         try:
             if self._place is None:
                 try_ports(self._settings.listeners)
             self._directory.try_to_write(self._earlier, ROOM_WITH_REDIS_BYTES if self._embedded else ROOM_BYTES)
+            self._tell_findings()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._reactor.run)
                 nursery.start_soon(self._handle_signals, signals)
@@ -376,9 +383,15 @@ class Server:
         while not is_so():
             await self._told.wait()
 
-    def _look_for_descriptors(self) -> None:
-        if warning := raise_descriptors(self._settings.limits.connections_max):
-            self._report(OperatorMessage("warning", warning))
+    def _tell_findings(self) -> None:
+        """Log what is new in the list that ``idemproxy check`` prints. Of several workers the first one does: the
+        others would log the same."""
+        if self._place is not None and self._place.number != 1:
+            return
+        for finding in findings_of_start(self._facts):
+            if finding not in self._found:
+                self._found.add(finding)
+                self._report(OperatorMessage(_LEVELS[finding.sign], f"{finding.what}: {finding.text}"))
 
     def _towards_brokers(self) -> Reactor:
         reactor = self._below_sasl()
@@ -555,6 +568,8 @@ class Server:
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
         """Open the ports of new brokers, but none before the start is ready: clients that know a port from before
         connect at once, and nobody can be served until the state is there."""
+        self._facts = with_brokers(self._facts, brokers)
+        self._tell_findings()
         if self._ready.is_set():
             self._listeners.open_for(brokers)
 
@@ -611,8 +626,10 @@ class Server:
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
         if self._place is None or self._place.number == 1:  # the others would say the same
-            for line in self._found():
+            for line in self._shown():
                 self._report(OperatorMessage("info", line))
+            self._facts = await with_unresolved(self._facts)
+            self._tell_findings()
 
     def _missing(self) -> tuple[str, str]:
         """Return what a start that cannot go on waits for, and where that is configured."""
@@ -632,7 +649,7 @@ class Server:
         why = self._why_no_look if store is None or store.generation is not None else store.why_away
         return "Redis", f"{where}; {why}" if why else where
 
-    def _found(self) -> list[str]:
+    def _shown(self) -> list[str]:
         """Return what an operator wants to read once at the start."""
         cluster = self.engine.topology.cluster
         versions: dict[str, list[int]] = {}
@@ -672,10 +689,6 @@ class Server:
             self._sasl.replace(settings.upstream_sasl)
         if self._redis_login is not None and settings.redis is not None:
             self._redis_login.replace(settings.redis)
-        if settings.producer_expiry_seconds < limits.PRODUCER_EXPIRY_SECONDS_SAFE:
-            self._report(
-                OperatorMessage("warning", "producers expire so soon that a late retry may be taken for a new batch")
-            )
 
     async def _reload(self) -> None:
         """SIGHUP: read settings and certificates anew, open the journal anew, and use what may change, or nothing at
@@ -710,7 +723,8 @@ class Server:
         if self._upkeep is not None and journal is not None:
             self._upkeep.go_on(new.journal, journal)
         self._take_over(new)
-        self._look_for_descriptors()
+        self._facts = with_brokers(facts_here(new), self._facts.broker_ids)
+        self._tell_findings()
         set_up(new.log_level, new.log_format, None if self._place is None else self._place.number)
         what = f"{', '.join(taken)} changed" if taken else "nothing has changed"
         self._report(OperatorMessage("info", f"reloaded: {what}; certificates were read again"))

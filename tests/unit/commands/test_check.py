@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from idemproxy.proxy.commands import check_connect
-from idemproxy.proxy.commands.finding import Finding
 from idemproxy.proxy.main import main
+from idemproxy.proxy.process.findings import Finding
 from testkit.real.tls.certificates import Authority
 
 NOBODY = 65_534

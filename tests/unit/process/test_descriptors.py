@@ -16,25 +16,19 @@ soft, hard, clients = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(json.dumps([raise_descriptors(clients), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
 """
-FEW = "400 descriptors are too few for limits.connections_max 201: 402 are wanted (ulimit -n)"
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "clients", "now", "warning"),
-    [
-        (100, 400, 200, 400, None),
-        (100, 400, 201, 400, FEW),
-        (100, 400, 1, 400, None),
-        (400, 400, 1, 400, None),
-    ],
+    ("soft", "hard", "clients", "now"),
+    [(100, 400, 200, 400), (100, 400, 201, 400), (100, 400, 1, 400), (400, 400, 1, 400)],
 )
 def test_as_many_are_had_as_clients_may_need_and_the_system_allows(
-    soft: int, hard: int, clients: int, now: int, warning: str | None
+    soft: int, hard: int, clients: int, now: int
 ) -> None:
     """With one client, too: brokers, logs and the admin port need some as well."""
     command = [sys.executable, "-c", PROGRAM, *map(str, (soft, hard, clients))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-    assert json.loads(done.stdout) == [warning, now, hard]
+    assert json.loads(done.stdout) == [now, now, hard]
 
 
 LAST_ONES = """
