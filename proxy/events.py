@@ -66,8 +66,8 @@ class BatchAnswered:
     """A batch got its answer. ``verdict``: appended, duplicate, duplicate_below_window, out_of_order, fenced, refused,
     retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
     the record batch as the client sent it, a view into its whole request. ``trace_id``: of the trace that begins with
-    the batch, if it was chosen on arrival. ``client``: the client id, "" if the client has gone. ``crc``: the CRC-32C
-    in the batch's header, as the client sent it."""
+    the batch, if it was chosen on arrival. ``client``: the client id, ``address``: from where its newest request came;
+    "" if the client has gone. ``crc``: the CRC-32C in the batch's header, as the client sent it."""
 
     verdict: str
     producer_id: int
@@ -85,6 +85,7 @@ class BatchAnswered:
     client: str = ""
     record_count: int = 0
     crc: int = 0
+    address: str = ""
 
 
 @value(frozen=True, slots=True)

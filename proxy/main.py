@@ -30,7 +30,18 @@ begin with:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
+    """Run the command; return the exit status. A reader that closes the pipe, as ``head`` does, ends it quietly."""
+    try:
+        try:
+            return _command(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return 0
+
+
+def _command(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     complete(parser)
     options = parser.parse_args(arguments)

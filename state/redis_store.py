@@ -28,6 +28,7 @@ from .store import (
     NameCheck,
     NameMoved,
     StoreAway,
+    StoreEmptied,
     StoreEvent,
     StoreLost,
     StoreReady,
@@ -111,7 +112,8 @@ class RedisStore:
         self._link: RedisLink | None = None
         self._command = SwapCommand(b"0" * 40, self._own_key, b"0")
         self.life = LifeCounter(cluster, random_bytes, self._on_memory_went_back)
-        self._identity = ""
+        self._identity = self._known_identity = ""
+        self._went_back = False
         self._present_life = 0
         self._known_generation: bytes | None = None
         self._away = StoreAway("not connected to Redis yet")
@@ -288,7 +290,7 @@ class RedisStore:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
-        self._drop("a new lease is taken, over a new connection")
+        self._drop("a new lease is being taken, over a new connection")
 
     def compare_again(self) -> None:
         """Connect anew, as what ``compare`` compares has changed."""
@@ -415,7 +417,10 @@ class RedisStore:
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
         self._tell(StoreReady(generation))
         if generation != self._known_generation:
-            self._known_generation = generation
+            # One server begins another life of its data where these are gone, or have gone back.
+            if self._identity == self._known_identity and not self._went_back:
+                self._report(StoreEmptied())
+            self._known_generation, self._known_identity, self._went_back = generation, self._identity, False
             self._on_generation(generation)
 
     def _on_end(self, reason: str) -> None:
@@ -478,6 +483,7 @@ class RedisStore:
     def _on_memory_went_back(self) -> None:
         """Nothing more is sent in this life of the data."""
         self.generation = None
+        self._went_back = True
         self._away = StoreAway("Redis's memory went back in time")
         self._report(StoreWarning(_WENT_BACK))
 

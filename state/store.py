@@ -97,7 +97,12 @@ class StoreWarning:
     text: str
 
 
-StoreEvent = StoreReady | StoreLost | StoreRefused | StoreWarning
+@value(frozen=True, slots=True)
+class StoreEmptied:
+    """The server lost its data, our registration with them, and did not restart: somebody deleted them."""
+
+
+StoreEvent = StoreReady | StoreLost | StoreRefused | StoreWarning | StoreEmptied
 
 
 PASSING_VERSION = 2**63 - 1

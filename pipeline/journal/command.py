@@ -26,9 +26,8 @@ def run_journal(options: argparse.Namespace) -> int:
         return _cat(options)
     except JournalProblem as problem:
         return _complain(str(problem))
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:  # no trouble of a file: the reader has closed the pipe
+        raise
     except OSError as problem:
         return _complain(f"{problem.filename or 'the journal'}: {problem.strerror or problem}")
     except KeyboardInterrupt:

@@ -122,7 +122,7 @@ def _without_store(watched: Watched) -> list[str]:
     """Why idempotent producers cannot be served now."""
     if not watched.is_store_up:
         store = watched.store()
-        return ["Redis is not started yet" if store is None else redis_reason(store.why_away)]
+        return ["not connected to Redis yet" if store is None else redis_reason(store.why_away)]
     if not watched.lease_seconds:
         return ["the lease is not held: nothing may be sent until it is renewed"]
     return []

@@ -15,6 +15,8 @@ from ..net.tls import OwnCertificate, expiry_of
 from ..settings.addresses import Listener, join_host_and_port
 from ..settings.config import Settings
 
+_ANY_HOST = ("0.0.0.0", "::")
+_THIS_HOST = ("localhost", "127.0.0.1", "::1", *_ANY_HOST)
 _NAMES_SHOWN_MAX = 3
 
 
@@ -60,6 +62,7 @@ def all_findings(facts: Facts) -> list[Finding]:
 def findings_of_start(facts: Facts) -> list[Finding]:
     """Return the list without the ends of certificates: a process that runs logs these itself, and again each day."""
     found = [*_few_descriptors(facts), *_short_expiry(facts), *_full_disk(facts), *_other_cluster(facts)]
+    found += _itself(facts)
     for index, one in enumerate(facts.settings.listeners):
         found += _without_port(one, facts)
         found += _constant_address(one, facts)
@@ -127,6 +130,15 @@ def _other_cluster(facts: Facts) -> Iterator[Finding]:
         assert facts.kept_cluster_id is not None
         assert facts.cluster_id is not None
         yield Finding("problem", "redis", mismatch(facts.settings.cluster, facts.kept_cluster_id, facts.cluster_id))
+
+
+def _itself(facts: Facts) -> Iterator[Finding]:
+    for host, port in facts.settings.upstream:
+        for one in facts.settings.listeners:
+            if port == one.port and host in ({one.host} if one.host not in _ANY_HOST else _THIS_HOST):
+                where = join_host_and_port(host, port)
+                text = f"this is the proxy's own listener {one.name!r}. Name a broker here"
+                yield Finding("problem", f"upstream {where}", text)
 
 
 def _without_port(one: Listener, facts: Facts) -> Iterator[Finding]:

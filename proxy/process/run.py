@@ -28,12 +28,22 @@ from .server import EndedItselfError, Server
 from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Place
 
 
+WRONG_CONFIGURATION = 78
+"""Exit status where only another configuration helps: EX_CONFIG of sysexits.h, which systemd shows as CONFIG. Other
+starts that fail (2) may succeed later: the unit of deploy/systemd repeats those and not this."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal with the configuration that ``options`` name; return the exit status."""
     from ..settings.load import load  # not at the top: no worker needs it before a reload, and it takes 14 MB
 
-    def start() -> int:
+    try:
         settings = load(options.config, vars(options))
+    except ConfigError as problem:
+        _print(problem.problems)
+        return WRONG_CONFIGURATION
+
+    def start() -> int:
         workers = settings.workers or min(limits.WORKERS_MAX, len(os.sched_getaffinity(0)))
         if workers == 1:
             return _serve(settings, lambda: load(options.config, vars(options)), None)
@@ -80,13 +90,17 @@ def _told(start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[
     try:
         return start()
     except ConfigError as problem:
-        for sentence in located(problem.problems):
-            print(f"idemproxy: {sentence}", file=sys.stderr)
+        _print(located(problem.problems))
     except EndedItselfError:
         pass  # it was said in the log
     except EmbeddedRedisError as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
     return 2
+
+
+def _print(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        print(f"idemproxy: {sentence}", file=sys.stderr)
 
 
 def _with_lines(sentences: Sequence[str], options: argparse.Namespace) -> Sequence[str]:

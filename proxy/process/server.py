@@ -59,6 +59,7 @@ from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
+from .service_manager import notify, notify_reloading
 from .surroundings import facts_here, with_brokers, with_unresolved
 from .unserved_brokers import UnservedBrokers
 from .worker import Place, beat, until_alone
@@ -142,6 +143,7 @@ class Server:
         if telemetry is not None:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker
+            telemetry.leader_of = self.engine.topology.leader_of
         self._store: MeasuredStore | None = None
         self._redis_login: OverRedisLogin | None = None
         self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
@@ -582,6 +584,7 @@ class Server:
             if self._listeners.open_bootstrap():
                 self._unserved.serving()
                 self._ready.set()
+                self._notify(READY=1, STATUS="serving")
 
     def _has_state(self) -> bool:
         """Are Redis and its data there, and are they this cluster's?"""
@@ -608,6 +611,11 @@ class Server:
             self._report(OperatorMessage("error", reason))
             self._stop.set()
 
+    def _notify(self, **said: object) -> None:
+        """Tell systemd. Of several workers the first one does (NotifyAccess=all)."""
+        if self._place is None or self._place.number == 1:
+            notify(**said)
+
     async def _say_when_ready(self) -> None:
         waited = 0.0
         while not self._ready.is_set():
@@ -621,6 +629,7 @@ class Server:
             missing, where = self._missing()
             hint = _LOOK_CLOSER if waited == 2 * _WAITING_TOLD_SECONDS else ""
             text = f"still waiting for {missing} after {waited:.0f} s ({where}){hint}"
+            self._notify(STATUS=text)
             self._report(OperatorMessage("warning", text))
         with trio.move_on_after(limits.LEASE_RENEW_SECONDS):  # the other brokers' versions, if they come soon
             while not all(broker.is_ready for broker in self.engine.topology.brokers):  # noqa: ASYNC110 - looks only
@@ -737,7 +746,11 @@ class Server:
             if self._stop.is_set():
                 continue
             if number == signal.SIGHUP:
+                if self._place is None:
+                    notify_reloading()
                 await self._reload()
+                if self._place is None and self._ready.is_set():
+                    notify(READY=1)
             else:
                 self._stop.set()
 
@@ -746,6 +759,7 @@ class Server:
         self._stop.set()
 
     async def _shut_down(self) -> None:
+        self._notify(STOPPING=1, STATUS="draining")
         self._report(OperatorMessage("info", "draining: nothing new is taken, what is in flight is finished"))
         with trio.move_on_after(self.engine.caps.drain_seconds) as scope:
             await _called_back(self.engine.drain)

@@ -387,6 +387,7 @@ class Stream:
                 client,
                 identity.record_count,
                 batch.header.crc,
+                batch.sender,
             )
         )
 

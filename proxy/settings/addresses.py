@@ -193,6 +193,8 @@ def _split(text: str) -> tuple[str, str]:
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    elif scheme := re.match(r"[A-Za-z_]+://", text):
+        raise ValueError(f"{text!r}: expected HOST:PORT, without {scheme[0]}")
     elif ":" in host:
         raise ValueError(f"{text!r}: an IPv6 address is written in brackets: [2001:db8::1]:9092")
     if not colon or not host or any(character.isspace() for character in host):

@@ -20,7 +20,7 @@ from .config import DEFAULT_ADMIN_VARIABLE, DEFAULT_LISTEN_VARIABLE, ConfigError
 from .model import ENVIRONMENT_PREFIX, Configuration
 from .natively import without_effect
 from .partial import Written
-from .problems import JOURNAL_PATH, File, Place, Sources, dotted
+from .problems import JOURNAL_PATH, File, Place, Sources, dotted, keys_of
 from .suggestions import meant
 
 OPTIONS: Mapping[str, Place] = {
@@ -273,4 +273,13 @@ def _unknown_variables() -> Iterator[str]:
             section = upper.split("__")[0]
             known = [f"{ENVIRONMENT_PREFIX}{field.upper()}" for field in Configuration.model_fields]
             if section not in known:
-                yield f"{name}: unknown variable{meant(section, known)}"
+                one_each = {key.replace("__", "_"): key for key in _keys_in_sections()}
+                close = f"; did you mean {one_each[upper]}?" if upper in one_each else meant(section, known)
+                yield f"{name}: unknown variable{close}"
+
+
+def _keys_in_sections() -> Iterator[str]:
+    """Yield the variables of keys that stand in a section: two underscores, of which people write one."""
+    for section, place in Configuration.model_fields.items():
+        for key in keys_of(place.annotation):
+            yield f"{ENVIRONMENT_PREFIX}{section}__{key}".upper()

@@ -30,6 +30,7 @@ _PHRASES = (
     ("Input should be a valid list", "expected a list: a line that begins with - for each, or [ ] around it"),
     ("Input should be ", "expected "),
     (", unable to parse string as an integer", ""),
+    (", unable to parse string as a number", ""),
 )
 _SECRET = re.compile(r"password|url|file")
 
@@ -115,7 +116,9 @@ def message_of(error: ErrorDetails) -> str:
     if kind == "model_type":
         return f"expected a section with names: {', '.join(_siblings((*place, '')))}"
     value = error.get("input")
-    message = _expected(error)
+    message = "expected HOST:PORT" if kind == "string_type" and place[-1] == "bind" else _expected(error)
+    if kind == "float_parsing" and str(place[-1]).endswith("_seconds"):
+        message += " of seconds, without a unit"
     is_leaf = isinstance(value, str | int | float) and (kind == "string_type" or not kind.endswith("_type"))
     shown = is_leaf and kind != "value_error" and not _SECRET.search(str(place[-1])) and len(repr(value)) <= _SHOWN_MAX
     return message + (f", not {value!r}" if shown else "")
@@ -128,7 +131,7 @@ def _expected(error: ErrorDetails) -> str:
         return message.replace("Input should be ", "expected ").replace("'", "")
     for theirs, ours in _PHRASES:
         message = message.replace(theirs, ours)
-    return message[:1].lower() + message[1:]
+    return message if message[1:2].isupper() else message[:1].lower() + message[1:]
 
 
 def _variable_of(environment: Any, place: Place) -> int | None:
@@ -150,6 +153,12 @@ def _siblings(place: Place) -> list[str]:
         if isinstance(part, str):
             model = _model_in(model.model_fields[part].annotation)
     return list(model.model_fields)
+
+
+def keys_of(annotation: Any) -> list[str]:
+    """Return the keys of a section; none of what is no section."""
+    model = _model_in(annotation)
+    return [] if model is None else list(model.model_fields)
 
 
 def _model_in(annotation: Any) -> Any:

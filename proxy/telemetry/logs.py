@@ -4,6 +4,7 @@ itself."""
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from .. import limits
 from .log_rate_limit import LogRateLimit
 
 _COLLECTOR_LINES_PER_MINUTE = 1
+_PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+"""Of syslog, by the least level; what is below these has 7."""
 _TEXT = "%(asctime)s %(levelname)s {}%(message)s"
 
 
@@ -23,13 +26,36 @@ class _Utc(logging.Formatter):
     default_msec_format = "%s.%03dZ"
 
 
+class _WithPriorities(logging.Formatter):
+    """Begins each line with the priority that systemd's journal keeps for it and takes off (sd-daemon(3))."""
+
+    def __init__(self, below: logging.Formatter) -> None:
+        super().__init__()
+        self._below = below
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, or the lines of one with a traceback."""
+        start = f"<{next((one for level, one in _PRIORITIES if record.levelno >= level), 7)}>"
+        return start + self._below.format(record).replace("\n", f"\n{start}")
+
+
+def _is_journal() -> bool:
+    """Does standard error lead to systemd's journal (systemd.exec(5), JOURNAL_STREAM)?"""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
 def set_up(level: str, form: str, worker: int | None = None) -> None:
     """Send what is logged to standard error. ``level``: debug, info, warning or error; ``form``: text or json.
     ``worker``: which of several processes this is, None: the only one, or their supervisor. May be called again with
     other values."""
     handler = logging.StreamHandler(sys.stderr)
     text = _TEXT.format("" if worker is None else f"worker {worker}: ")
-    handler.setFormatter(_json(worker) if form == "json" else logging.Formatter(text))
+    formatter = _json(worker) if form == "json" else logging.Formatter(text)
+    handler.setFormatter(_WithPriorities(formatter) if _is_journal() else formatter)
     handler.addFilter(_collector)
     root = logging.getLogger()
     root.handlers[:] = [handler]

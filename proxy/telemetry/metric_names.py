@@ -218,6 +218,12 @@ REDIS_GENERATIONS: Final = Metric(
     "Lives of the data in Redis that were seen, the first one included: one more after each restart, "
     "failover or flush.",
 )
+REDIS_EMPTIED: Final = Metric(
+    "redis.emptied",
+    "counter",
+    "{loss}",
+    "Losses of Redis's data without a restart of Redis: FLUSHALL, FLUSHDB, or deleted keys.",
+)
 INCARNATIONS: Final = Metric(
     "incarnations",
     "counter",

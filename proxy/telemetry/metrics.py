@@ -39,6 +39,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.ProduceConnectionLost: names.PRODUCE_CONNECTIONS_LOST,
     events.InternalError: names.INTERNAL_ERRORS,
     store.StoreLost: names.REDIS_LOST,
+    store.StoreEmptied: names.REDIS_EMPTIED,
 }
 """Events that are counted one by one, without a label."""
 

@@ -13,7 +13,7 @@ _TODO = {
 """By Redis's error code, or by words of our own reasons."""
 
 
-NEW_LEASE = "a new lease is taken, over a new connection"
+NEW_LEASE = "a new lease is being taken, over a new connection"
 """The reason of a connection that the proxy closes itself, after a lost lease."""
 
 

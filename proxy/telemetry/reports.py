@@ -18,6 +18,7 @@ from ...state import store
 from ...state.entry import NO_OFFSET
 from ...state.producer_ids import CONDITIONAL_ID
 from .. import events, limits
+from ..settings.addresses import shown
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
 from .metrics import Metrics
@@ -82,7 +83,9 @@ class Telemetry:
         self.later: Later | None = None
         """Calls back after so many seconds, if there is a clock: for the lines that sum up others."""
         self.broker: Callable[[int], Placed | None] = lambda _broker_id: None
-        """The broker with this id, if there is one: for the spans."""
+        """The broker with this id, if there is one: for the spans and the lines."""
+        self.leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
+        """The id of the broker that leads a partition, as far as it is known: for the lines."""
         self.has_generation = False
         """Was a generation of Redis's data seen? Each one after the first is worth a warning."""
         self._now = time.monotonic
@@ -211,15 +214,17 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
     elif event.verdict == "duplicate":
         if telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
-            text = f"duplicate: {_BATCH} answered with offset %d"
-            telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
+            text = f"duplicate: {_BATCH}%s answered with offset %d"
+            whose = *_named(event), _whose(event)
+            telemetry.log(logging.INFO, text, *whose, event.base_offset, span=span, about=event)
     elif telemetry.may_write(event.verdict):
         is_trouble = event.error_code and event.verdict not in _USUAL_REFUSALS
         telemetry.log(
             logging.WARNING if is_trouble else logging.INFO,
-            f"%s: {_BATCH}: %s (%d): %s",
+            f"%s: {_BATCH}%s: %s (%d): %s",
             event.verdict,
             *_named(event),
+            _whose(event),
             name_of(event.error_code),
             event.error_code,
             event.message,
@@ -236,6 +241,12 @@ that another one was faster than (rule R23)."""
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
     """The fields that ``_BATCH`` wants."""
     return event.producer_id, event.producer_epoch, event.base_sequence, event.topic, event.partition
+
+
+def _whose(event: events.BatchAnswered) -> str:
+    """Return whose batch it is, for people; nothing of a client that has gone."""
+    client = f" of client {event.client!r}" if event.client else ""
+    return f"{client} at {event.address}" if event.address else client
 
 
 def _append_sent(telemetry: Telemetry, event: events.AppendSent) -> None:
@@ -258,14 +269,22 @@ def _which(event: events.DoubtOpened | events.DoubtResolved) -> str:
     return f" sequence {event.base_sequence}" if event.base_sequence >= 0 else ""
 
 
+def _led_by(telemetry: Telemetry, event: events.DoubtOpened | events.DoubtResolved, how: str) -> str:
+    """Return the broker that leads the partition now, which is where the log is read."""
+    broker_id = telemetry.leader_of(event.topic, event.partition)
+    broker = None if broker_id is None else telemetry.broker(broker_id)
+    return "" if broker is None else f"{how} broker {broker_id} at {shown(broker.address)}"
+
+
 def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
     telemetry.log(
         logging.INFO,
-        "in doubt: producer %d%s on %s-%d: %s",
+        "in doubt: producer %d%s on %s-%d%s: %s",
         event.producer_id,
         _which(event),
         event.topic,
         event.partition,
+        _led_by(telemetry, event, ", led by"),
         _REASONS.get(event.reason, event.reason),
         about=event,
     )
@@ -274,7 +293,7 @@ def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
 def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     telemetry.log(
         logging.INFO if event.result != "unknown" else logging.ERROR,
-        "resolved as %s: producer %d%s on %s-%d, %d bytes read in %.1f s%s",
+        "resolved as %s: producer %d%s on %s-%d, %d bytes read in %.1f s%s%s",
         event.result,
         event.producer_id,
         _which(event),
@@ -282,6 +301,7 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
         event.partition,
         event.bytes_read,
         event.seconds,
+        _led_by(telemetry, event, " from"),
         f": {event.detail}" if event.detail else "",
         about=event,
     )
@@ -459,6 +479,14 @@ def _store_warning(telemetry: Telemetry, event: store.StoreWarning) -> None:
     telemetry.log(logging.WARNING, "Redis: %s", event.text)
 
 
+def _store_emptied(telemetry: Telemetry, event: store.StoreEmptied) -> None:
+    telemetry.log(
+        logging.ERROR,
+        "Redis lost its data and did not restart: somebody ran FLUSHALL or FLUSHDB, or deleted keys. The proxy rebuilds "
+        "the state of each producer from the logs when its next batch arrives; give the proxies a Redis of their own",
+    )
+
+
 _HANDLERS: dict[type, Any] = {
     events.OperatorMessage: _said,
     events.BatchAnswered: _answered,
@@ -485,4 +513,5 @@ _HANDLERS: dict[type, Any] = {
     store.StoreLost: _store_lost,
     store.StoreRefused: _store_refused,
     store.StoreWarning: _store_warning,
+    store.StoreEmptied: _store_emptied,
 }

@@ -46,16 +46,13 @@ def run_inspection(options: argparse.Namespace) -> int:
                 return _forget(inspection, settings, options)
             if options.command == "hide":
                 return _hide(inspection, settings, options)
-            return _print(_lines(inspection, server, settings, options))
+            return _print(_lines(inspection, server, settings, options), inspection.cluster)
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
         return 1
     except (ConfigError, InspectionError) as problem:
         print(f"idemproxy: {problem}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         return 130
 
@@ -150,7 +147,8 @@ def _hide(inspection: RedisInspection, settings: Settings, options: argparse.Nam
         if options.partition is not None and options.topic is None:
             raise ConfigError("--partition needs --topic: a partition of which topic?")
         as_json = getattr(options, "json", False)
-        return _print(listed_hidden_ranges(inspection, options.topic, options.partition, as_json=as_json))
+        rows = listed_hidden_ranges(inspection, options.topic, options.partition, as_json=as_json)
+        return _print(rows, inspection.cluster)
     if options.what == "restore":
         topic = options.from_topic or settings.hidden_ranges_topic
         if topic is None:
@@ -179,13 +177,14 @@ def _range_of(options: argparse.Namespace) -> OffsetRange:
     return OffsetRange(options.topic, options.partition, options.first, options.last + 1)
 
 
-def _print(lines: Iterator[str]) -> int:
-    printed = 0
-    for line in lines:
+def _print(lines: Iterator[str], cluster: str) -> int:
+    """Raises NothingStored where there is no line."""
+    first = next(lines, None)
+    if first is None:
+        raise NothingStored(f"nothing of this kind is stored under the cluster name {cluster!r}")
+    for line in chain([first], lines):
         print(line)
-        printed += 1
-    sys.stdout.flush()
-    return 0 if printed else 1
+    return 0
 
 
 # ---------------------------------------------------------------------- what was asked for

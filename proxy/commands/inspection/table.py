@@ -16,14 +16,16 @@ def printable(text: str) -> str:
 
 
 def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a table, titles first. Numbers stand to the right. A later row that is wider than the first
-    ones is shown whole."""
+    """Yield the lines of a table, titles first; none where there is no row. Numbers stand to the right. A later row
+    that is wider than the first ones is shown whole."""
     remaining = iter(rows)
     first = list(islice(remaining, ROWS_MEASURED))
+    if not first:
+        return
     columns = range(len(titles))
     widths = [max([len(titles[i]), *(len(_text(row[i])) for row in first)]) for i in columns]
     right = [
-        bool(first) and all(isinstance(row[i], int) or _text(row[i]) in ("", "-") for row in first) for i in columns
+        all(isinstance(row[i], int) or _text(row[i]) in ("", "-") for row in first) for i in columns
     ]
     for row in chain([titles], first, remaining):
         cells = [

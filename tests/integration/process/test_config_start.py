@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports, neighbouring_ports
+from idemproxy.proxy.process.run import WRONG_CONFIGURATION
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import cluster_key
 from testkit.real.brokers.kafka_cluster import librdkafka_settings
@@ -56,12 +57,12 @@ def check(path: Path, *options: str, environment: Mapping[str, str] | None = Non
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def refused(directory: Path, settings: Mapping[str, Any]) -> str:
-    """What ``idemproxy run`` says before it ends because of these settings."""
+def refused(directory: Path, settings: Mapping[str, Any], status: int = 2) -> str:
+    """What ``idemproxy run`` says before it ends because of these settings, with this exit status."""
     proxy = ConfiguredProxy(directory, settings)
     try:
         proxy.launch()
-        assert proxy.wait() == 2
+        assert proxy.wait() == status
         return proxy.log
     finally:
         proxy.__exit__()
@@ -139,7 +140,7 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_starts(tmp_path: Path) ->
         "listeners": [{"bind": "127.0.0.1:9092", "tls": {"cert_file": "/nowhere"}}],
         "limit": {},
     }
-    lines = refused(tmp_path, settings).splitlines()
+    lines = refused(tmp_path, settings, WRONG_CONFIGURATION).splitlines()
     assert len(lines) == 4
     assert [line.split(": ", 3)[2] for line in lines] == [
         "upstream.bootstrap[0]",

@@ -76,7 +76,7 @@ def test_a_proxy_that_has_not_begun_names_all_that_is_missing() -> None:
     watched = Watched(
         new._new_engine(), Telemetry(), lambda: None, watched.now, watched.wall, lambda: False, list, 0.0, "1.2.3"
     )
-    assert reasons_not_ready(watched) == ["Redis is not started yet", "no broker has answered yet"]
+    assert reasons_not_ready(watched) == ["not connected to Redis yet", "no broker has answered yet"]
 
 
 def test_a_lost_redis_and_a_lease_that_ran_out_are_reasons() -> None:
@@ -152,8 +152,8 @@ def test_ports_that_could_not_be_opened_are_a_reason() -> None:
     [
         (["redis"], ["no broker has answered yet", "no port is open for clients"]),
         (["redis", "brokers"], ["no port is open for clients"]),
-        (["brokers"], ["Redis is not started yet", "no port is open for clients"]),
-        (["listeners"], ["Redis is not started yet", "no broker has answered yet"]),
+        (["brokers"], ["not connected to Redis yet", "no port is open for clients"]),
+        (["listeners"], ["not connected to Redis yet", "no broker has answered yet"]),
         (["redis", "brokers", "listeners"], []),
     ],
 )

@@ -84,7 +84,7 @@ def test_an_admin_port_that_is_a_listeners_is_refused_with_its_place(
 
 
 def test_run_refuses_it_in_the_same_words(path: Path, capsys: Said) -> None:
-    assert main(["run", "--upstream", "k:1", "--listen", "127.0.0.1:5000", "--admin-bind", "127.0.0.1:5001"]) == 2
+    assert main(["run", "--upstream", "k:1", "--listen", "127.0.0.1:5000", "--admin-bind", "127.0.0.1:5001"]) == 78
     said = capsys.readouterr().err
     assert said == "idemproxy: admin: port 5001 is that of broker 0 at listener 'clients'\n"
     assert not (path.parent / "data").exists()

@@ -24,7 +24,8 @@ def facts(*, settings: dict[str, Any] | None = None, listener: dict[str, Any] | 
     one = Listener("clients", "0.0.0.0", 9092, 9093)
     given = {"advertised": parse_advertised((listener or {}).pop("advertised"))} if listener else {}
     one = replace(one, **{**(listener or {}), **given})
-    made = Settings((("kafka", 9092),), (one,), limits=Caps(connections_max=100), **(settings or {}))
+    given_settings = {"upstream": (("kafka", 9092),), **(settings or {})}
+    made = Settings(listeners=(one,), limits=Caps(connections_max=100), **given_settings)
     return replace(Facts(made, NOW, 200, broker_ids=(0, 1, 2)), **known)
 
 
@@ -51,6 +52,8 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
          "no port for broker 2: it is none of 2 broker_ids. Clients cannot reach"),
         ({"broker_ids": (0, 60_000)}, "problem", "listener 'clients'",
          "no port for broker 60000: there is no such port"),
+        ({"listener": {"advertised": "{host}:{port}", "port": 9999}, "settings": {"upstream": (("localhost", 9999),)}},
+         "problem", "upstream localhost:9999", "this is the proxy's own listener 'clients'. Name a broker here"),
         ({"listener": {"advertised": "kafka.test:9092"}}, "problem", "listener 'clients'",
          "clients get the same address for several of 3 brokers (advertised: kafka.test:9092)"),
         ({"listener": {"advertised": "kafka.test:9092", "broker_ids": (0, 1)}, "broker_ids": ()}, "problem",

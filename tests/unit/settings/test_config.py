@@ -286,6 +286,28 @@ def test_a_number_of_workers_that_is_none_is_one_sentence(tmp_path: Path, worker
     assert problem.startswith(f"{path}:1: workers: expected auto, or a number from 1 to 64")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("upstream: {bootstrap: ['PLAINTEXT://k:9092']}", "'PLAINTEXT://k:9092': expected HOST:PORT, without PLAINTEXT://"),
+        ("upstream: {bootstrap: [k:1]}\nlimits: {drain_seconds: 25s}",
+         "limits.drain_seconds: expected a valid number of seconds, without a unit, not '25s'"),
+        ("upstream: {bootstrap: [k:1]}\nlisteners: [{bind: 9092}]", "listeners[0].bind: expected HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_a_usual_mistake_is_told_with_what_is_wanted(tmp_path: Path, text: str, problem: str) -> None:
+    (found,) = problems(file(tmp_path, f"{text}\n"), {})
+    assert problem in found
+
+
+def test_a_variable_with_one_underscore_for_two_is_told_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDEMPROXY_UPSTREAM_BOOTSTRAP", "k:1")
+    assert (
+        "IDEMPROXY_UPSTREAM_BOOTSTRAP: unknown variable; did you mean IDEMPROXY_UPSTREAM__BOOTSTRAP?"
+        in problems(None, UPSTREAM)
+    )
+
+
 def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path, "redis: redis://u:hunter2@h\nlisteners: 'key_password: hunter2'\nadmin: [hunter2]\n")
     assert problems(path, UPSTREAM) == [
@@ -294,7 +316,7 @@ def test_a_secret_in_the_wrong_place_is_not_shown_either(tmp_path: Path, monkeyp
         f"{path}:3: admin: expected a section with names: bind",
     ]
     assert problems(None, {"upstream": "redis://u:hunter2@h"}) == [
-        "--upstream: a text with an @: an IPv6 address is written in brackets: [2001:db8::1]:9092"
+        "--upstream: a text with an @: expected HOST:PORT, without redis://"
     ]
     monkeypatch.setenv("IDEMPROXY_LISTENERS", "[{tls: {key_password: hunter2}")
     assert problems(None, UPSTREAM) == [f"IDEMPROXY_LISTENERS: {A_LIST}"]

@@ -46,6 +46,7 @@ def told(*reported: object) -> Telemetry:
         (events.ProduceConnectionLost(0, "reset", True), "produce_connections_lost_total"),
         (events.InternalError("somewhere", ValueError("x")), "internal_errors_total"),
         (store.StoreLost("reset"), "redis_lost_total"),
+        (store.StoreEmptied(), "redis_emptied_total"),
         (events.DuplicateFound(7, 0, 3, "t", 0, (1, 2)), "duplicates_found_total"),
         (events.AppendAfterDeadline(7, 0, (3, 4), "t", 0), "appends_after_deadline_total"),
         (events.NoRoomForMarker("t", 0, 1_000_000), "records_without_markers_total"),
@@ -97,6 +98,16 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             replace(APPENDED, verdict="out_of_order", error_code=45, message="a gap"),
             logging.WARNING,
             "out_of_order: producer 7 epoch 1 sequence 30 on orders-2: OUT_OF_ORDER_SEQUENCE_NUMBER (45): a gap",
+        ),
+        (
+            replace(APPENDED, verdict="refused", error_code=87, message="no", client="etl", address="192.0.2.1"),
+            logging.WARNING,
+            "refused: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1: INVALID_RECORD (87): no",
+        ),
+        (
+            replace(APPENDED, verdict="duplicate", client="etl", address="192.0.2.1"),
+            logging.INFO,
+            "duplicate: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1 answered with offset 400",
         ),
         (
             events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
@@ -168,9 +179,9 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "Redis is away: reset; batches with a producer id are told to come again until it is back",
         ),
         (
-            store.StoreLost("a new lease is taken, over a new connection"),
+            store.StoreLost("a new lease is being taken, over a new connection"),
             logging.INFO,
-            "Redis: a new lease is taken, over a new connection",
+            "Redis: a new lease is being taken, over a new connection",
         ),
         (
             store.StoreLost("Redis answered: OOM command not allowed when used memory > 'maxmemory'."),
@@ -209,6 +220,26 @@ def test_an_event_that_an_operator_wants_is_one_line(
     with caplog.at_level(logging.INFO, "idemproxy"):
         told(event)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, line)]
+
+
+class Leader:
+    address = ("kafka-2", 9092)
+
+
+def test_an_unknown_outcome_names_the_broker_that_leads_the_partition(caplog: pytest.LogCaptureFixture) -> None:
+    telemetry = Telemetry()
+    telemetry.leader_of = lambda _topic, partition: 5 if partition == 2 else None
+    telemetry.broker = lambda broker_id: Leader() if broker_id == 5 else None
+    with caplog.at_level(logging.INFO, "idemproxy"):
+        telemetry(events.DoubtOpened(7, "orders", 2, 30, "the connection broke"))
+        telemetry(events.DoubtResolved(7, "orders", 2, 30, "unknown", 0, 30.0, "a hole"))
+        telemetry(events.DoubtOpened(7, "orders", 3, 30, "the connection broke"))
+    assert caplog.messages == [
+        "in doubt: producer 7 sequence 30 on orders-2, led by broker 5 at kafka-2:9092: the connection broke",
+        "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s from broker 5 at "
+        "kafka-2:9092: a hole",
+        "in doubt: producer 7 sequence 30 on orders-3: the connection broke",
+    ]
 
 
 @pytest.mark.parametrize(
