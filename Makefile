@@ -61,6 +61,9 @@ exhaustive: uv  ## every pair of faults at every two moments, and a thousand ran
 smoke: uv  ## the wheel and some tests on the oldest supported Python that is here; SMOKE_PYTHON=/path/to/python names it
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.smoke $(SMOKE_PYTHON)
 
+alert-rules: uv  ## deploy/prometheus from the chart's alerts
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.alert_rules
+
 lint: uv  ## ruff, its format check, and the import contracts
 	@$(RUN_TOOLS) ruff check
 	@$(RUN_TOOLS) ruff format --check

@@ -27,7 +27,6 @@ from .journal_upkeep import JournalUpkeep
 from .server import EndedItselfError, Server
 from .worker import COULD_NOT_START, ENDED_WHILE_SERVING, Place
 
-
 WRONG_CONFIGURATION = 78
 """Exit status where only another configuration helps: EX_CONFIG of sysexits.h, which systemd shows as CONFIG. Other
 starts that fail (2) may succeed later: the unit of deploy/systemd repeats those and not this."""

@@ -482,8 +482,9 @@ def _store_warning(telemetry: Telemetry, event: store.StoreWarning) -> None:
 def _store_emptied(telemetry: Telemetry, event: store.StoreEmptied) -> None:
     telemetry.log(
         logging.ERROR,
-        "Redis lost its data and did not restart: somebody ran FLUSHALL or FLUSHDB, or deleted keys. The proxy rebuilds "
-        "the state of each producer from the logs when its next batch arrives; give the proxies a Redis of their own",
+        "Redis lost its data and did not restart: somebody ran FLUSHALL or FLUSHDB, or deleted keys. The proxy "
+        "rebuilds the state of each producer from the logs when its next batch arrives; give the proxies a Redis of "
+        "their own",
     )
 
 

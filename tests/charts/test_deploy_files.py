@@ -25,8 +25,10 @@ from charts.rendering import CHART
 
 from idemproxy.demo.ports import free_ports
 from idemproxy.proxy import limits
+from idemproxy.proxy.process.run import WRONG_CONFIGURATION
 from idemproxy.proxy.settings.load import load
 from idemproxy.state.redis_server import WAIT_SECONDS_MAX
+from runs.alert_rules import ALERTS, RULES, rules_text
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "deploy/systemd/idemproxy.service"
@@ -119,6 +121,26 @@ def _lives(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_a_wrong_configuration_is_not_restarted_and_all_else_is_for_as_long_as_it_takes() -> None:
+    service = unit()["Service"]
+    assert service["RestartPreventExitStatus"] == str(WRONG_CONFIGURATION)
+    assert (service["Type"], service["NotifyAccess"], service["TimeoutStartSec"]) == ("notify", "all", "infinity")
+
+
+# ---------------------------------------------------------------------- Prometheus and Grafana
+def test_the_rules_are_those_of_the_chart_and_need_no_label_of_kubernetes(promtool: Path) -> None:
+    assert RULES.read_text() == rules_text(), "make alert-rules"
+    assert not re.search(r"\b(pods?|namespace|SELECTOR|[A-Z]+_SECONDS|PODS_WANTED)\b", RULES.read_text())
+    assert len(yaml.safe_load(RULES.read_text())["groups"][0]["rules"]) == len(yaml.safe_load(ALERTS.read_text())) - 1
+    checked = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_dashboard_is_that_of_the_chart() -> None:
+    found = ROOT / "deploy/grafana/idemproxy.json"
+    assert json.loads(found.read_text()) == json.loads((CHART / "files/dashboard.json").read_text())
 
 
 # ---------------------------------------------------------------------- Docker Compose

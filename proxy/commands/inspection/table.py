@@ -24,9 +24,7 @@ def table_lines(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
         return
     columns = range(len(titles))
     widths = [max([len(titles[i]), *(len(_text(row[i])) for row in first)]) for i in columns]
-    right = [
-        all(isinstance(row[i], int) or _text(row[i]) in ("", "-") for row in first) for i in columns
-    ]
+    right = [all(isinstance(row[i], int) or _text(row[i]) in ("", "-") for row in first) for i in columns]
     for row in chain([titles], first, remaining):
         cells = [
             _text(cell).rjust(w) if r else _text(cell).ljust(w) for cell, w, r in zip(row, widths, right, strict=True)

@@ -66,6 +66,6 @@ def test_only_a_wrong_configuration_ends_with_the_status_after_which_systemd_doe
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        listen = ["--listen", "127.0.0.1:{}".format(other.getsockname()[1])]
+        listen = ["--listen", f"127.0.0.1:{other.getsockname()[1]}"]
         ended = subprocess.run([*command, "k:1", *listen], cwd=tmp_path, stderr=subprocess.DEVNULL, timeout=240)
     assert ended.returncode == 2, "another process may free the port"

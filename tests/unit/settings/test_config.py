@@ -302,9 +302,8 @@ def test_a_usual_mistake_is_told_with_what_is_wanted(tmp_path: Path, text: str, 
 
 def test_a_variable_with_one_underscore_for_two_is_told_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_UPSTREAM_BOOTSTRAP", "k:1")
-    assert (
-        "IDEMPROXY_UPSTREAM_BOOTSTRAP: unknown variable; did you mean IDEMPROXY_UPSTREAM__BOOTSTRAP?"
-        in problems(None, UPSTREAM)
+    assert "IDEMPROXY_UPSTREAM_BOOTSTRAP: unknown variable; did you mean IDEMPROXY_UPSTREAM__BOOTSTRAP?" in problems(
+        None, UPSTREAM
     )
 
 

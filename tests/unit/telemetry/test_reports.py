@@ -107,7 +107,8 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             replace(APPENDED, verdict="duplicate", client="etl", address="192.0.2.1"),
             logging.INFO,
-            "duplicate: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1 answered with offset 400",
+            "duplicate: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1 answered with offset "
+            "400",
         ),
         (
             events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
