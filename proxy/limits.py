@@ -125,6 +125,10 @@ TLS_HANDSHAKE_SECONDS: Final = 10.0
 """Handshakes wait for each other, one step in each pass, and a whole fleet may come at once."""
 TLS_HANDSHAKES_MAX: Final = 1_000
 """Unfinished handshakes of clients at a time. Above it the oldest one is closed."""
+STANDSTILL_LOOK_SECONDS: Final = 0.5
+STANDSTILL_SECONDS: Final = 3.0
+"""A process that ran that much later than it wanted to says so: above every step of the loop and every collection of
+garbage, and below what ends a lease."""
 RESOLVE_SECONDS_MAX: Final = 2.0
 """For the look whether advertised hosts have an address here: a silent name server holds up nobody for longer."""
 HOSTS_RESOLVED_MAX: Final = 20

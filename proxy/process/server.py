@@ -219,6 +219,7 @@ class Server:
                 self._certificates.watch()
                 self.engine.look_for_brokers()
                 nursery.start_soon(self._say_when_ready)
+                nursery.start_soon(self._say_when_it_stood_still)
                 nursery.start_soon(stay_small)
                 if self._upkeep is not None:
                     nursery.start_soon(self._upkeep.keep)
@@ -610,6 +611,20 @@ class Server:
             self.engine.why_ending = reason
             self._report(OperatorMessage("error", reason))
             self._stop.set()
+
+    async def _say_when_it_stood_still(self) -> None:
+        """Otherwise only Redis, brokers and clients are named, whose connections end because of that."""
+        while True:
+            before = self._reactor.now()
+            await trio.sleep(limits.STANDSTILL_LOOK_SECONDS)
+            late = self._reactor.now() - before - limits.STANDSTILL_LOOK_SECONDS
+            if late > limits.STANDSTILL_SECONDS:
+                what = (
+                    f"this process stood still for {late:.1f} s (SIGSTOP, no CPU, or a frozen machine). Redis, brokers "
+                    "and clients may have ended connections because of that; producers send again. Give the proxy "
+                    "more CPU, or look what stopped it"
+                )
+                self._report(OperatorMessage("error", what))
 
     def _notify(self, **said: object) -> None:
         """Tell systemd. Of several workers the first one does (NotifyAccess=all)."""
