@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional both-ways uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -138,9 +138,6 @@ mirror: uv  ## RECORDS=1000000 copied between two clusters, mirror, proxies and 
 
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)
-
-both-ways: uv  ## random CASES=100000 with the fast path and without [JOBS=2] [FIRST=1]; a line in benchmarks/results/both_ways.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.both_ways --cases $(or $(CASES),100000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
 
 simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))

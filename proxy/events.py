@@ -131,6 +131,15 @@ class DoubtResolved:
 
 
 @value(frozen=True, slots=True)
+class GroupPrepared:
+    """A flow has prepared a group of batches to be appended. ``reason``: what was not usual about it, one of
+    ``producer/usual.py``."""
+
+    topic: str
+    reason: str
+
+
+@value(frozen=True, slots=True)
 class Reforwarded:
     """A batch that was not found in the log goes to the broker once more."""
 

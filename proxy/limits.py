@@ -77,7 +77,7 @@ more for each ``IP_COST_BYTES`` of it. A dozen connections stay below."""
 IP_COST_BYTES: Final = 16 * KIB
 IP_TURN_SECONDS: Final = 0.005
 """Once a pass has gone on for so long since the first request of that address, the rest of its requests wait for the
-next pass: 64 requests on the fast path take 5 ms, and some that have to be read as a whole take 20."""
+next pass: 64 usual requests take 5 ms, and some that have to be read as a whole take 20."""
 REQUEST_BYTES_TOTAL_MAX: Final = 256 * MIB
 """Bytes of requests that wait anywhere in the proxy, with what they are converted to, and of those that have not
 arrived completely. Above this nothing is read. Only if more than half of it is unfinished requests, whose memory would
@@ -287,7 +287,7 @@ STORE_WAIT_SECONDS_MAX: Final = 8.0
 COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 COMMIT_LOOK_SECONDS: Final = COMMIT_IDLE_SECONDS / 2
-"""How often commits that the fast path holds are checked for having waited so long."""
+"""How often commits that are held are checked for having waited so long."""
 OWNED_WRITE_SECONDS: Final = 0.05
 """How often what was appended under an ownership is written to Redis; an ownership that is idle for so long is handed
 over."""
@@ -595,7 +595,7 @@ USUAL_REQUEST_OBJECTS_BYTES: Final = REQUEST_OBJECTS_BYTES + PARTITION_OBJECTS_B
 """Of a request with one batch."""
 REQUEST_SHAPES_MAX: Final = 32
 REQUEST_SHAPE_BYTES_MAX: Final = KIB // 2
-"""Shapes of requests (header, topic and partition) that one connection keeps, by which the fast path recognises further
+"""Shapes of requests (header, topic and partition) that one connection keeps, by which it recognises further
 requests by their bytes, and the bytes of one shape. About as many as a producer has partitions at one broker; at most
 40 KB for a connection."""
 MEMORY_LOOK_SECONDS: Final = 10.0

@@ -29,11 +29,17 @@ def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequenc
 
 
 # R12 lives here: a new epoch begins at its reserve.
+def ready_for(entry: Entry, producer_epoch: int) -> Entry:
+    """Return the entry as it is when batches of this epoch are reserved: without an intent, as theirs takes its place.
+    A new epoch begins here; end and anchor of the last commit stay (rule R12)."""
+    if producer_epoch > entry.producer_epoch:
+        entry = _begin_epoch(entry, producer_epoch)
+    return entry if entry.intent is None else replace(entry, intent=None)
+
+
 def reserved(entry: Entry, intent: Intent) -> Entry:
-    """Return the entry with an intent. A new epoch begins here; end and anchor of the last commit stay (rule R12)."""
-    if intent.producer_epoch > entry.producer_epoch:
-        entry = _begin_epoch(entry, intent.producer_epoch)
-    return _with_intent(entry, intent)
+    """Return the entry with an intent (rule R2)."""
+    return _with_intent(ready_for(entry, intent.producer_epoch), intent)
 
 
 def owned(entry: Entry, ownership: Intent) -> Entry:

@@ -1,7 +1,7 @@
-"""An entry as numbers and bytes, for the fast path: reserved and committed without an ``Entry`` for each change. Pure.
+"""An entry as it is kept in memory: numbers and bytes, so that it is reserved and committed without an ``Entry`` for
+each change, and a readable view of them once somebody asks. Pure.
 
-Makes byte for byte what ``commit.py`` and ``entry.py`` make of the same input, and adds no rule to theirs. Entries that
-are in any way unusual (rebuilt, given up) cannot be held here."""
+Makes byte for byte what ``commit.py`` and ``entry.py`` make of the same input, and adds no rule to theirs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .entry import (
     HEAD,
     INTENT,
     INTENT_BATCH,
+    IS_REBUILT,
     IS_TIMED,
     NO_CONTENT,
     NO_OFFSET,
@@ -28,6 +29,7 @@ from .entry import (
     WINDOW_BATCHES_MAX,
     Entry,
     WindowBatch,
+    pack_named,
     unpack,
 )
 from .sequence import SEQUENCE_MODULUS
@@ -44,26 +46,32 @@ class Identified(Protocol):
 
 
 class PackedEntry:
-    """The fields of an ``Entry`` that has no intent and was not rebuilt; its window is kept as the bytes that are
-    stored. ``reserved``: the stored value with an intent, until the reserved batches are committed; else None."""
+    """The fields of an ``Entry``; its window is kept as the bytes that are stored. ``has_intent``: until the batches of
+    that are committed. ``with_intent``: the whole value then, if it was made here. ``window_batches``: how many there
+    are in the window. ``is_rebuilt``: as a flag of the value."""
 
     __slots__ = (
         "_batch",
+        "_view",
         "_window",
-        "_window_batches",
         "anchor",
         "end_offset",
         "first_base_offset",
         "generation",
+        "has_intent",
+        "is_rebuilt",
         "next_sequence",
         "principal",
         "producer_epoch",
-        "reserved",
         "version",
+        "window_batches",
+        "with_intent",
     )
 
     def __init__(self, entry: Entry) -> None:
-        self.reserved: bytes | None = None
+        self._view = entry
+        self.has_intent = entry.intent is not None
+        self.with_intent: bytes | None = None
         self.generation = entry.generation
         self.principal = entry.principal
         self.producer_epoch = entry.producer_epoch
@@ -82,7 +90,8 @@ class PackedEntry:
             for b in entry.window
         ]
         self._window = b"".join([self._batch.pack(*one) for one in fields])
-        self._window_batches = len(entry.window)
+        self.window_batches = len(entry.window)
+        self.is_rebuilt = IS_REBUILT if entry.is_rebuilt else 0
 
     def reserving(
         self,
@@ -97,9 +106,9 @@ class PackedEntry:
     ) -> bytes:
         """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: how many batches, five at
         most, of the entry's epoch. ``batches``: base sequence, record count and digest of each, in one flat sequence.
-        Nothing changes here: the caller sets ``version`` and ``reserved`` once the value is stored."""
+        Nothing changes here: the caller sets ``version`` and what is said of the intent once the value is stored."""
         epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
-        return _layout(self._window_batches, is_timed, members).pack(
+        return _layout(self.window_batches, is_timed, members).pack(
             FORMAT,
             self.version + 1,
             self.generation,
@@ -109,8 +118,8 @@ class PackedEntry:
             self.first_base_offset,
             self.end_offset,
             self.anchor,
-            self._window_batches,
-            HAS_INTENT | IS_TIMED if is_timed else HAS_INTENT,
+            self.window_batches,
+            (HAS_INTENT | IS_TIMED if is_timed else HAS_INTENT) | self.is_rebuilt,
             self._window,
             owner,
             epoch,
@@ -142,17 +151,18 @@ class PackedEntry:
                 self._window += batch.pack(sequence, count, offset, one.digest)
             else:
                 self._window += batch.pack(sequence, count, offset, log_append_time_ms, one.digest)
-            if self._window_batches == WINDOW_BATCHES_MAX:
+            if self.window_batches == WINDOW_BATCHES_MAX:
                 self._window = self._window[batch.size :]
             else:
-                self._window_batches += 1
+                self.window_batches += 1
             offset += count
         self.next_sequence = (sequence + count) % SEQUENCE_MODULUS
         if base_offset < self.first_base_offset or self.first_base_offset == NO_OFFSET:
             self.first_base_offset = base_offset
         self.end_offset, self.anchor = offset, anchor
         self.version += 1
-        self.reserved = None
+        self.is_rebuilt = 0
+        self.has_intent, self.with_intent = False, None
         return offset
 
     def _commit_of_another_kind(
@@ -164,17 +174,27 @@ class PackedEntry:
             sequence, count = one.identity.base_sequence, one.identity.record_count
             window.append(WindowBatch(sequence, count, offset, log_append_time_ms, one.digest))
             offset += count
-        self._take(committed(self.entry(), window, offset, anchor))
-        self.reserved = None
+        self._take(committed(self.view, window, offset, anchor))
+        self.has_intent, self.with_intent = False, None
         return offset
 
+    @property
+    def view(self) -> Entry:
+        """It as an ``Entry``, with its intent while it has one."""
+        view = self._view
+        if view.version != self.version:
+            view = self._view = self.entry()
+        return view
+
     def entry(self) -> Entry:
-        """Return it as an ``Entry``, with its intent while one is reserved."""
-        reserved = self.reserved  # read once: another thread may call this
-        if reserved is not None:
-            return unpack(reserved)
+        """Return the same for other threads, which keep nothing here: the loop may have gone on before they do."""
+        view, value = self._view, self.with_intent  # read once: the loop may change them
+        if view.version == self.version:
+            return view
+        if value is not None:
+            return unpack(value)
         is_timed = self._batch is WINDOW_BATCH
-        quiet = _layout(self._window_batches, is_timed, -1).pack(
+        quiet = _layout(self.window_batches, is_timed, -1).pack(
             FORMAT,
             self.version,
             self.generation,
@@ -184,11 +204,16 @@ class PackedEntry:
             self.first_base_offset,
             self.end_offset,
             self.anchor,
-            self._window_batches,
-            IS_TIMED if is_timed else 0,
+            self.window_batches,
+            (IS_TIMED if is_timed else 0) | self.is_rebuilt,
             self._window,
         )
         return unpack(quiet)
+
+
+def as_named(value: bytes) -> bytes:
+    """Return the value as it is stored for a named producer (``entry.pack_named``)."""
+    return pack_named(unpack(value))
 
 
 @cache

@@ -59,6 +59,15 @@ class QueuedAppend(Protocol):
         ...
 
 
+class Way(Protocol):
+    """The only way to the log for the batches of one client that authenticates at the broker: its own connection
+    there."""
+
+    def push(self, append: QueuedAppend, broker_id: int) -> None:
+        """Send it to this broker, or refuse it; it gets its outcome once, never from inside this call."""
+        ...
+
+
 class AppendOfFlow:
     """The append of a flow: what its effect says, and the callback that gets the outcome."""
 

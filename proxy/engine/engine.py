@@ -55,9 +55,9 @@ from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
 from ..versions import BrokerRanges, advertised, native
-from .fast_outside import FastOutside
 from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
+from .outside import EngineOutside
 from .perform import effect_handlers
 from .snapshot import OpenDoubt, Statistics
 
@@ -112,14 +112,13 @@ class Engine:
         for_clients: Reactor | None = None,
         mode: Mode | None = None,
         on_mode: Callable[[], None] = lambda: None,
-        has_fast_path: bool = True,
     ) -> None:
         """``mode``: who gives idempotence; None: the proxy. ``on_mode``: called when that was chosen by what the
         brokers are. ``on_brokers``: called with the brokers for which listeners are wanted. ``on_ready``: a broker can
         be used, or the hidden ranges were read. ``on_refused``: a broker cannot be served, for another reason than
         before.
         ``shares_store``: other proxies may use the store as well. ``for_clients``: opens the connections to brokers
-        that belong to one client; None: ``reactor`` does. ``has_fast_path``: usual batches go without a flow."""
+        that belong to one client; None: ``reactor`` does."""
         self.caps = caps or Caps()
         self.memory = MemoryBudget(self.caps)
         self.reactor = reactor
@@ -140,10 +139,7 @@ class Engine:
         self.runner = FlowRunner(handlers)
         self._on_ready = on_ready
         self.context = self._new_context(life)
-        self.has_fast_path = has_fast_path
-        if has_fast_path:
-            outside = FastOutside(reactor, life, self.topology, incarnations.stored, self.runner, self.loop_budget)
-            self.context.fast_path = outside
+        self.context.outside = EngineOutside(reactor, self.topology, incarnations.stored, self.runner, self.loop_budget)
         self.names = Names(life, self.runner, random_bytes, report)
         self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
         self.sessions: set[ConnectionShell] = set()
@@ -254,10 +250,6 @@ class Engine:
             in_turns(self.reactor, bounds.taking_checkpoints(self.reactor.now), lambda _: None)
         self._idle_eviction.close_idle(now)
         self.reactor.later(limits.SETTLE_SECONDS, self._tick)
-
-    def without_fast_path(self) -> None:
-        """From here on all batches go through flows. To be called before clients come."""
-        self.has_fast_path, self.context.fast_path = False, None
 
     def set_caps(self, caps: Caps) -> None:
         """Use other limits from now on. What is open already is not closed for them."""

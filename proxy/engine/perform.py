@@ -65,9 +65,6 @@ def _append(reactor: Reactor, topology: Topology, effect: effects.Append, resume
         resume(outcome)
 
     broker = topology.broker(effect.broker_id)
-    if effect.way is not None and (broker is None or not broker.is_held):
-        effect.way.append(effect, ended)
-        return
     if broker is None or not broker.takes_batches:
         reactor.later(0, lambda: resume(NotSent("the broker is away")))
     else:

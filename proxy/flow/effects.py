@@ -6,7 +6,7 @@ sends the result back in, so the same flow runs on sockets and in the simulation
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...codecs.marker import Identity
 from ...codecs.steps import Steps
@@ -110,22 +110,13 @@ class MemberAlive(Effect[bool | StoreAway]):
     incarnation: bytes
 
 
-class Way(Protocol):
-    """The only way to the log for the batches of one client that authenticates at the broker: its own connection
-    there."""
-
-    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
-        """Send it, or refuse it; ``done`` gets the outcome, once, never from inside this call."""
-        ...
-
-
 @value(frozen=True, slots=True)
 class Append(Effect[Outcome]):
     """Append one message set to a partition, at most once.
 
     ``may_send``: asked in the step of the send itself, for the deadline and for clients that have gone (rules R4, R17);
-    a text is the reason why not. ``timeout_ms``: the client's. ``way``: the client's own, None: the pool's. ``sender``:
-    takes turns with others that wait for the same partition.
+    a text is the reason why not. ``timeout_ms``: the client's. ``sender``: takes turns with others that wait for the
+    same partition.
     """
 
     broker_id: int
@@ -135,7 +126,6 @@ class Append(Effect[Outcome]):
     timeout_ms: int
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
-    way: Way | None = None
     sender: str = ""
 
 

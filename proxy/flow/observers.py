@@ -36,8 +36,8 @@ class CountedBatch(Protocol):
 
 
 class AppendCounts(Protocol):
-    """The counters that the fast path raises itself, instead of reporting two events for each batch: ``appends_sent``
-    for ``AppendSent``, ``appended_at_once`` for ``BatchAnswered`` with the verdict "appended"."""
+    """The counters that usual appends raise themselves, instead of reporting two events for each batch:
+    ``appends_sent`` for ``AppendSent``, ``appended_at_once`` for ``BatchAnswered`` with the verdict "appended"."""
 
     appends_sent: int
 
@@ -68,7 +68,7 @@ class Observers:
     """Called for each batch whose first append was answered with success: when the batch arrived (reactor seconds), and
     the lane that has just brought the answer."""
     counts: AppendCounts | None = None
-    """Counts what goes the fast path; None: each event is reported."""
+    """Counts what is appended in the usual case; None: each event is reported."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
     doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)

@@ -14,13 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.marker import Identity
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..broker.lane import Lane
 from ..broker.lane_pool import LanePool, LaneStatistics
+from ..broker.queued_append import QueuedAppend
 from ..events import Report
-from ..flow.effects import Append
-from ..flow.outcome import Appended, NotSent, Outcome, Refused
+from ..flow.outcome import Acknowledger, NotSent, Outcome, Refused
 from .connection import ClientConnection
 
 if TYPE_CHECKING:
@@ -46,6 +47,45 @@ class _Loan:
     def _answered(self, frame: memoryview) -> None:
         self._lane.answered(frame)
         self._lanes.close_idle()
+
+
+class _Heard:
+    """An append that goes over the client's own connection: what the broker answers says also what the client may
+    write."""
+
+    __slots__ = ("_append", "_tell", "message_set", "partition", "sender", "size_bytes", "timeout_ms", "topic")
+
+    def __init__(self, append: QueuedAppend, tell: Callable[[str, int], None]) -> None:
+        self.topic = append.topic
+        self.partition = append.partition
+        self.timeout_ms = append.timeout_ms
+        self.sender = append.sender
+        self.message_set = append.message_set
+        self.size_bytes = append.size_bytes
+        self._append = append
+        self._tell = tell
+
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        return self._append.identities
+
+    def may_send(self) -> str | None:
+        return self._append.may_send()
+
+    def has_left(self, report: Report, broker_id: int) -> None:
+        self._append.has_left(report, broker_id)
+
+    def answered(
+        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+    ) -> None:
+        if base_offset >= 0:
+            self._tell(self.topic, 0)
+        elif error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._tell(self.topic, error_code)
+        self._append.answered(error_code, base_offset, log_append_time_ms, lane, broker_id)
+
+    def done(self, outcome: Outcome) -> None:
+        self._append.done(outcome)
 
 
 class ClientLanes:
@@ -92,23 +132,23 @@ class ClientLanes:
         self.give_up_busy = self._pool.give_up_busy
         connection.borrower = self
 
-    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
-        """Queue one append; ``done`` gets the outcome, once, never from inside this call. One that is for another
-        broker ends as ``Refused`` with NOT_LEADER_OR_FOLLOWER, as this broker would answer it: only the client itself
-        can authenticate at the other broker."""
+    def push(self, append: QueuedAppend, broker_id: int) -> None:
+        """Queue one append; it gets its outcome once, never from inside this call. One that is for another broker ends
+        as ``Refused`` with NOT_LEADER_OR_FOLLOWER, as this broker would answer it: only the client itself can
+        authenticate at the other broker."""
         outcome: Outcome | None = None
         if self._is_over:
             outcome = NotSent("the client's connection has ended")
-        elif effect.broker_id != self.broker_id:
+        elif broker_id != self.broker_id:
             outcome = Refused(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         elif not (is_there := self._is_there()):
             outcome = NotSent("the broker is away")
             if is_there is None:
                 self._reactor.later(0, lambda: self.drop("the broker has moved"))
         if outcome is not None:
-            self._reactor.later(0, partial(done, outcome))
+            self._reactor.later(0, partial(append.done, outcome))
         else:
-            self._pool.append(effect, partial(self._hear, effect.topic, done))
+            self._pool.push(_Heard(append, self._tell_right))
 
     def drop(self, reason: str) -> None:
         """Reset the connection, and disconnect the client: it connects again, and finds its broker. What was out is in
@@ -163,9 +203,5 @@ class ClientLanes:
         self._opening = lane
         self._connection.borrow()
 
-    def _hear(self, topic: str, done: Callable[[Outcome], None], outcome: Outcome) -> None:
-        if isinstance(outcome, Appended):
-            self._write_acl.told(topic, 0, self._lent_at)
-        elif isinstance(outcome, Refused) and outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            self._write_acl.told(topic, outcome.error_code, self._lent_at)
-        done(outcome)
+    def _tell_right(self, topic: str, error_code: int) -> None:
+        self._write_acl.told(topic, error_code, self._lent_at)

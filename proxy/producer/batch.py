@@ -12,7 +12,7 @@ from ...state.conditional import Ahead, is_conditional
 from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_DIGEST, NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
-from ..flow.effects import Way
+from ..broker.queued_append import Way
 from ..flow.observers import Trace
 from ..flow.wrapper import Wrapper
 from .retry_notes import Key, Link, RetryNotes, comes_before

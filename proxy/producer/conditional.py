@@ -1,6 +1,6 @@
 """Batches that are published conditionally, on one partition (rule R23): where the log ends, how a batch that is not
 appended is answered, and what follows when a batch lies at another offset than expected. Flows only, called from
-``sequencer.py``, ``takeover.py`` and ``forward.py``. Nothing is appended here; ``state/conditional.py`` decides."""
+``sequencer.py``, ``takeover.py`` and ``recovery.py``. Nothing is appended here; ``state/conditional.py`` decides."""
 
 from __future__ import annotations
 

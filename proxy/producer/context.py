@@ -19,10 +19,13 @@ from .unissued import UnissuedOutcomes
 
 
 class Context:
-    """One per engine. ``leader_of``: the leader of a partition as last learned. ``is_reachable``: could something be
-    sent to this broker now? ``is_pass_long``: has this pass of the event loop done enough, so that what takes time
-    should wait for the next one (``loop_budget.py``)? ``drop_unknown``: called when the work on this producer and
-    partition has ended, and nothing of it is known. ``counts_addresses``: does an address stand for one client?"""
+    """One per engine, which sets ``outside``, what appends ask for, before the first producer comes. ``leader_of``: the
+    leader of a partition as last learned. ``is_reachable``: could something be sent to this broker now?
+    ``is_pass_long``: has this pass of the event loop done enough, so that what takes time should wait for the next one
+    (``loop_budget.py``)? ``drop_unknown``: called when the work on this producer and partition has ended, and nothing
+    of it is known. ``counts_addresses``: does an address stand for one client?"""
+
+    outside: Outside
 
     def __init__(
         self,
@@ -50,7 +53,5 @@ class Context:
         self.duplicate_audit = DuplicateAudit(report)
         self.unissued = UnissuedOutcomes(counts_addresses)
         self.drop_unknown = drop_unknown
-        self.fast_path: Outside | None = None
-        """What the fast path needs; None: all batches go through flows."""
         self.owns = False
         """May it take ownerships (``ownership.py``)? The setting ``producers.append_reservations``."""

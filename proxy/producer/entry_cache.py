@@ -47,6 +47,11 @@ def _is_passing(value: bytes | None) -> bool:
     return value is not None and int.from_bytes(value[1:9], "big") == PASSING_VERSION
 
 
+def _is_blank(entry: Entry) -> bool:
+    """Does it say nothing of its producer?"""
+    return not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
+
+
 class CachedEntry:
     """``key``: where it is stored. ``stored_version``: the last one that was seen there. ``name``: of a named producer
     (rule R22), else None."""
@@ -54,9 +59,8 @@ class CachedEntry:
     def __init__(
         self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
     ) -> None:
-        self._entry: Entry | None = None
-        self._packed: PackedEntry | None = None
-        """The same for the fast path, which changes it. ``_entry`` is then made of it once somebody asks."""
+        self.packed: PackedEntry | None = None
+        """The entry as appends change it; None: nothing is stored."""
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when no spans are wanted."""
@@ -71,42 +75,38 @@ class CachedEntry:
         self.stored_version = NO_VERSION
         self._is_conditional = is_conditional(producer_id)
         self.name = NameGuard(life, producer_id) if is_named(producer_id) else None
-        self._known_era = -1
+        self.known_era = -1
         self.written_at = float("-inf")
         """When a swap of this process was confirmed last, in reactor seconds."""
         self._unreadable: bytes | None = None
-        self._issued_to = NO_PRINCIPAL
+        self.issued_to = NO_PRINCIPAL
         self.is_unissued = False
         """Was no block of the producer id there when it was looked for last?"""
-        self._lost: Entry | None = None
+        self.lost: Entry | None = None
         """The entry as this process knew it when the store was seen to have lost it, until it is rebuilt."""
 
     @property
     def entry(self) -> Entry | None:
         """The entry as last known, with what is not written yet; None when nothing is stored."""
-        entry, packed = self._entry, self._packed
-        if packed is not None and (entry is None or entry.version != packed.version):
-            entry = self._entry = packed.entry()
-        return entry
+        packed = self.packed
+        return None if packed is None else packed.view
 
     @entry.setter
     def entry(self, entry: Entry | None) -> None:
-        self._entry, self._packed = entry, None
+        self.packed = None if entry is None else PackedEntry(entry)
 
     @property
     def seen(self) -> Entry | None:
-        """The same for other threads, which keep nothing here: the loop may have gone on before they do."""
-        entry, packed = self._entry, self._packed
-        if packed is not None and (entry is None or entry.version != packed.version):
-            return packed.entry()
-        return entry
+        """The same for other threads."""
+        packed = self.packed
+        return None if packed is None else packed.entry()
 
     async def learn(self) -> bool:
         """Get the entry, from memory or from Redis. False: Redis is away, has what this version cannot read, or a new
         era began meanwhile."""
-        if not self.is_unwritten and self._may_have_expired:
+        if not self.is_unwritten and self.may_have_expired:
             self.forget()  # it may have been made anew since, with the same version as the one remembered
-        if self._known_era == self._life.era:
+        if self.known_era == self._life.era:
             return True
         era = self._life.era
         value = await Read(self.key)
@@ -114,41 +114,19 @@ class CachedEntry:
             return False
         return self._take(value)
 
-    # ------------------------------------------------------------------ the fast path
-    def usual(self, principal: bytes) -> PackedEntry | None:
-        """The entry, if nothing has to be found out before the next batch of its epoch is appended: it is of this era
-        and generation (R10), nothing in it is open or was given up (R1, R17), nothing was lost or rebuilt (R10), it has
-        a window, and it belongs to this principal."""
-        packed, life = self._packed, self._life
-        if packed is None:
-            packed = self._packed = self._pack()
-        if (
-            packed is None
-            or packed.reserved is not None
-            or self._known_era != life.era
-            or packed.generation != life.generation
-            or self._lost is not None
-            or packed.principal != principal
-            or (principal == NO_PRINCIPAL and self._issued_to != NO_PRINCIPAL)
-            or (not self.is_unwritten and self._may_have_expired)
-        ):
-            return None
-        return packed
-
-    def _pack(self) -> PackedEntry | None:
-        entry = self._entry
-        if entry is None or entry.intent is not None or entry.is_rebuilt or not entry.window:
-            return None
-        return PackedEntry(entry)
-
+    # ------------------------------------------------------------------ appends
     def reserved(self, packed: PackedEntry, value: bytes) -> None:
         """The swap with which ``packed`` reserves a group was confirmed in this era; ``value`` is stored."""
-        packed.reserved = value
+        packed.with_intent, packed.has_intent = value, True
         packed.version += 1
+        self.packed = packed
         self.stored_version = packed.version
         self.written_at = self._observers.time.now
+        if packed.generation == self._life.generation:
+            self.lost = None
         self.is_unwritten = False
         self.commits = ()
+        self.ownership = None
 
     def take_ownership(self, packed: PackedEntry, ownership: Ownership, now: float) -> bytes:
         """Take an ownership from here on; return the value to store, which the caller sends."""
@@ -167,18 +145,19 @@ class CachedEntry:
     def write_owned(self, swap: Swapping, now: float) -> None:
         """Write what is held, if it is time, while groups go on being appended: the bound is moved to the end of the
         producer's last commit (rule R8), and the ownership stays."""
-        owned, packed = self.ownership, self._packed
-        if owned is None or packed is None or self._known_era != self._life.era:
+        owned, packed = self.ownership, self.packed
+        if owned is None or packed is None or self.known_era != self._life.era:
             return
         if not owned.is_due(now, packed.version):
             return
         owned.move_to(packed.end_offset, packed.anchor)
         value = packed.owning(owned.owner, owned.lower_bound, owned.anchor, owned.leader)
         owned.writes(packed.version, now)
-        swap(self.key, self.stored_version, value, partial(self._wrote_owned, owned, packed))
+        ttl_ms = self._life.ids_ttl_ms
+        swap(self.key, self.stored_version, value, ttl_ms, partial(self._wrote_owned, owned, packed))
 
     def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: Swapped | Conflict | StoreAway) -> None:
-        if self.ownership is not owned or owned.is_ending or self._known_era != self._life.era:
+        if self.ownership is not owned or owned.is_ending or self.known_era != self._life.era:
             return  # the flow that ends the ownership sees by its own swap what is stored
         if owned.answered(owned.version, result) is Told.LOST:
             self.forget()
@@ -195,7 +174,7 @@ class CachedEntry:
 
     def forget(self) -> None:
         """Drop what is known, as it may be out of date: ``learn`` reads it again."""
-        self._known_era = -1
+        self.known_era = -1
         self.is_unwritten = False
         self.commits = ()
         self.ownership = None
@@ -204,13 +183,13 @@ class CachedEntry:
     def owner(self) -> bytes:
         """Return the principal that the producer id belongs to, as far as it is known; for an absent entry, only after
         ``is_suspect`` was asked."""
-        entry = self._entry if self._packed is None else self.entry
-        return self._issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
+        entry = self.entry
+        return self.issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
     @property
     def given_up(self) -> Intent | None:
         """The given-up intent whose batches are remembered (rule R17), even if the store has lost it since."""
-        for entry in (self.entry, self._lost):
+        for entry in (self.entry, self.lost):
             intent = None if entry is None else entry.intent
             if intent is not None and intent.is_given_up and intent.batches:
                 return intent
@@ -228,7 +207,7 @@ class CachedEntry:
 
     def or_fresh(self, first: BatchIdentity, principal: bytes) -> Entry:
         """Return the entry, or the one that a first batch begins; it belongs to ``principal`` from here on."""
-        entry = self._entry if self._packed is None else self.entry
+        entry = self.entry
         if not self.is_blank:
             assert entry is not None
             return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
@@ -245,8 +224,8 @@ class CachedEntry:
     @property
     def is_blank(self) -> bool:
         """Is nothing known of the producer here? There is no entry, or the log was read and has nothing of it."""
-        entry = self._entry if self._packed is None else self.entry
-        return entry is None or not (entry.window or entry.intent or entry.end_offset >= 0 or entry.producer_epoch)
+        entry = self.entry
+        return entry is None or _is_blank(entry)
 
     def hold(self, entry: Entry, commits: Sequence[Batch] = ()) -> None:
         """Hold a commit or a release, which the next swap writes. ``commits``: the committed batches, for spans."""
@@ -261,20 +240,14 @@ class CachedEntry:
         """Swap the entry in. False: another proxy wrote, a new era began, or (``is_reserve``) the producer's name has a
         newer instance. ``while_away``: called with the reason after each swap without a reply, before that is repeated.
         An ownership ends here."""
-        if self._known_era != self._life.era:
+        if self.known_era != self._life.era:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
         era = self._life.era
         name = self.name
         # The swap only confirms that nothing is stored: a producer id that nobody issued costs no key.
-        leaves_none = self.stored_version == NO_VERSION and not (
-            entry.window
-            or entry.intent
-            or entry.end_offset >= 0
-            or entry.producer_epoch
-            or name is not None
-            or self._is_conditional
-        )
+        leaves_none = self.stored_version == NO_VERSION and _is_blank(entry) and name is None
+        leaves_none = leaves_none and not self._is_conditional
         owned = self.ownership
         if owned is not None:
             owned.is_ending = True  # R17: nothing begins under it from here on
@@ -287,7 +260,7 @@ class CachedEntry:
             if leaves_none:
                 ttl_ms = limits.BLANK_ENTRY_MS
         else:  # R22: it does not expire before its name, which is renewed together with it
-            value, check = pack_named(entry), name.check(entry) if is_reserve else None
+            value, check = pack_named(entry), name.check(entry.producer_epoch) if is_reserve else None
             ttl_ms = self._life.ids_ttl_ms if is_reserve or not self.stored_version else store.KEEP_TTL
         expected = self.stored_version
         while True:
@@ -331,7 +304,7 @@ class CachedEntry:
         self.stored_version = entry.version
         self.written_at = self._observers.time.now
         if entry.generation == self._life.generation:
-            self._lost = None
+            self.lost = None
         self.is_unwritten = False
         self.commits = ()
         self.ownership = None
@@ -376,11 +349,11 @@ class CachedEntry:
             return False
         self._unreadable = None
         version = stored.version if stored else NO_VERSION
-        if version < self.stored_version and not self._may_have_expired:
+        if version < self.stored_version and not self.may_have_expired:
             self._notice_loss(version)
-        if stored is not None and self._lost is not None and self._goes_further(stored, self._lost):
-            self._lost = None
-        lost = self._lost
+        if stored is not None and self.lost is not None and self._goes_further(stored, self.lost):
+            self.lost = None
+        lost = self.lost
         if lost is None:
             self.entry = stored
         else:
@@ -389,14 +362,14 @@ class CachedEntry:
                 intent = replace(lost.intent, owner=NOBODY)  # still true, but no lease is waited for
             self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
         self.stored_version = version
-        self._known_era = self._life.era
+        self.known_era = self._life.era
         self.is_unwritten = False
         self.commits = ()
         self.ownership = None
         return True
 
     @property
-    def _may_have_expired(self) -> bool:
+    def may_have_expired(self) -> bool:
         """May the entry have expired in Redis? Not while this process' last write of it is younger than the expiry."""
         if self._is_conditional or (self.name is not None and not self.name.is_over):
             return False
@@ -407,7 +380,7 @@ class CachedEntry:
     def _notice_loss(self, version: int) -> None:
         """The store has an older version than one that it had confirmed, in the same life of its data. What we know of
         this producer is true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
-        self._lost = self.entry
+        self.lost = self.entry
         what = f"version {version} is stored where version {self.stored_version} was written"
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
@@ -433,5 +406,5 @@ class CachedEntry:
         self.is_unissued = False
         block = unpack_block(value)
         if block is not None:
-            self._issued_to = block.principal
+            self.issued_to = block.principal
         return block

@@ -7,7 +7,7 @@ here is out of date. What is known here decides what the client is told, and wha
 from __future__ import annotations
 
 from ...state import store
-from ...state.entry import Entry, StoredFormatError
+from ...state.entry import StoredFormatError
 from ...state.names import NameRecord, is_fenced, newest_bytes, pack_name, unpack_name, with_higher_epoch
 from ...state.producer_ids import block_of, unpack_block
 from ...state.store import NameCheck, StoreAway, Swapped
@@ -34,11 +34,10 @@ class NameGuard:
         self._era = -1
         self._is_gone = False
 
-    def check(self, entry: Entry) -> NameCheck:
-        """Return what a swap that reserves with this entry has to compare."""
+    def check(self, producer_epoch: int) -> NameCheck:
+        """Return what a swap that reserves batches of this epoch has to compare."""
         assert self._key, "nothing is reserved before the name is known"
-        assert entry.intent is not None
-        newest = newest_bytes(self._producer_id, entry.intent.producer_epoch)
+        newest = newest_bytes(self._producer_id, producer_epoch)
         return NameCheck(self._key, newest, self._index, self._life.wall_clock_ms() + self._life.ids_ttl_ms)
 
     @property

@@ -1,20 +1,22 @@
-"""What the fast path (``fast_path.py``) needs of the engine: typing only."""
+"""What an append (``append.py``) needs of the engine: typing only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...state.store import Conflict, StoreAway, Swapped
-from ..broker.queued_append import QueuedAppend
+from ...state.store import Conflict, NameCheck, StoreAway, Swapped, SwapResult
+from ..broker.queued_append import QueuedAppend, Way
 from ..flow.outcome import Outcome
 
 
 class Broker(Protocol):
-    """What the fast path sees of a broker. ``takes_batches``: something can be sent to it now."""
+    """What an append sees of a broker. ``takes_batches``: something can be sent to it now. ``is_held``: it stores
+    format v2, and is sent nothing."""
 
     id: int
     takes_batches: bool
+    is_held: bool
 
 
 class Leaders(Protocol):
@@ -28,8 +30,8 @@ class Leaders(Protocol):
     def broker(self, broker_id: int) -> Broker | None: ...
 
 
-Swapping = Callable[[bytes, int, bytes, Callable[[Swapped | Conflict | StoreAway], None]], None]
-"""Key, expected version, value, and the callback that gets the result."""
+Swapping = Callable[[bytes, int, bytes, int, Callable[[Swapped | Conflict | StoreAway], None]], None]
+"""Key, expected version, value, time to live, and the callback that gets the result."""
 
 
 class Flushed(Protocol):
@@ -41,7 +43,7 @@ class Flushed(Protocol):
 
 
 class Outside(Protocol):
-    """What the fast path asks for: the same as the effects of flows, by plain calls."""
+    """What an append asks for: the same as the effects of flows, by plain calls."""
 
     @property
     def leaders(self) -> Leaders: ...
@@ -51,13 +53,30 @@ class Outside(Protocol):
         key: bytes,
         expected_version: int,
         value: bytes,
+        ttl_ms: int,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Swap in an entry that has an open intent: as the effect ``Swap``."""
+        """Swap in an entry: as the effect ``Swap``."""
+        ...
+
+    def swap_named(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        name: NameCheck,
+        done: Callable[[SwapResult], None],
+    ) -> None:
+        """The same, but only if ``name`` holds as well."""
         ...
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
         """Queue an append for the lanes of a broker that ``leaders`` returned."""
+        ...
+
+    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
+        """Queue an append for a client's own connection."""
         ...
 
     def look_at(self, topic: str, outcome: Outcome) -> None:

@@ -1,5 +1,5 @@
 """The loop of rule R6: the log is searched for what is in doubt, again and again, until the outcome is known. The only
-such loop: for a group that was sent (``forward.py``), and for what is found open or suspect (``takeover.py``).
+such loop: for a group that was sent (``recovery.py``), and for what is found open or suspect (``takeover.py``).
 
 The outcome of an append belongs to the entry, not to a request. It ends when the log was read to its end, and when the
 log cannot tell, whether or not a client still waits: the result is stored (rule R17). If brokers cannot be asked for

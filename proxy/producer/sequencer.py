@@ -1,32 +1,34 @@
-"""One producer on one partition: the flow that decides, reserves, appends, answers and commits. Rules R2, R3, R11,
-R13, R17, R19.
+"""One producer on one partition: what is done next for it, and the flow that prepares a group which is not usual. Rules
+R3, R11, R13, R17, R19.
 
-One flow at a time works here, so at most one append of this producer is in flight. What arrives meanwhile queues and
-becomes the next group. A commit (``entry_cache.py``) rides on the next reserve, or is written alone after a moment of
-quiet. The state, and the batches that wait, are in ``stream.py``. Open intents and suspect entries are worked on by
-``takeover.py``, a reserved group by ``forward.py``; both are called from here and return here."""
+At any time a group is out (``append.py``), or one flow works here, or nothing: so at most one append of this producer
+is in flight. What arrives meanwhile queues and becomes the next group. A group is prepared at once where nothing is
+unusual (``usual.py``), else by a flow: it reads the entry, has open intents and suspect entries resolved
+(``takeover.py``), decides, converts, waits for leader and bound, and ends by starting the append. An append that is no
+plain success is handed to a flow again (``recovery.py``). A commit (``entry_cache.py``) rides on the next reserve, or
+is written alone after a moment of quiet. The state, and the batches that wait, are in ``stream.py``."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...codecs.convert import HeaderRefused
 from ...codecs.errors import WireError
-from ...state.commit import reserved
+from ...state.commit import ready_for
 from ...state.conditional import Ahead, HeldBack, decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide, is_directly_after
-from ...state.entry import NO_OFFSET, Entry, Intent, IntentBatch
+from ...state.entry import NO_OFFSET, Entry
 from ...state.entry_states import EntryState
+from ...state.packed import PackedEntry
 from ...state.store import NO_VERSION, StoreAway
 from .. import limits
-from ..events import InternalError
+from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
-from ..flow.outcome import NotSent, Outcome
-from ..flow.wrapper import Wrapper
-from ..partition_log.log_offsets import Later
+from ..flow.outcome import NotSent
+from ..partition_log.log_offsets import Later, Position
 from . import answers
+from .append import GroupAppend, Prepared, Trouble, prepared
 from .batch import Answer, Batch
 from .conditional import turn_down
 from .context import Context
@@ -37,12 +39,12 @@ from .duplicates import (
     look_for_overlap,
     why_hidden,
 )
-from .fast_path import FastPath
-from .forward import Forward
 from .grouping import gather, in_one_pipeline, planning
 from .rebuild import is_claimed
+from .recovery import Recovery
 from .stream import Confirmed, Stream
 from .takeover import Takeover
+from .usual import Unusual, UsualCase
 
 if TYPE_CHECKING:
     from ..flow.runner import Flow, FlowRunner
@@ -70,37 +72,51 @@ class Sequencer:
 
     def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
         self.stream = Stream(context, runner, producer_id, topic, partition)
-        outside, stream = context.fast_path, self.stream
-        goes_slowly = stream.is_conditional or stream.held.name is not None  # R22, R23: flows compare what they need
-        self._fast = None if outside is None or goes_slowly else FastPath(stream, outside)
+        self._append = GroupAppend(self.stream)
+        self._usual = UsualCase(self.stream, self._append)
         self._runner = runner
         self._running = False
 
     # ------------------------------------------------------------------ from produce.py
     def submit(self, batch: Batch) -> None:
         """Take a batch; its waiters are answered, sooner or later."""
-        if not self.goes_fast(batch):
+        if not self.goes_at_once(batch):
             self.enqueue(batch)
 
+    def goes_at_once(self, batch: Batch, request_bytes: int = 0) -> bool:
+        """Have a batch that has come appended at once; False: it has to wait or to be prepared, and nothing has
+        happened. ``request_bytes``: bytes of its request that the memory budget does not count yet."""
+        stream = self.stream
+        if self._running or stream.queue or stream.out:
+            return False
+        plan = self._usual.prepare(batch)
+        if plan is None:
+            return False
+        try:
+            self._append.start(plan, self, request_bytes)
+        except Exception as error:
+            self._append.give_up(error)
+        return True
+
     def enqueue(self, batch: Batch) -> None:
-        """Take a batch that does not go the fast path at once."""
+        """Take a batch that is not appended at once."""
         stream = self.stream
         if not stream.take(batch):
             return
-        if self._running or self._is_out_fast:
+        if self._running or self._append.is_out:
             stream.turn_away_foreign()
             stream.bell.ring()
         else:
             self.wake()
 
     def wake(self) -> None:
-        """Start working, if no flow works yet."""
+        """Start a flow that prepares what waits, if none works yet."""
         if not self._running:
             self._run(self.work())
 
     def _run(self, flow: Flow) -> None:
         self._running = True
-        self._runner.start(flow, self._ended, self._broke)
+        self._runner.start(flow, self._ended, self.broke)
 
     def statistics(self) -> ProducerStatistics:
         """Return its state at this moment. May be called from other threads."""
@@ -117,78 +133,101 @@ class Sequencer:
     @property
     def is_idle(self) -> bool:
         """Is nothing queued, out, or unwritten? Then it may be dropped."""
-        return not (self._running or self._is_out_fast or self.stream.held.is_unwritten)
+        return not (self._running or self._append.is_out or self.stream.held.is_unwritten)
 
-    # ------------------------------------------------------------------ beside the flow: fast_path.py
-    @property
-    def _is_out_fast(self) -> bool:
-        return self._fast is not None and self._fast.is_out
-
-    def goes_fast(self, batch: Batch, request_bytes: int = 0) -> bool:
-        """Send a batch that has come on the fast path; False: it does not go, and nothing has happened. It goes only if
-        nothing is queued or out, and no flow works here, or only rests. ``request_bytes``: bytes of its request that
-        the memory budget does not count yet."""
-        stream, fast = self.stream, self._fast
-        if fast is None or stream.queue or stream.out:
-            return False
-        if self._running and not stream.is_resting:
-            return False
-        if not fast.start(self, batch, request_bytes):
-            return False
-        if self._running:
-            stream.bell.ring()  # the resting flow ends
-        return True
-
+    # ------------------------------------------------------------------ from append.py
     def go_on(self) -> None:
-        """A group has gone the fast path, and others wait: start the next one, in its turn."""
-        outside = self.stream.context.fast_path
-        assert outside is not None
-        outside.in_turn(self._go_on)
+        """A group has ended, and others wait: start the next one, in its turn."""
+        self.stream.context.outside.in_turn(self._go_on)
 
     def _go_on(self, _nothing: None) -> None:
-        if self._running or self._is_out_fast:
+        if self._running or self._append.is_out:
             return  # what waits was taken meanwhile
-        self.stream.drop_unwanted()
-        if not self.stream.queue:
-            outside = self.stream.context.fast_path
-            assert outside is not None
-            outside.flush_soon(self)
-        elif not self._starts_next():
-            self.wake()
-
-    def _starts_next(self) -> bool:
-        """Start what waits on the fast path, if it may go. To be called between two groups only."""
         stream = self.stream
-        if self._fast is None or not self._fast.start(self, stream.next_batch()):
-            return False
-        for batch in stream.out:
-            stream.queue.remove(batch)
-            batch.ahead = None  # the wrapper counts its bytes itself
-        return True
+        stream.drop_unwanted()
+        if not stream.queue:
+            stream.context.outside.flush_soon(self)
+            return
+        plan = self._usual.prepare(stream.next_batch())
+        if plan is None:
+            self.wake()
+        else:
+            self._start(plan)
 
+    def _start(self, plan: Prepared) -> None:
+        """Have a group appended that waits in the queue or, if it is reserved, is out already."""
+        queue = self.stream.queue
+        is_waiting = plan.by_flow is None or not plan.by_flow.is_reserved
+        for batch in plan.group if is_waiting else ():
+            queue.remove(batch)
+            batch.ahead = None  # the wrapper counts its bytes itself
+        try:
+            self._append.start(plan, self)
+        except Exception as error:
+            self._append.give_up(error)
+
+    def recover(self, trouble: Trouble) -> None:
+        """A group has not ended as a plain success."""
+        self._run(self._recover(trouble))
+
+    async def _recover(self, trouble: Trouble) -> Prepared | None:
+        stream = self.stream
+        again = await self._recovered(trouble)
+        if again is None:
+            stream.out = []
+            again = await self.work()
+        return again
+
+    async def _recovered(self, trouble: Trouble) -> Prepared | None:
+        """Go on with a group: return what is to be appended again; None: the group is answered, or waits again. A swap
+        that was not confirmed is repeated first. So is, if the group left under an ownership, the one that ends the
+        ownership and gives the group an intent of its own: from then on it is like any other (rule R2)."""
+        stream, group, outcome = self.stream, trouble.group, trouble.outcome
+        is_ours = trouble.is_reserved or await stream.write(trouble.entry, is_reserve=True)
+        if not is_ours and outcome is not None and trouble.era != stream.life.era:
+            stream.held.entry, is_ours = trouble.entry, True  # void, like any group that was reserved in an earlier era
+        if is_ours and outcome is not None:
+            return await Recovery(stream, trouble).work(outcome)
+        if is_ours:
+            intent, entry = trouble.entry.intent, stream.held.packed
+            assert intent is not None
+            assert entry is not None
+            bound = Position(intent.lower_bound, intent.anchor)
+            where = intent.leader, bound, trouble.era, intent.owner
+            return prepared(stream, group, trouble.pieces, entry, *where, is_reserved=True, is_clean=trouble.is_clean)
+        if outcome is None or isinstance(outcome, NotSent):
+            stream.put_back(group)
+        else:  # R13: the proxy that has taken the entry over finds in the log what became of the group
+            for batch in group:
+                stream.answer(batch, answers.in_doubt("another proxy has taken the producer over"), "in_doubt")
+        return None
+
+    # ------------------------------------------------------------------ from time to time
     def look(self, now: float) -> bool:
-        """Write what is held of groups that went the fast path once no group was committed for a moment; under an
-        ownership also while groups go on. False: call it again later."""
-        fast, owned = self._fast, self.stream.held.ownership
-        assert fast is not None
+        """Write what is held once no group was committed for a moment; under an ownership also while groups go on.
+        False: call it again later."""
+        append, owned = self._append, self.stream.held.ownership
         if owned is None:
-            if fast.committed_at > now - limits.COMMIT_LOOK_SECONDS:
+            if append.committed_at > now - limits.COMMIT_LOOK_SECONDS:
                 return False
             self.flush()
             return True
         if self._running:
             return False  # its next write ends the ownership
-        if not fast.is_out and (owned.is_asked_for or fast.committed_at <= now - limits.OWNED_WRITE_SECONDS):
+        if not append.is_out and (owned.is_asked_for or append.committed_at <= now - limits.OWNED_WRITE_SECONDS):
             self.flush()  # R17: it is handed over
             return True
-        fast.write_owned(now)
+        append.write_owned(now)
         return False
 
     def flush(self) -> None:
         """Have what is held written by a flow, if nothing is at work here."""
-        if self.stream.held.is_unwritten and not self._is_out_fast and not self._running:
-            self.stream.is_flush_due = True
-            self.wake()
+        if self.stream.held.is_unwritten and not self._append.is_out and not self._running:
+            self._run(self._flush())
+
+    async def _flush(self) -> Prepared | None:
+        await self.stream.write_held()
+        return await self.work()
 
     def settle(self, until: float) -> None:
         """Resolve what is open or suspect, though no batch waits: read the stored entry anew, and work on it until
@@ -198,65 +237,17 @@ class Sequencer:
             self.stream.watch_intent(until)
             self.wake()
 
-    def take_over(
-        self,
-        group: list[Batch],
-        pieces: deque[Wrapper],
-        entry: Entry,
-        era: int,
-        outcome: Outcome | None,
-        *,
-        is_reserved: bool,
-    ) -> None:
-        """A group that went the fast path does not end as usual. ``outcome``: of its append; None: the swap of
-        ``entry`` is not confirmed. ``is_reserved`` False: it left under an ownership, ``entry`` is not stored."""
-        self._run(self._finish(group, pieces, entry, era, outcome, is_reserved=is_reserved))
-
-    async def _finish(
-        self,
-        group: list[Batch],
-        pieces: deque[Wrapper],
-        entry: Entry,
-        era: int,
-        outcome: Outcome | None,
-        *,
-        is_reserved: bool,
-    ) -> None:
-        """Go on with a group of the fast path. If it left under an ownership, it first gets an intent of its own, by
-        the swap that ends the ownership: from then on it is a group like any other (rule R2)."""
-        stream = self.stream
-        is_ours = is_reserved or await stream.write(entry)
-        if not is_ours and outcome is not None and era != stream.life.era:
-            stream.held.entry, is_ours = entry, True  # void, like any group that was reserved in an earlier era
-        if is_ours:
-            assert entry.intent is not None
-            forward = Forward(stream, group, pieces, entry.intent.leader, None if outcome is None else era)
-            del pieces  # it keeps what it needs of them
-            await forward.work(outcome)
-        elif outcome is None or isinstance(outcome, NotSent):
-            stream.put_back(group)
-        else:  # R13: the proxy that has taken the entry over finds in the log what became of the group
-            for batch in group:
-                stream.answer(batch, answers.in_doubt("another proxy has taken the producer over"), "in_doubt")
-        stream.out = []
-        await self.work()
-
     # ------------------------------------------------------------------ the flow
-    async def work(self) -> None:
-        """Work until nothing is queued, everything known is written, and no intent is left that is ours to look
-        after."""
+    async def work(self) -> Prepared | None:
+        """Work until a group is prepared, which is then appended; None: nothing is queued, and no intent is left that
+        is ours to look after."""
         stream = self.stream
         while True:
             stream.drop_unwanted()
             if not stream.queue and not (stream.watches_intent and await Now() < stream.watch_intent_until):
-                if not stream.held.is_unwritten:
-                    return
-                if stream.is_flush_due or not await self._rest():
-                    stream.is_flush_due = False
-                    await stream.write_held()
-                elif self._is_out_fast:
-                    return
-                continue
+                if stream.held.is_unwritten:
+                    stream.context.outside.flush_soon(self)
+                return None
             name = stream.held.name
             if name is not None and stream.queue and not await stream.heeds_name(name):
                 continue
@@ -272,9 +263,9 @@ class Sequencer:
             if stream.queue and stream.held.ownership is not None and stream.held.ownership.is_asked_for:
                 await self._give_ownership()
             elif stream.queue:
-                if self._starts_next():
-                    return
-                await self._work_on(stream.next_batch())
+                plan = await self._work_on(stream.next_batch())
+                if plan is not None:
+                    return plan
 
     async def _give_ownership(self) -> None:
         """Rule R12: another proxy has asked for the ownership, perhaps for a newer epoch. It is handed over, and that
@@ -285,15 +276,7 @@ class Sequencer:
             await Wait(limits.OWNED_ASKED_SECONDS)
         stream.held.forget()
 
-    async def _rest(self) -> bool:
-        """Wait for a batch. False: none came within ``COMMIT_IDLE_SECONDS``, so what is held is written alone."""
-        stream = self.stream
-        stream.is_resting = True
-        rung = await Pause(stream.bell, limits.COMMIT_IDLE_SECONDS)
-        stream.is_resting = False
-        return rung
-
-    async def _work_on(self, batch: Batch) -> None:
+    async def _work_on(self, batch: Batch) -> Prepared | None:
         stream = self.stream
         held = stream.held
         if stream.is_conditional:
@@ -301,28 +284,30 @@ class Sequencer:
         is_blank = held.is_blank
         any_start = is_blank and batch.may_begin(stream.key) and await held.may_start_anywhere()
         if any_start is None:
-            return await stream.read_again()
+            await stream.read_again()
+            return None
         if any_start and (not batch.is_retry(stream.key) or batch.is_behind(stream.key, stream.queue)):
             # What its client has sent before it may still come, also over another connection.
             stream.dismiss(batch, answers.held_back("what comes before it may have to be sent again"), "held_back")
-            return
+            return None
         # ``is_blank`` is asked again because ``may_start_anywhere`` may have waited; only then, as this is hot code.
         verdict = decide(None if is_blank and held.is_blank else held.entry, batch.identity, any_start)
         is_known = isinstance(verdict, Duplicate | Fenced)
         hidden = None if is_known else await why_hidden(stream, batch)
         if batch not in stream.queue:
-            return
+            return None
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
         if is_due and hidden is None:
-            await self._append(gather(batch, stream.queue))
-        elif isinstance(verdict, Duplicate):
+            return await self._prepare(gather(batch, stream.queue))
+        if isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
         else:
             confirmed = batch.arrived_at, stream.life.era
             if await stream.confirm([batch]):
                 await self._turn_down(batch, verdict, hidden, confirmed)
+        return None
 
-    async def _work_on_conditional(self, batch: Batch) -> None:
+    async def _work_on_conditional(self, batch: Batch) -> Prepared | None:
         """Rule R23: it is appended where the log ends, or not at all."""
         stream = self.stream
         entry = stream.held.entry
@@ -331,14 +316,14 @@ class Sequencer:
         ahead = Ahead.NOTHING if link is None else link.ahead
         verdict = decide_conditional(entry, batch.identity, batch.expected_offset, ahead)
         if isinstance(verdict, Append):
-            await self._append(in_one_pipeline(gather(batch, stream.queue)))
-            return
+            return await self._prepare(in_one_pipeline(gather(batch, stream.queue)))
         if isinstance(verdict, HeldBack):
             stream.dismiss(batch, answers.held_back("the batch before it has to be sent again first"), "held_back")
-            return
+            return None
         confirmed = batch.arrived_at, stream.life.era
         if await stream.confirm([batch]):
             await turn_down(stream, batch, verdict, confirmed)
+        return None
 
     def _goes_on(self, batch: Batch, verdict: Verdict) -> bool:
         """Is the rest of a batch due, whose first ``stored_records`` were seen in the log?"""
@@ -383,23 +368,20 @@ class Sequencer:
             return stream.context.owns  # only the proxy that rebuilt the entry knew whether it had an ownership
         return found.hides_a_gap
 
-    # R2 lives here: nothing is forwarded before its intent is stored.
-    async def _append(self, group: list[Batch]) -> None:
-        """Reserve, forward, and come back when the group is answered or its doubt is settled."""
+    async def _prepare(self, group: list[Batch]) -> Prepared | None:
+        """Convert a group that is due, and find out where it goes. None: it is answered, or has to wait."""
         stream = self.stream
         is_late = stream.context.is_pass_long()
         try:
             pieces = await in_steps(lambda: planning(stream.target, group), group[0].sender, is_late=is_late)
         except HeaderRefused as refusal:
             self._cannot_convert(group, answers.header_refused(refusal.header, stream.topic), "header_refused")
-            return
+            return None
         except WireError as error:
             self._cannot_convert(group, answers.unreadable(error), "unreadable")
-            return
+            return None
         if not pieces:
-            return  # it begins anew if another request for it has come meanwhile
-        for batch in group:
-            batch.ahead = None  # the wrapper counts its bytes itself
+            return None  # it begins anew if another request for it has come meanwhile
         leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
             leader = await Leader(stream.topic, stream.partition, refresh=True)
@@ -408,31 +390,21 @@ class Sequencer:
             await stream.write_held()
             await Leader(stream.topic, stream.partition, refresh=True)
             await Wait(limits.LEADER_AWAY_SECONDS)
-            return
+            return None
         bound = await stream.bounds.lower_bound(stream.topic, stream.partition, stream.held.entry)
         if leader is None or isinstance(bound, Later):
             for batch in group:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
-            return
-        first = group[0].identity
-        left = [batch.left if batch.stored_records else batch.identity for batch in group]
-        batches = tuple(
-            [IntentBatch(i.base_sequence, i.record_count, b.digest) for i, b in zip(left, group, strict=True)]
-        )
-        content = pieces[0].first_content
-        intent = Intent(
-            stream.life.incarnation, first.producer_epoch, batches, bound.offset, bound.anchor, content, leader
-        )
-        stream.take_out(group)
-        started = stream.observers.step_begins()
-        if await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent), is_reserve=True):
-            stream.step("reserve", group, started)
-            forward = Forward(stream, group, pieces, leader)
-            del pieces  # it keeps what it needs of them
-            await forward.work()
-        else:
-            stream.put_back(group)
-        stream.out = []
+            return None
+        life, held, first = stream.life, stream.held, group[0]
+        if held.known_era != life.era:
+            held.forget()  # what was decided by it is void
+            return None
+        epoch = first.identity.producer_epoch
+        entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
+        why = self._usual.why or Unusual.FLOW_AT_WORK
+        stream.observers.report(GroupPrepared(stream.topic, why.label))
+        return prepared(stream, group, pieces, entry, leader, bound, life.era, life.incarnation)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_doubt(self) -> Takeover | StoreAway | None:
@@ -497,24 +469,27 @@ class Sequencer:
         self.stream.dismiss(batch, answers.out_of_order(verdict), "out_of_order")
 
     # ------------------------------------------------------------------ the end
-    def _ended(self, _result: object) -> None:
+    def _ended(self, plan: Prepared | None) -> None:
+        """The flow has ended: what it has prepared is appended."""
         stream = self.stream
-        self._running = False
-        if stream.queue and not self._is_out_fast:
+        self._running, self._usual.why = False, None
+        if plan is not None:
+            self._start(plan)
+        elif stream.queue:
             self.wake()
         elif stream.held.stored_version == NO_VERSION and stream.held.is_blank and not stream.is_conditional:
             stream.context.drop_unknown(stream.key)
 
-    def _broke(self, error: Exception) -> None:
-        """An internal error ended the flow: all who wait get a retriable answer, and after a pause the work goes on."""
+    def broke(self, error: Exception) -> None:
+        """An internal error ended a flow or an append: all who wait get a retriable answer, and after a pause the work
+        goes on."""
         stream = self.stream
-        stream.is_resting = False
         stream.observers.report(
             InternalError(f"producer {stream.producer_id} on {stream.topic}-{stream.partition}", error)
         )
         stream.dismiss_all(answers.in_doubt("an error inside the proxy"), "failed")
-        self._runner.start(self._come_back(), self._ended, self._broke)
+        self._run(self._come_back())
 
-    async def _come_back(self) -> None:
+    async def _come_back(self) -> Prepared | None:
         await Pause(self.stream.bell, limits.FAILED_PAUSE_SECONDS)
-        await self.work()
+        return await self.work()

@@ -1,8 +1,8 @@
 """The state of one producer on one partition in this process: what waits, what is out, what is known of the stored
 entry, and the operations on these. Rules R2, R11, R12, R13, R17.
 
-The loop in ``sequencer.py`` decides what is done next. It shares this object with what works for it (``fast_path.py``,
-``forward.py``, ``takeover.py``, ``duplicates.py``, ``conditional.py``); nothing else changes it."""
+The loop in ``sequencer.py`` decides what is done next. It shares this object with what works for it (``append.py``,
+``recovery.py``, ``takeover.py``, ``duplicates.py``, ``conditional.py``); nothing else changes it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
@@ -107,10 +108,6 @@ class Stream:
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries go on with (rule R9), by what is looked for, and where."""
-        self.is_resting = False
-        """The flow that works here only waits, to write what is held if no batch comes."""
-        self.is_flush_due = False
-        """What is held has waited for long enough, and is written now."""
         self.parks = 0
         """How often in a row the entry was read and could not be worked on yet (``park``)."""
         self._asked_version = NO_VERSION
@@ -225,12 +222,6 @@ class Stream:
         entry, first = self.held.entry, self.queue[0].identity
         return entry is not None and is_ahead(first.base_sequence, entry.next_sequence)
 
-    def take_out(self, group: list[Batch]) -> None:
-        """Take a group out of the queue: it is reserved, then sent."""
-        for batch in group:
-            self.queue.remove(batch)
-        self.out = group
-
     def put_back(self, group: list[Batch]) -> None:
         """Put batches that were not forwarded back, before the others. One that no request wants is dropped, and is not
         out any more: a retry that joined it would never be answered."""
@@ -253,6 +244,21 @@ class Stream:
     def is_outdated(self, producer_epoch: int) -> bool:
         """Does a batch of a newer epoch wait?"""
         return bool(self.queue) and any(batch.identity.producer_epoch > producer_epoch for batch in self.queue)
+
+    # R17 lives here: nothing is forwarded for a client that has gone.
+    def why_not_sent(self, group: Iterable[Batch], owner: bytes) -> str | None:
+        """Return why a group that this incarnation has reserved must not leave; None: it may (rules R4, R12, R17)."""
+        if owner != self.life.incarnation:
+            return "the incarnation that reserved it has ended"
+        for batch in group:
+            for waiter in batch.waiters:
+                if not (waiter.is_done or waiter.connection.is_closed):
+                    break
+            else:
+                return "a client has gone"
+        if self.queue and self.is_outdated(batch.identity.producer_epoch):
+            return "its client has begun a newer epoch"
+        return None
 
     def turn_away_foreign(self) -> None:
         """Answer batches of clients to which the producer id was not issued. They learn nothing of its state, and
@@ -439,6 +445,13 @@ class Stream:
             )
 
     # ------------------------------------------------------------------ aside
+    def probe_marker(self, message_set: Buffer, last_offset: int) -> None:
+        """Have an append read back by a flow of its own, unless one was lately (``marker_probe.py``)."""
+        place, probe = (self.topic, self.partition), self.context.marker_probe
+        if place not in probe.probed:
+            probe.probed.add(place)
+            self.work_aside(probe.probe(place, message_set, last_offset))
+
     def work_aside(self, flow: Flow) -> None:
         """Run a flow that no request waits for."""
         self._runner.start(

@@ -16,7 +16,7 @@ from ..bridge import api_versions
 from ..bridge.base import Addresses
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
-from ..flow.effects import Way
+from ..broker.queued_append import Way
 from ..versions import ApiKey
 from . import produce
 from .host import Host

@@ -326,7 +326,7 @@ class FastProduce:
         request = FastRequest(host, client, shape, frame[start + 4 : start + 8], key, identity, answer_by)
         batch = Batch(identity, records, header, shape.timeout_ms, now, [request], client.principal)
         request_bytes = size - start + limits.USUAL_REQUEST_OBJECTS_BYTES
-        if not sequencer.goes_fast(batch, request_bytes):
+        if not sequencer.goes_at_once(batch, request_bytes):
             if host.is_draining or not host.has_partition(shape.topic, shape.partition):  # R15
                 return None
             batch.held = Held(host.memory.hold_bytes, request_bytes)

@@ -44,9 +44,6 @@ class Host(Outside, ConnectionHost, Protocol):
         ...
 
     @property
-    def has_fast_path(self) -> bool: ...
-
-    @property
     def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
 
     @property

@@ -38,8 +38,8 @@ from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
 from ..admission.memory_budget import Held, MemoryBudget
 from ..bridge.metadata import TOPIC_NAME
+from ..broker.queued_append import Way
 from ..events import ClientRefused
-from ..flow.effects import Way
 from ..producer import answers
 from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import Link, RetryNotes

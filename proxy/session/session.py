@@ -90,7 +90,7 @@ class Session(Handler):
         self._broker: Broker | None = None
         """At the other end of the pipe."""
         self._skips: Skips | None = None
-        self._fast = FastProduce(host) if host.has_fast_path and self.way is None else None
+        self._fast = FastProduce(host) if self.way is None else None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
@@ -246,7 +246,7 @@ class Session(Handler):
 
     # ------------------------------------------------------------------ the end
     def stop(self) -> None:
-        """Nothing more comes. What waits goes no fast path, so that it is noticed if it names a producer."""
+        """Nothing more comes. What waits is read as a whole, so that it is noticed if it names a producer."""
         self._fast = None
         self._splitter = FrameSplitter(self._request_bytes_max)
 

@@ -63,6 +63,13 @@ DUPLICATES_PREVENTED: Final = Metric(
     "topic are 'other'.",
     ("client_id", "topic", "how"),
 )
+GROUPS_PREPARED: Final = Metric(
+    "groups.prepared",
+    "counter",
+    "{group}",
+    "Groups of batches that were not appended at once, as something was not usual, by what that was.",
+    ("reason",),
+)
 BATCHES_FAILED: Final = Metric(
     "batches.failed",
     "counter",

@@ -121,6 +121,8 @@ class Metrics:
         """How long requests took, by the name of their API."""
         self.codes: dict[int, int] = defaultdict(int)
         """Batches that failed, by Kafka's code."""
+        self.prepared: dict[str, int] = defaultdict(int)
+        """Groups of batches that were not usual, by the reason."""
         self.redis_restarts = 0
         self.refusals: dict[str, int] = dict.fromkeys(names.REFUSALS, 0)
         """Connections refused, by the reason."""
@@ -146,6 +148,7 @@ class Metrics:
         found[events.BatchAnswered] = self._answered
         found[events.AppendSent] = self._append_sent
         found[events.DoubtResolved] = self._doubt_resolved
+        found[events.GroupPrepared] = self._prepared
         found[events.InstanceBegan] = self._instance_began
         found[events.DuplicateAnswered] = self._duplicate
         found[events.RetryJoined] = self._joined
@@ -164,6 +167,9 @@ class Metrics:
 
         return count
 
+    def _prepared(self, event: events.GroupPrepared) -> None:
+        self.prepared[event.reason] += 1
+
     def _append_sent(self, _event: events.AppendSent) -> None:
         self.appends_sent += 1
 
@@ -181,7 +187,7 @@ class Metrics:
             one.verdicts[event.verdict] = one.verdicts.get(event.verdict, 0) + 1
 
     def appended_at_once(self, batch: CountedBatch, topic: str) -> None:
-        """Count a batch of the fast path that was appended, for which there is no event."""
+        """Count a batch that was appended in the usual case, for which there is no event."""
         self.verdicts["appended"] += 1
         if self._now is not None:
             self._arrived.append(batch.arrived_at)
@@ -275,6 +281,8 @@ class Metrics:
             yield Sample(names.BATCHES_ANSWERED, (verdict,), count)
         for result, count in list(self.doubts_resolved.items()):
             yield Sample(names.DOUBTS_RESOLVED, (result,), count)
+        for reason, count in list(self.prepared.items()):
+            yield Sample(names.GROUPS_PREPARED, (reason,), count)
         for reason, count in list(self.refusals.items()):
             yield Sample(names.CONNECTIONS_REFUSED, (reason,), count)
         for code, count in list(self.codes.items()):

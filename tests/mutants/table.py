@@ -1,14 +1,19 @@
 """The mutants, in the order of their rules: one for each rule, and one for each part of a rule to which the executable
 model has a counterexample of its own (docs/RULES.md names these rows). At most 80: a new one takes another one's place.
-"""
+And one made of each row of the table that says what is usual (``proxy/producer/usual.py``)."""
 
 from __future__ import annotations
 
-from mutants.mutant import mutant
+import ast
+import inspect
+from collections.abc import Iterator
+from textwrap import dedent
 
+from mutants.mutant import Mutant, mutant
+
+from idemproxy.proxy.producer.usual import Unusual, UsualCase
 from testkit.virtual.mutant import Patch
 
-_FAST_PATH = "unit/producer/test_fast_path.py"
 _OWNED = "unit/producer/test_owned.py"
 _ANSWERS = "unit/rules/test_rule_answers.py"
 _CONDITIONAL = "unit/rules/test_rule_conditional.py"
@@ -22,7 +27,7 @@ _NAMES = "unit/rules/test_rule_names.py"
 _FETCH = "unit/hidden_ranges/test_fetch.py"
 _UPKEEP = "unit/hidden_ranges/test_upkeep.py"
 
-MUTANTS = (
+BY_HAND = (
     mutant(
         "living_owner_robbed",
         "R1: an intent is taken over only when its owner's lease is gone",
@@ -41,10 +46,10 @@ MUTANTS = (
         "R2: the intent is written before a byte goes to the broker",
         _INTENTS + "::test_the_intent_is_in_the_store_before_a_byte_goes_to_the_broker",
         Patch(
-            "proxy.producer.sequencer",
-            "Sequencer._append",
-            "await stream.write(reserved(stream.held.or_fresh(first, group[0].principal), intent), is_reserve=True)",
-            "not setattr(stream.held, 'entry', reserved(stream.held.or_fresh(first, group[0].principal), intent))",
+            "proxy.producer.append",
+            "GroupAppend.start",
+            "self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved)",
+            "self._reserved(Swapped())",
         ),
         deaths=("I1",),
     ),
@@ -52,13 +57,18 @@ MUTANTS = (
         "intent_expires",
         "R2: an entry with an open intent does not expire with those at rest",
         _INTENTS + "::test_an_entry_with_an_open_intent_does_not_expire_with_those_at_rest",
-        Patch("proxy.producer.entry_cache", "CachedEntry.write", "entry.has_open_intent", "False"),
+        Patch(
+            "proxy.producer.append",
+            "GroupAppend.start",
+            "0 if stream.is_conditional else stream.life.ids_ttl_ms",
+            "0 if stream.is_conditional else stream.life.expiry_ms",
+        ),
     ),
     mutant(
-        "fast_without_the_store",
-        "R2: the fast path sends nothing before the store has confirmed its swap",
-        _FAST_PATH + "::test_whatever_becomes_of_it_both_leave_the_same[appended-Swap-the store is away]",
-        Patch("proxy.producer.fast_path", "FastPath._reserved", "type(result) is not Swapped", "False"),
+        "without_the_store",
+        "R2: nothing is sent before the store has confirmed the swap",
+        _INTENTS + "::test_nothing_is_sent_without_an_answer_from_the_store",
+        Patch("proxy.producer.append", "GroupAppend._reserved", "type(result) is not Swapped", "False"),
         deaths=("I1", "I3", "the user"),
     ),
     mutant(
@@ -88,7 +98,7 @@ MUTANTS = (
         "error_with_offset_is_a_success",
         "R5: what was appended with an error may vanish yet",
         _LOG + "::test_what_was_appended_with_an_error_and_has_vanished_is_no_success",
-        Patch("proxy.producer.forward", "Forward._confirmed", "outcome.error_code == 0", "True"),
+        Patch("proxy.producer.recovery", "Recovery._confirmed", "outcome.error_code == 0", "True"),
         deaths=("I3",),
     ),
     mutant(
@@ -144,12 +154,13 @@ MUTANTS = (
         "R6: whoever takes an ownership over takes all that lies behind its bound",
         _OWNED + "::test_all_that_a_dead_owner_has_appended_is_found_in_the_log",
         Patch(
-            "proxy.producer.fast_path",
-            "FastPath.start",
+            "proxy.producer.append",
+            "GroupAppend.start",
             "value = held.take_ownership(entry, owned, now)",
             "value = held.take_ownership(entry, owned, now)\n"
             "entry.version -= 1\n"
-            "value = entry.reserving(life.incarnation, bound, anchor, self._content, broker.id, members, batches)\n"
+            "where = plan.owner, plan.bound.offset, plan.bound.anchor, plan.wrapped[2], plan.leader\n"
+            "value = entry.reserving(*where, members, batches)\n"
             "entry.version += 1\n",
         ),
         deaths=("I1", "I2", "I3", "45", "the user"),
@@ -231,8 +242,8 @@ MUTANTS = (
         "R8: the bound of an ownership moves to its producer's last commit and no further",
         _OWNED + "::test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known",
         Patch(
-            "proxy.producer.fast_path",
-            "FastPath.write_owned",
+            "proxy.producer.append",
+            "GroupAppend.write_owned",
             "self._held.write_owned(self._outside.swap, now)",
             "newest = self._bounds.known[self._place][1]\n"
             "if self._held.ownership is not None:\n"
@@ -297,7 +308,7 @@ MUTANTS = (
         Patch(
             "proxy.producer.entry_cache",
             "CachedEntry._take",
-            "version < self.stored_version and (not self._may_have_expired)",
+            "version < self.stored_version and (not self.may_have_expired)",
             "False",
         ),
         deaths=("I1",),
@@ -452,9 +463,9 @@ MUTANTS = (
         "R12: an old batch that is not found is dropped, never forwarded",
         _LIVES + "::test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
         Patch(
-            "proxy.producer.forward",
-            "Forward._may_send",
-            "self._stream.is_outdated(self._group[0].identity.producer_epoch)",
+            "proxy.producer.stream",
+            "Stream.why_not_sent",
+            "self.is_outdated(batch.identity.producer_epoch)",
             "False",
         ),
         deaths=("I1", "I2"),
@@ -508,12 +519,10 @@ MUTANTS = (
         ),
     ),
     mutant(
-        "fast_for_the_dead",
-        "R17: nor does the fast path send for a client that has gone",
-        _FAST_PATH + "::test_whatever_becomes_of_it_both_leave_the_same[appended-Append-the client leaves]",
-        Patch(
-            "proxy.producer.fast_path", "FastPath.may_send", "waiter.is_done or waiter.connection.is_closed", "False"
-        ),
+        "sent_for_the_dead",
+        "R17: nothing is sent for a client that has gone",
+        _INTENTS + "::test_nothing_is_sent_for_a_client_that_has_gone",
+        Patch("proxy.producer.stream", "Stream.why_not_sent", "waiter.is_done or waiter.connection.is_closed", "False"),
         deaths=("I1",),
     ),
     mutant(
@@ -521,10 +530,10 @@ MUTANTS = (
         "R17: every batch of a group needs its client",
         _INTENTS + "::test_every_batch_of_a_group_needs_its_client",
         Patch(
-            "proxy.producer.forward",
-            "Forward._may_send",
-            "batch.is_wanted",
-            "any(one.is_wanted for one in self._group)",
+            "proxy.producer.stream",
+            "Stream.why_not_sent",
+            "group",
+            "group[:1]",
         ),
         deaths=("I1",),
     ),
@@ -532,7 +541,7 @@ MUTANTS = (
         "not_sent_not_released",
         "R17: a proxy that reserved owes a commit or a release",
         _INTENTS + "::test_who_reserved_and_sends_nothing_releases_what_he_holds",
-        Patch("proxy.producer.forward", "Forward._not_sent", "self._let_go()", ""),
+        Patch("proxy.producer.recovery", "Recovery._not_sent", "self._let_go()", ""),
         deaths=("liveness",),
     ),
     mutant(
@@ -557,7 +566,7 @@ MUTANTS = (
         "undecidable_is_released",
         "R17: an intent that cannot be decided is remembered, not released",
         _INTENTS + "::test_what_cannot_be_decided_is_remembered_and_never_sent_again",
-        Patch("proxy.producer.forward", "Forward._give_up", "given_up(entry)", "released(entry)"),
+        Patch("proxy.producer.recovery", "Recovery._give_up", "given_up(entry)", "released(entry)"),
         deaths=("I1",),
     ),
     mutant(
@@ -577,15 +586,20 @@ MUTANTS = (
         "R17: nothing begins under an ownership from the moment on that the swap which ends it was sent",
         _OWNED + "::test_nothing_begins_under_it_while_it_is_handed_over",
         Patch("proxy.producer.ownership", "Ownership.may_append", "not self.is_ending", "True"),
-        Patch("proxy.producer.sequencer", "Sequencer.goes_fast", "self._running and not stream.is_resting", "False"),
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer.goes_at_once",
+            "self._running or stream.queue or stream.out",
+            "stream.queue or stream.out",
+        ),
         deaths=("I1", "I2", "I3"),
     ),
     mutant(
         "handed_over_in_flight",
         "R17: an ownership is not handed over while a batch is in flight",
         _OWNED + "::test_it_is_not_handed_over_while_a_batch_is_in_flight",
-        Patch("proxy.producer.sequencer", "Sequencer.look", "not fast.is_out", "True"),
-        Patch("proxy.producer.sequencer", "Sequencer.flush", "not self._is_out_fast", "True"),
+        Patch("proxy.producer.sequencer", "Sequencer.look", "not append.is_out", "True"),
+        Patch("proxy.producer.sequencer", "Sequencer.flush", "not self._append.is_out", "True"),
         deaths=("I1", "I2", "I3", "the user"),
     ),
     mutant(
@@ -599,7 +613,9 @@ MUTANTS = (
         "group_refused_as_a_whole",
         "R19: what depends on content is tried one batch at a time",
         _ANSWERS + "::test_batches_that_are_refused_together_are_tried_one_by_one",
-        Patch("proxy.producer.forward", "Forward._refused", "code in CONTENT_ERRORS and len(self._group) > 1", "False"),
+        Patch(
+            "proxy.producer.recovery", "Recovery._refused", "code in CONTENT_ERRORS and len(self._group) > 1", "False"
+        ),
         deaths=("the user",),
     ),
     mutant(
@@ -617,7 +633,7 @@ MUTANTS = (
         "name_not_compared",
         "R22: the swap that reserves compares the newest instance of the name",
         _NAMES + "::test_the_name_is_compared_in_the_step_of_the_reserve",
-        Patch("proxy.producer.entry_cache", "CachedEntry.write", "name.check(entry) if is_reserve else None", "None"),
+        Patch("proxy.producer.append", "GroupAppend.start", "held.name is None", "True"),
         deaths=("zombie", "stored"),
     ),
     mutant(
@@ -660,7 +676,12 @@ MUTANTS = (
         "offset_not_compared",
         "R23: who is told success has the expected offset",
         _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_shard",
-        Patch("proxy.producer.forward", "Forward._commit", "stream.is_conditional", "False"),
+        Patch(
+            "proxy.producer.append",
+            "GroupAppend.answered",
+            "stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset)",
+            "False",
+        ),
     ),
     mutant(
         "looked_for_at_its_own_offset",
@@ -774,3 +795,33 @@ MUTANTS = (
         deaths=("b'",),
     ),
 )
+
+_USUAL = "unit/producer/test_usual.py"
+_SCENES_OF_ROWS = {
+    Unusual.CONDITIONAL: "test_a_conditional_batch_is_prepared_by_a_flow",
+    Unusual.NAMED: "test_a_named_producer_is_not_usual",
+    Unusual.NOT_KNOWN: "test_a_producer_of_which_nothing_is_known_is_not_usual",
+    Unusual.BOUND: "test_an_old_bound_is_as_good_as_none",
+    Unusual.PART: "test_what_is_left_of_a_batch_is_prepared_by_a_flow",
+}
+"""The others have a scene each of the same test."""
+
+
+def _of_the_table() -> Iterator[Mutant]:
+    (function,) = ast.parse(dedent(inspect.getsource(UsualCase._why_not))).body
+    for row in ast.walk(function):
+        if isinstance(row, ast.If) and isinstance(row.body[0], ast.Return):
+            returned = row.body[0].value
+            assert isinstance(returned, ast.Attribute)
+            unusual = Unusual[returned.attr]
+            default = f"test_what_is_not_usual_is_prepared_by_a_flow_which_says_why[{unusual.label}]"
+            yield mutant(
+                f"usual_though_{unusual.label}",
+                f"{unusual.rule}: it is not usual that {unusual.why}",
+                f"{_USUAL}::{_SCENES_OF_ROWS.get(unusual, default)}",
+                Patch("proxy.producer.usual", "UsualCase._why_not", ast.unparse(row.test), "False"),
+            )
+
+
+OF_THE_TABLE = tuple(_of_the_table())
+MUTANTS = (*BY_HAND, *OF_THE_TABLE)

@@ -67,7 +67,7 @@ GROUPS = st.builds(
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     sequences = st.integers(0, SEQUENCE_MODULUS - 1)
-    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES, DIGESTS), min_size=1, max_size=5)
+    window = st.lists(st.builds(WindowBatch, sequences, COUNTS, OFFSETS, TIMES, DIGESTS), max_size=5)
     return Entry(
         draw(st.integers(1, 2**63)),
         draw(st.binary(min_size=16, max_size=16)),
@@ -78,6 +78,7 @@ def entries(draw: st.DrawFn) -> Entry:
         draw(st.just(NO_OFFSET) | OFFSETS),
         draw(OFFSETS),
         draw(NAMES),
+        is_rebuilt=draw(st.booleans()),
     )
 
 
@@ -103,8 +104,9 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         if not group.is_stored:
             continue
         entry = reserved(entry, intent)
-        packed.reserved, packed.version = value, packed.version + 1
+        packed.with_intent, packed.has_intent, packed.version = value, True, packed.version + 1
         assert (packed.version, packed.entry()) == (entry.version, entry)
+        assert PackedEntry(entry).entry() == entry
         window, offset = [], group.base_offset
         for one in batches:
             identity = one.identity

@@ -43,9 +43,9 @@ def noted_as(entry, other):
 for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committed", "blurred"):
     globals()[_name] = _noting(globals()[_name])
 """
-CACHE, REBUILDING, FAST_PATH = "proxy.producer.entry_cache", "state.rebuilding", "proxy.producer.fast_path"
-KNOWN = "self._known_era = self._life.era"
-UNPACKED = "entry = self._entry = packed.entry()"
+CACHE, REBUILDING, APPEND = "proxy.producer.entry_cache", "state.rebuilding", "proxy.producer.append"
+KNOWN = "self.known_era = self._life.era"
+PACKED, UNPACKED = "state.packed", "view = self._view = self.entry()"
 OLDER = "replace(entry, version=max(entry.version, found + 1))"
 NOWHERE = "replace(entry, version=NO_VERSION)"
 PATCHES = (
@@ -54,17 +54,18 @@ PATCHES = (
     Patch("state.commit", "_with_intent", "", MADE),
     Patch(REBUILDING, "completed", "", "from .commit import noted"),
     Patch(REBUILDING, "completed", "return done", "return noted('rebuilt', done)"),
-    Patch(FAST_PATH, "FastPath", "", "from ...state.commit import noted"),
-    Patch(FAST_PATH, "FastPath._hand_back", "unpack(value)", "noted('reserved', unpack(value))"),
+    Patch(APPEND, "GroupAppend", "", "from ...state.commit import noted"),
+    Patch(APPEND, "GroupAppend._hand_back", "self._entry_of(plan)", "noted('reserved', self._entry_of(plan))"),
     Patch(CACHE, "CachedEntry", "", "from ...state.commit import noted, noted_as"),
     Patch(CACHE, "CachedEntry._take", KNOWN, f"{KNOWN}; noted('read', self.entry)"),
     Patch(CACHE, "CachedEntry.write", OLDER, f"noted_as({OLDER}, entry)"),
     Patch(CACHE, "CachedEntry.write", NOWHERE, f"noted_as({NOWHERE}, entry)"),  # of nobody, and not stored
-    Patch(  # the fast path keeps its entries packed, and only reserves and commits
-        CACHE,
-        "CachedEntry.entry",
+    Patch(PACKED, "PackedEntry", "", "from .commit import noted"),
+    Patch(  # appends keep their entries packed, and only reserve and commit
+        PACKED,
+        "PackedEntry.view",
         UNPACKED,
-        f"{UNPACKED}; noted('committed' if entry.intent is None else 'reserved', entry)",
+        f"{UNPACKED}; noted('committed' if view.intent is None else 'reserved', view)",
     ),
 )
 Seen = tuple[str, str, str]

@@ -45,7 +45,7 @@ OWNED_TROUBLES = {
     "silence under an ownership": 2.0,
     LOSE_WRITES_OWNED: 2.0,
 }
-"""The same, where the fast path takes ownerships."""
+"""The same, where proxies take ownerships."""
 RESERVE, APPEND, DOUBT, OWNED = "reserve", "append", "doubt", "append without a swap"
 BATCHES_BEHIND = 7
 """More than a window holds."""

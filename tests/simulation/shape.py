@@ -49,16 +49,11 @@ WALL_CLOCK_RATES = (6_000.0, 60_000.0)
 """A day in 14 s, or in 1.4."""
 LATE_SHARES = (0.0, 0.1, 0.6)
 """Of batches that are converted in a later pass."""
-FAST_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
-"""Of the lives of proxies in which usual batches go the fast path: in half of the worlds that do not have the shipped
-settings, in some of them only at times."""
 TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
-"""Of the batches whose span is wanted. Those of a life with the fast path go through flows, between others which do
-not: it is left and taken again all the time."""
+"""Of the batches whose span is wanted: flows prepare them, between others which none does."""
 OWNED_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
 """Of the lives of proxies that take ownerships: in half of the worlds that do not have the shipped settings, and in
-some of these only at times, as while proxies are replaced by newer ones. Where they do, usual batches go the fast
-path."""
+some of these only at times, as while proxies are replaced by newer ones."""
 SHIPPED_SHARE = 0.75
 """Of worlds whose proxies have the settings that ``idemproxy run`` has without any."""
 BATCHES = 25
@@ -237,7 +232,6 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
         wall_clock_rate=old_ids.choice(WALL_CLOCK_RATES) if old_ids.random() < OLD_IDS_SHARE else 1.0,
         has_names=bool(of_names),
         late_share=Random(f"{seed}/late").choice(LATE_SHARES),
-        fast_share=Random(f"{seed}/fast").choice(FAST_SHARES),
         traced_share=Random(f"{seed}/traced").choice(TRACED_SHARES),
         package=package,
     )
@@ -311,8 +305,7 @@ def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str], *, is_
     for name, most in OWNED_TROUBLES.items():
         if random.random() < OWNED_TROUBLES_SHARE and name not in forbidden:
             troubles[name] = most * random.random()
-    fast_share = 1.0 if is_shipped else shape.settings.fast_share or 1.0
-    settings = replace(shape.settings, owned_share=share, fast_share=fast_share)
+    settings = replace(shape.settings, owned_share=share)
     return replace(shape, settings=settings, troubles=shape.troubles | troubles)
 
 

@@ -127,7 +127,7 @@ def in_parts(steps: StepsSeen) -> None:
 
 def busy(steps: StepsSeen, batches: int = 4) -> Scene:
     """Its proxy owns the entry."""
-    scene = Scene(steps, Stage(has_fast_path=True, answers_later=True, owns=True))
+    scene = Scene(steps, Stage(answers_later=True, owns=True))
     stage = scene.stage
     stage.before[Swap] = stage.on_append = lambda _effect: scene.look()
     for sequence in range(batches):

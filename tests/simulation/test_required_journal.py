@@ -18,7 +18,7 @@ from testkit.virtual.world import TOPIC, World, WorldSettings
 
 Named = tuple[int, int, int, int, int]
 """Partition, producer id, epoch, base sequence, record count."""
-SETTINGS = WorldSettings(brokers=1, partitions=2, clients=3, fast_share=0.5, client=ClientSettings(request_timeout=3.0))
+SETTINGS = WorldSettings(brokers=1, partitions=2, clients=3, client=ClientSettings(request_timeout=3.0))
 BATCHES = 300
 
 

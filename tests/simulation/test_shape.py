@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 from simulation.shape import Shape, draw_shape
 
-from idemproxy.proxy.engine.engine import Engine
 from idemproxy.proxy.settings.load import load
 
 WORLDS = 1000
@@ -17,9 +14,8 @@ def is_shipped(shape: Shape) -> bool:
     """Have all proxies the settings of ``idemproxy run`` without any, and no collector of traces?"""
     shipped, world = load(None, {"upstream": "broker:9092"}), shape.settings
     (listener,) = shipped.listeners
-    has_fast_path = inspect.signature(Engine).parameters["has_fast_path"].default
     return (
-        (world.owned_share, world.fast_share, world.traced_share) == (shipped.append_reservations, has_fast_path, 0)
+        (world.owned_share, world.traced_share) == (shipped.append_reservations, 0)
         and (world.has_names, world.is_conditional) == (bool(shipped.named_producers), bool(shipped.conditional_topics))
         and world.has_principals == (listener.tls is not None)
         and world.has_pass_through == (listener.authentication != "none")

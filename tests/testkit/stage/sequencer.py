@@ -22,7 +22,7 @@ from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.broker.awake_watch import AwakeWatch
-from idemproxy.proxy.broker.queued_append import QueuedAppend
+from idemproxy.proxy.broker.queued_append import QueuedAppend, Way
 from idemproxy.proxy.events import InternalError
 from idemproxy.proxy.flow.effects import (
     Append,
@@ -36,7 +36,6 @@ from idemproxy.proxy.flow.effects import (
     SeenAwake,
     Swap,
     Wait,
-    Way,
     Work,
 )
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
@@ -46,7 +45,6 @@ from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.producer.answers import appended, is_failure, will_be_retried
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
-from idemproxy.proxy.producer.fast_path import FastPath
 from idemproxy.proxy.producer.life import Life
 from idemproxy.proxy.producer.outside import Broker, Flushed
 from idemproxy.proxy.producer.retry_notes import Link, RetryNotes
@@ -58,7 +56,8 @@ from idemproxy.state.conditional import is_conditional
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import Entry, pack, principal_of, unpack
 from idemproxy.state.producer_ids import block_of, pack_block
-from idemproxy.state.store import Conflict, StoreAway, Swapped, block_key, entry_key
+from idemproxy.state.store import Conflict, NameCheck, StoreAway, Swapped, block_key, entry_key
+from idemproxy.values import value
 from testkit.virtual.log import PartitionLog
 
 CLUSTER, TOPIC, PARTITION, PRODUCER_ID = "staged", "topic", 0, 7000
@@ -177,12 +176,18 @@ class Lane:
         self.answered_at = 0.0
 
 
+@value(frozen=True, slots=True)
+class StagedAppend(Append):
+    """An append as it leaves. ``way``: the client's own connection over which it goes."""
+
+    way: Way | None = None
+
+
 class StagedOutside:
-    """What the fast path asks for, on a stage: carried out in the step of the call, and answered in a later one.
-    ``groups``: so many have gone that way."""
+    """What appends ask for, on a stage: carried out in the step of the call; answered in the same step or, where the
+    stage answers later, in a later one."""
 
     def __init__(self, stage: Stage) -> None:
-        self.groups = 0
         self.leader = StagedBroker(1, True)
         self._stage = stage
         self._cluster: tuple[int | None] = (None,)
@@ -207,34 +212,49 @@ class StagedOutside:
         return self.leader
 
     # ------------------------------------------------------------------ calls
-    def swap(self, key: bytes, expected_version: int, value: bytes, done: Callable[[Any], None]) -> None:
-        self.groups += 1
-        ttl_ms = self._stage.context.life.ids_ttl_ms
-        result = self._stage.perform(Swap(key, expected_version, value, ttl_ms))
-        self._stage.later(0, lambda: done(result))
+    def swap(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, done: Callable[[Any], None]) -> None:
+        self._swap(Swap(key, expected_version, value, ttl_ms), done)
+
+    def swap_named(
+        self, key: bytes, version: int, value: bytes, ttl_ms: int, name: NameCheck, done: Callable[[Any], None]
+    ) -> None:
+        self._swap(Swap(key, version, value, ttl_ms, name), done)
+
+    def _swap(self, effect: Swap, done: Callable[[Any], None]) -> None:
+        result = self._stage.perform(effect)
+        if self._stage.swap_seconds:
+            self._stage.later(self._stage.swap_seconds, lambda: done(result))
+        else:
+            self._soon(lambda: done(result))
 
     def push(self, broker: Broker, append: QueuedAppend) -> None:
         """Of a batch that has just come it leaves in a later step, as with lanes."""
-        assert isinstance(append, FastPath)
-        if self._stage.is_sending:
-            self._stage.later(0, lambda: self._push(broker.id, append))
-        else:
-            self._push(broker.id, append)
+        self._leave(broker.id, append, None)
 
-    def _push(self, broker_id: int, append: FastPath) -> None:
+    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
+        self._leave(broker_id, append, way)
+
+    def _leave(self, broker_id: int, append: QueuedAppend, way: Way | None) -> None:
+        if self._stage.is_sending:
+            self._soon(lambda: self._push(broker_id, append, way))
+        else:
+            self._push(broker_id, append, way)
+
+    def _push(self, broker_id: int, append: QueuedAppend, way: Way | None) -> None:
         records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
-        outcome = self._stage.perform(Append(*where, records, timeout_ms, append.may_send, names, None, append.sender))
+        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, way)
+        outcome = self._stage.perform(effect)
         if outcome is not NEVER:
-            self._stage.later(0, lambda: self._end(broker_id, append, outcome))
+            self._soon(lambda: self._end(broker_id, append, outcome))
 
-    def _end(self, broker_id: int, append: FastPath, outcome: Outcome) -> None:
+    def _end(self, broker_id: int, append: QueuedAppend, outcome: Outcome) -> None:
         self._stage.lane.answered_at = self._stage.now
         if not isinstance(outcome, NotSent):
             append.has_left(self._stage.events.append, broker_id)
         if isinstance(outcome, Appended):
             told = outcome.error_code, outcome.base_offset, outcome.log_append_time_ms
-            append.answered(*told, self._stage.lane, broker_id)
+            append.answered(*told, outcome.lane or self._stage.lane, broker_id)
         elif isinstance(outcome, Refused):
             append.answered(outcome.error_code, -1, -1, self._stage.lane, broker_id)
         else:
@@ -257,7 +277,13 @@ class StagedOutside:
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
         """As in a pass that has done enough; that all is done at once the random worlds see."""
-        self._stage.later(0, lambda: go_on(None))
+        self._soon(lambda: go_on(None))
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        if self._stage.answers_later:
+            self._stage.later(0, call)
+        else:
+            call()
 
 
 class StagedClock:
@@ -285,6 +311,7 @@ class StagedBroker:
 
     id: int
     takes_batches: bool
+    is_held: bool = False
 
 
 class Stage:
@@ -295,22 +322,21 @@ class Stage:
         *,
         keeps_markers: bool = True,
         topic_codec: Codec | None = None,
-        has_fast_path: bool = False,
         answers_later: bool = False,
         owns: bool = False,
         producer_id: int = PRODUCER_ID,
     ) -> None:
         """``topic_codec``: the topic's compression.type; None: that of the producer. ``answers_later``: swaps and
         appends are carried out at once and answered in a later step, so that what is sent together meets. ``owns``: the
-        fast path takes ownerships."""
+        proxy takes ownerships."""
         self._owns = owns
-        self._answers_later = answers_later
+        self.answers_later = answers_later
         self.is_sending = False
         """A client is just sending a batch."""
         self.producer_id = producer_id
         self.key = entry_key(CLUSTER, producer_id, TOPIC, PARTITION)
         self.topic_codec = topic_codec
-        self.fast_path = StagedOutside(self) if has_fast_path else None
+        self.outside = StagedOutside(self)
         self.now = START_SECONDS
         self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
         self.earliest = 0
@@ -326,7 +352,7 @@ class Stage:
         self.lane = Lane()
         self.outcomes: deque[Callable[[Append], Outcome]] = deque()
         """What becomes of the next appends; when it is empty they succeed."""
-        self.sent: list[Append] = []
+        self.sent: list[StagedAppend] = []
         self.asked: list[tuple[int, Any]] = []
         self.swapped: list[Entry] = []
         self.events: list[Any] = []
@@ -351,7 +377,7 @@ class Stage:
         memory = MemoryBudget(Caps())
         context = Context(life, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
         context.time.now = self.now
-        context.fast_path, context.owns = self.fast_path, self._owns
+        context.outside, context.owns = self.outside, self._owns
         return context
 
     def new_sequencer(self) -> Sequencer:
@@ -464,6 +490,8 @@ class Stage:
 
     def perform(self, effect: Any) -> Any:
         """Carry out a swap or an append, as for a flow; NEVER: it is never answered."""
+        if self.runner.on_effect is not None:
+            self.runner.on_effect(effect)
         self._look(effect)
         return self._swap(effect) if isinstance(effect, Swap) else self._append(effect)
 
@@ -475,7 +503,6 @@ class Stage:
                 effect.incarnation in self.alive
                 or (self.is_registered and effect.incarnation == self.context.life.incarnation)
             ),
-            Append: self._append,
             Ask: self._ask,
             Leader: lambda _effect: self.leader,
             Replicas: lambda _effect: self.replicas,
@@ -490,7 +517,7 @@ class Stage:
                     return
                 if self.swap_seconds and isinstance(effect, Swap):
                     self.later(self.swap_seconds, lambda: resume(result))
-                elif self._answers_later and isinstance(effect, Swap | Append):
+                elif self.answers_later and isinstance(effect, Swap):
                     self.later(0, lambda: resume(result))
                 elif self.log_seconds and isinstance(getattr(effect, "question", None), ReadLog | FetchRecords):
                     self.later(self.log_seconds, lambda: resume(result))
@@ -513,7 +540,7 @@ class Stage:
         return handlers
 
     def _look(self, effect: Any) -> None:
-        watch = self.before.get(type(effect))
+        watch = self.before.get(Append if isinstance(effect, Append) else type(effect))
         if watch is not None:
             watch(effect)
 
@@ -541,7 +568,7 @@ class Stage:
         if self.values.get(effect.key) is effect.value:
             del self.values[effect.key]
 
-    def _append(self, effect: Append) -> Outcome:
+    def _append(self, effect: StagedAppend) -> Outcome:
         reason = effect.may_send()
         if reason is not None:
             return NotSent(reason)

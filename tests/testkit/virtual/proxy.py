@@ -73,7 +73,6 @@ class VirtualProxy:
         wall_clock_rate: float = 1.0,
         has_names: bool = False,
         late_share: float = 0.0,
-        fast_share: float = 0.0,
         traced_share: float = 0.0,
         owned_share: float = 0.0,
     ) -> None:
@@ -83,9 +82,8 @@ class VirtualProxy:
         there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
         the state of an idle producer; None: as shipped. ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the
         clock by which ids get old. ``has_names``: client ids are names. ``late_share``: of batches that are converted
-        in a later pass. ``fast_share``: of its lives in which usual batches go the fast path. ``traced_share``: of
-        batches whose span is wanted, which go through a flow there; 0: no spans are wanted. ``owned_share``: of its
-        lives in which the fast path takes ownerships."""
+        in a later pass. ``traced_share``: of batches whose span is wanted, which a flow prepares; 0: no spans are
+        wanted. ``owned_share``: of its lives in which it takes ownerships."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -110,9 +108,9 @@ class VirtualProxy:
         self._expiry_seconds, self._name_expiry_seconds = expiry_seconds, name_expiry_seconds
         self._wall_clock_rate = wall_clock_rate
         self._has_names = has_names
-        self._late_share, self._fast_share, self._traced_share = late_share, fast_share, traced_share
-        kinds, self._owned_share = ("fast", "late", "traced", "owned"), owned_share
-        self._fast, self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
+        self._late_share, self._traced_share, self._owned_share = late_share, traced_share, owned_share
+        kinds = ("late", "traced", "owned")
+        self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
         self._package = package
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
@@ -192,7 +190,6 @@ class VirtualProxy:
             wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000 * self._wall_clock_rate),
             on_brokers=lambda brokers: self._listen_when_ready(host),
             on_ready=lambda: self._listen_when_ready(host),
-            has_fast_path=self._fast.random() < self._fast_share,
             **chosen,
         )
         engine.context.owns = self._owned.random() < self._owned_share

@@ -63,12 +63,10 @@ class WorldSettings:
     """The topic takes conditional publishes only."""
     late_share: float = 0.0
     """Of batches that are converted in a later pass, as where much is to be done."""
-    fast_share: float = 0.0
-    """Of the proxies' lives in which usual batches go the fast path."""
     traced_share: float = 0.0
-    """Of the batches whose span is wanted: they go through flows there; 0: no spans are wanted."""
+    """Of the batches whose span is wanted: flows prepare them; 0: no spans are wanted."""
     owned_share: float = 0.0
-    """Of the proxies' lives in which the fast path takes ownerships."""
+    """Of the proxies' lives in which they take ownerships."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -101,7 +99,6 @@ class World:
                 clock_rate=rate,
                 has_names=settings.has_names,
                 late_share=settings.late_share,
-                fast_share=settings.fast_share,
                 traced_share=settings.traced_share,
                 owned_share=settings.owned_share,
                 horizon_seconds=settings.horizon_seconds,

@@ -7,7 +7,7 @@ import pytest
 
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
-from idemproxy.proxy.flow.effects import Ask, MemberAlive, Pause
+from idemproxy.proxy.flow.effects import Ask, MemberAlive
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import NO_ANCHOR, Intent, IntentBatch
 from testkit.stage.sequencer import GENERATION, KEY, NEXT_GENERATION, Client, Stage
@@ -46,10 +46,10 @@ def test_a_batch_is_not_reserved_by_what_was_known_before_a_new_era(generation: 
 
 def test_a_commit_of_an_earlier_era_is_not_written() -> None:
     stage = Stage()
-    new_era_at(stage, Pause, NEXT_GENERATION)  # the commit waits for something to ride on
     request = stage.send(Client(), 0)
-    stage.run(1)
     assert request.code == 0
+    stage.begin_era(NEXT_GENERATION)  # the commit waits for something to ride on
+    stage.run(1)
     assert stage.entry().has_open_intent, "it is found again in the log"
     retry = stage.send(Client(), 0)
     stage.run(30)

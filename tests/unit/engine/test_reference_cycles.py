@@ -64,14 +64,13 @@ def ours(garbage: list[Any]) -> list[str]:
 class Scene:
     """A proxy, a broker with two partitions, and one client after the other."""
 
-    def __init__(self, *, is_pass_through: bool = False, is_fast: bool = False) -> None:
+    def __init__(self, *, is_pass_through: bool = False) -> None:
         settings = WorldSettings(
             brokers=1,
             partitions=2,
             clients=0,
             has_principals=is_pass_through,
             has_pass_through=is_pass_through,
-            fast_share=float(is_fast),
         )
         self.world = World(1, settings)
         if self.world.cluster.users is not None:
@@ -380,7 +379,7 @@ def hung_up_on(scene: Scene, line: Line) -> list[int]:
 
 
 def is_usual(scene: Scene, line: Line) -> None:
-    """From here on its batches with this producer id go the fast path, where there is one."""
+    """From here on its batches with this producer id are usual."""
     for sequence in range(2):
         scene.send(line, [(0, records(sequence=sequence))])
         scene.run(1)
@@ -473,11 +472,11 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", ["plain", "fast", "pass_through"])
+@pytest.mark.parametrize("kind", ["plain", "pass_through"])
 def test_a_request_and_its_connection_leave_nothing_to_collect(
     path: Callable[[Scene, Line], list[int]], kind: str, garbage: list[Any]
 ) -> None:
-    scene = Scene(is_pass_through=kind == "pass_through", is_fast=kind == "fast")
+    scene = Scene(is_pass_through=kind == "pass_through")
     gc.collect()
     garbage.clear()
     line = scene.line()

@@ -1,14 +1,12 @@
 """Who may forward what of a client who shows the broker himself who he is (rules R6, R13, R17), and what is believed of
 his rights."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.flow.effects import Append
-from idemproxy.proxy.flow.outcome import Outcome
+from idemproxy.proxy.broker.queued_append import QueuedAppend
 from idemproxy.proxy.pass_through.write_acl import WriteAcl
 from testkit.stage.sequencer import Client, Stage
 
@@ -70,7 +68,7 @@ def test_of_the_rights_to_many_topics_those_that_were_told_last_are_remembered(
 class Way:
     """Of one client."""
 
-    def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
+    def push(self, append: QueuedAppend, broker_id: int) -> None:
         raise AssertionError("the stage carries appends out itself")
 
 

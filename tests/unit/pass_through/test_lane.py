@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.framing import frame
+from idemproxy.proxy.broker.queued_append import AppendOfFlow
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.pass_through.connection import ClientConnection
@@ -67,7 +68,8 @@ class Scene:
     ) -> list[Outcome]:
         """Ask for an append; what comes of it will be in the list."""
         outcomes: list[Outcome] = []
-        self.lanes.append(Append(broker, TOPIC, partition, bytes(size), 30_000, may_send), outcomes.append)
+        append = Append(broker, TOPIC, partition, bytes(size), 30_000, may_send)
+        self.lanes.push(AppendOfFlow(append, outcomes.append), broker)
         return outcomes
 
     def run(self, seconds: float = 0.05) -> None:

@@ -15,14 +15,14 @@ def test_nothing_is_reserved_for_a_leader_that_cannot_be_reached() -> None:
     stage.swapped.clear()
     asked: list[object] = []
     stage.before[Leader] = asked.append
-    is_up = False
-    stage.context.is_reachable = lambda _broker_id: is_up
+    stage.outside.leader.takes_batches = False
+    stage.context.is_reachable = lambda _broker_id: stage.outside.leader.takes_batches
     request = stage.send(client, 1)
     stage.run(20)
     assert stage.swapped == []
     assert len(asked) < 60
     assert request.code is None
-    is_up = True
+    stage.outside.leader.takes_batches = True
     stage.run(1)
     assert request.offset == 1
 

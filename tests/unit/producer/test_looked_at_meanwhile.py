@@ -39,17 +39,17 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequencer, Callable[[], N
 
 
 def a_busy_producer() -> tuple[Stage, Client]:
-    stage, client = Stage(has_fast_path=True, answers_later=True), Client()
+    stage, client = Stage(answers_later=True), Client()
     for sequence in range(3):
         stage.send(client, sequence)
         stage.run(1)
     assert stage.send(client, 3).code is None
-    stage.run(0.005)  # it went the fast path, and its commit is not written yet
+    stage.run(0.005)  # it was appended at once, and its commit is not written yet
     return stage, client
 
 
 def two_more(stage: Stage, client: Client) -> None:
-    """The first one goes the fast path, the other one, as the proxy is busy, through a flow."""
+    """The first one is appended at once, the other one, as the proxy is busy, is prepared by a flow."""
     four = stage.send(client, 4)
     stage.run(0.002)
     stage.context.is_pass_long = lambda: True

@@ -21,9 +21,9 @@ LONG_SECONDS = 60
 LATER = 1_700_000_000_777
 
 
-def with_a_batch(*values: bytes, keeps_markers: bool = True, has_fast_path: bool = False) -> Stage:
+def with_a_batch(*values: bytes, keeps_markers: bool = True) -> Stage:
     """The third batch of its producer is stored, its connection still open."""
-    stage, client = Stage(keeps_markers=keeps_markers, has_fast_path=has_fast_path), Client()
+    stage, client = Stage(keeps_markers=keeps_markers), Client()
     for sequence in range(2):
         stage.send(client, sequence)
         stage.run(1)
@@ -45,10 +45,9 @@ def verdicts(stage: Stage) -> list[str]:
     return [event.verdict for event in stage.events if isinstance(event, BatchAnswered)]
 
 
-@pytest.mark.parametrize("has_fast_path", [False, True])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order(is_open: bool, has_fast_path: bool) -> None:
-    stage = with_a_batch(b"a", b"b", has_fast_path=has_fast_path)
+def test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order(is_open: bool) -> None:
+    stage = with_a_batch(b"a", b"b")
     stage.lane.is_open = is_open
     assert told(stage, b"a", b"another") == (OUT_OF_ORDER, -1)
     assert verdicts(stage)[-1] == "other_content"
@@ -81,9 +80,8 @@ def test_another_batch_with_the_same_numbers_does_not_get_its_answer() -> None:
     assert (own.code, other.code) == (0, OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize("has_fast_path", [False, True])
-def test_the_same_bytes_are_answered_without_a_look_while_the_connection_lives(has_fast_path: bool) -> None:
-    stage = with_a_batch(b"a", b"b", has_fast_path=has_fast_path)
+def test_the_same_bytes_are_answered_without_a_look_while_the_connection_lives() -> None:
+    stage = with_a_batch(b"a", b"b")
     stage.asked.clear()
     assert told(stage, b"a", b"b") == (0, 2)
     assert stage.asked == []

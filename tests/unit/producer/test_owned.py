@@ -15,7 +15,7 @@ from idemproxy.proxy.events import DoubtOpened
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, Entry, Intent, unpack
-from testkit.stage.both_ways import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
+from testkit.stage.bursts import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
 from testkit.stage.sequencer import (
     INCARNATION,
     KEY,
@@ -35,7 +35,7 @@ class Busy:
     """A producer that sends a batch of one record each hundredth of a second, at a proxy that takes ownerships."""
 
     def __init__(self, stage: Stage | None = None) -> None:
-        self.stage = stage or Stage(has_fast_path=True, answers_later=True, owns=True)
+        self.stage = stage or Stage(answers_later=True, owns=True)
         self.client = Client()
         self.requests: list[Request] = []
         self.sequence = 0
@@ -94,7 +94,7 @@ def test_a_busy_producer_makes_a_swap_every_50_ms_and_not_for_each_batch() -> No
 
 
 def test_without_the_setting_there_is_no_ownership() -> None:
-    busy = Busy(Stage(has_fast_path=True, answers_later=True))
+    busy = Busy(Stage(answers_later=True))
     busy.send(20)
     assert [entry.intent.is_ownership for entry in busy.swaps if entry.intent is not None] == [False] * 20
 
@@ -443,7 +443,7 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
 
 def beside(first: Stage, incarnation: bytes) -> Stage:
     """Another proxy on the same store and log."""
-    stage = Stage(has_fast_path=True, answers_later=True, owns=True)
+    stage = Stage(answers_later=True, owns=True)
     stage.values, stage.log = first.values, first.log
     stage.now = stage.context.time.now = first.now
     stage.context.life.incarnation = incarnation
@@ -527,7 +527,7 @@ class Neighbours:
 
     def __init__(self, busy: Busy) -> None:
         self.first = busy.stage
-        self.second = second = Stage(has_fast_path=True, answers_later=True, owns=True)
+        self.second = second = Stage(answers_later=True, owns=True)
         second.values, second.log, second.now = self.first.values, self.first.log, self.first.now
         second.context.life.incarnation = NEXT_INCARNATION
         second.alive.add(INCARNATION)

@@ -138,8 +138,6 @@ def test_a_named_producer_from_before_the_topic_became_conditional_is_refused_ea
     and its requests could be taken by their bytes."""
     scene = NamedScene()
     world, net = scene.world, scene.network
-    for proxy in world.proxies:
-        proxy._fast_share = 1.0
     client = scene.instance()
     scene.send(client)
     world.cluster.choose_fault = lambda _seen: BrokerFault.LOST_REQUEST

@@ -32,8 +32,8 @@ class Scene:
     """A proxy, a broker with two partitions, and one client."""
 
     def __init__(self, *, is_fast: bool) -> None:
-        settings = WorldSettings(brokers=1, partitions=2, clients=0, fast_share=float(is_fast))
-        self.world = World(1, settings)
+        """``is_fast``: requests may be recognised by their bytes; else all are read as a whole."""
+        self.world = World(1, WorldSettings(brokers=1, partitions=2, clients=0))
         self.world.start()
         self.world.network.run(20)  # leases of an earlier life have ended, and the first looks are over
         (self.proxy,) = self.world.proxies
@@ -41,6 +41,8 @@ class Scene:
         host = self.world.network.host("client")
         host.connect(self.proxy.addresses[0], self.line)
         assert self.world.network.run(5, lambda: self.line.wire is not None)
+        for session in self.proxy.engine.sessions if not is_fast else ():
+            session.handler._fast = None
         self.correlation_id = 0x7FFFFFF0
 
     def send(self, *frames: bytes, seconds: float = 1.0) -> None:

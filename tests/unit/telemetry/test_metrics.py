@@ -146,7 +146,7 @@ def test_a_certificate_shows_when_it_ends() -> None:
 
 @dataclass
 class OneBatch:
-    """A batch that goes the fast path, as far as it is counted."""
+    """A usual batch, as far as it is counted."""
 
     client: str
     record_count: int

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events, limits
+from idemproxy.proxy.flow.observers import Trace
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.proxy.telemetry.spans import Spans
 from testkit.real.machine.kernel_build import current
@@ -135,7 +137,8 @@ def reported_by_flows(
     seen: list[ProduceSeen] = []
 
     def want_spans() -> None:
-        proxy.engine.context.observers.step_begins = proxy.host.now
+        observers, ids = proxy.engine.context.observers, count(1)
+        observers.step_begins, observers.begin_trace = proxy.host.now, lambda _topic: Trace(next(ids), is_sampled=True)
 
     def die() -> None:
         proxy.crash(down_seconds=0.5)
@@ -228,11 +231,11 @@ def test_nothing_is_made_and_no_clock_is_read_when_nobody_wants_spans() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_only_batches_whose_span_is_wanted_go_through_flows(share: float) -> None:
+def test_only_batches_whose_span_is_wanted_are_prepared_by_flows(share: float) -> None:
     """And each of these has its span, with all steps; also where its commit rides on the reserve of one that has
     none."""
     batches = 60
-    world = World(1, WorldSettings(brokers=1, fast_share=1.0))
+    world = World(1, WorldSettings(brokers=1))
     world.start()
     run_until_served(world)
     (proxy,), (client,) = world.proxies, world.clients

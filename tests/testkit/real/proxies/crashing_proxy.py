@@ -12,17 +12,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import trio
 
-from idemproxy.proxy.flow.effects import Append, Effect, Read, Swap
+from idemproxy.proxy.broker.queued_append import QueuedAppend
+from idemproxy.proxy.flow.effects import Effect, Read, Swap
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.process.server import Server
-from idemproxy.proxy.producer.fast_path import FastPath
 from idemproxy.proxy.producer.outside import Outside
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.reports import Telemetry
@@ -89,8 +89,6 @@ class CrashingRunner(FlowRunner):
             self._shipped.perform(effect, lambda value: resume(self._note(effect.key, value)))
         elif isinstance(effect, Swap):
             self.swap(effect, resume, self._shipped.perform)
-        elif isinstance(effect, Append):
-            self._append(effect, resume)
         else:
             self._shipped.perform(effect, resume)
 
@@ -129,27 +127,6 @@ class CrashingRunner(FlowRunner):
         perform(effect, swapped)
 
     # ------------------------------------------------------------------ the append
-    def _append(self, effect: Append, resume: Resume) -> None:
-        if not self.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
-            self._shipped.perform(effect, resume)
-            return
-        sequence = effect.identities[0].base_sequence
-        records = sum(identity.record_count for identity in effect.identities)
-
-        def may_send() -> str | None:
-            refusal = effect.may_send()
-            if refusal is None and self._point is CrashPoint.AFTER_WRITE:
-                self.dies_after_write(sequence, records)
-            return refusal
-
-        def appended(outcome: object) -> None:
-            if not isinstance(outcome, NotSent):  # it may be faster than the timer: the flow is not told of it
-                self.die(sequence, records)
-            self.was_not_sent()
-            resume(outcome)
-
-        self._shipped.perform(replace(effect, may_send=may_send), appended)
-
     def dies_after_write(self, base_sequence: int, record_count: int) -> None:
         """Called in the step of the send; the bytes leave at the end of this pass, before any timer."""
         self._reactor.later(0, lambda: self.die(base_sequence, record_count))
@@ -177,14 +154,13 @@ class CrashingRunner(FlowRunner):
 
 
 class CrashingAppend:
-    """An append that goes the fast path, and is the chosen one."""
+    """The chosen append."""
 
-    def __init__(self, shipped: FastPath, runner: CrashingRunner, point: CrashPoint) -> None:
+    def __init__(self, shipped: QueuedAppend, runner: CrashingRunner, point: CrashPoint) -> None:
         self._shipped = shipped
         self._runner = runner
         self._point = point
         self._named = shipped.identities[0].base_sequence, sum(one.record_count for one in shipped.identities)
-        self.append = self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shipped, name)
@@ -195,10 +171,8 @@ class CrashingAppend:
             self._runner.dies_after_write(*self._named)
         return refusal
 
-    def load(self) -> CrashingAppend:
-        return self
-
     def answered(self, *_answer: object) -> None:
+        """It may be faster than the timer: the proxy is not told of it."""
         self._runner.die(*self._named)
 
     def done(self, outcome: Outcome) -> None:
@@ -209,7 +183,7 @@ class CrashingAppend:
 
 
 class CrashingOutside:
-    """The same for what goes the fast path: hands every call on to the shipped engine."""
+    """The same for appends: hands every call on to the shipped engine."""
 
     def __init__(self, shipped: Outside, runner: CrashingRunner, point: CrashPoint) -> None:
         self._shipped = shipped
@@ -219,15 +193,15 @@ class CrashingOutside:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shipped, name)
 
-    def swap(self, key: bytes, expected_version: int, value: bytes, done: Resume) -> None:
+    def swap(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, done: Resume) -> None:
         def perform(effect: Swap, resume: Resume) -> None:
-            self._shipped.swap(effect.key, effect.expected_version, effect.value, resume)
+            self._shipped.swap(effect.key, effect.expected_version, effect.value, effect.ttl_ms, resume)
 
-        self._runner.swap(Swap(key, expected_version, value, 0), done, perform)
+        self._runner.swap(Swap(key, expected_version, value, ttl_ms), done, perform)
 
-    def push(self, broker: Any, append: Any) -> None:
+    def push(self, broker: Any, append: QueuedAppend) -> None:
         if self._runner.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
-            append = CrashingAppend(append, self._runner, self._point)
+            append = cast(QueuedAppend, CrashingAppend(append, self._runner, self._point))
         self._shipped.push(broker, append)
 
 
@@ -240,8 +214,7 @@ def main(arguments: Sequence[str]) -> None:
     engine = server.engine
     runner = CrashingRunner(engine.runner, engine.reactor, CrashPoint(point), int(nth))
     engine.runner = runner
-    assert engine.context.fast_path is not None
-    engine.context.fast_path = CrashingOutside(engine.context.fast_path, runner, CrashPoint(point))
+    engine.context.outside = CrashingOutside(engine.context.outside, runner, CrashPoint(point))
     trio.run(server.run)
 
 

@@ -18,9 +18,7 @@ from typing import Any
 
 from idemproxy.proxy.broker.lane import Lane
 from idemproxy.proxy.broker.queued_append import QueuedAppend
-from idemproxy.proxy.engine.fast_outside import FastOutside
-from idemproxy.proxy.flow.effects import Append, Effect
-from idemproxy.proxy.flow.runner import FlowRunner, Resume
+from idemproxy.proxy.engine.outside import EngineOutside
 from idemproxy.proxy.main import main
 from idemproxy.proxy.net.sockets import SocketWire
 
@@ -47,14 +45,9 @@ def _stop_if(number: int) -> None:
 
 
 def _stop_between_looks() -> None:
-    perform, push, send = FlowRunner.perform, FastOutside.push, Lane.send
+    push, send = EngineOutside.push, Lane.send
 
-    def stopping_perform(self: FlowRunner, effect: Effect[Any], resume: Resume) -> None:
-        if isinstance(effect, Append):
-            _stop_if(STOP_BEFORE_APPEND)
-        perform(self, effect, resume)
-
-    def stopping_push(self: FastOutside, broker: Any, append: QueuedAppend) -> None:
+    def stopping_push(self: EngineOutside, broker: Any, append: QueuedAppend) -> None:
         _stop_if(STOP_BEFORE_APPEND)
         push(self, broker, append)
 
@@ -62,8 +55,7 @@ def _stop_between_looks() -> None:
         send(self, *what)
         _stop_if(STOP_BEFORE_WRITE)
 
-    FlowRunner.perform = stopping_perform  # type: ignore[method-assign]
-    FastOutside.push = stopping_push  # type: ignore[method-assign]
+    EngineOutside.push = stopping_push  # type: ignore[method-assign]
     Lane.send = stopping_send  # type: ignore[assignment, method-assign]
     for number in (STOP_BEFORE_APPEND, STOP_BEFORE_WRITE):
         signal.signal(number, _arm)

@@ -1,5 +1,5 @@
-"""What the fast path asks for: the same as the effects of flows (``perform.py``), by plain calls. Sans-IO; decides
-nothing."""
+"""What an append (``producer/append.py``) asks for: the same as the effects of flows (``perform.py``), by plain calls.
+Sans-IO; decides nothing."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from collections.abc import Callable
 from typing import Any
 
 from ...reactor import Reactor
-from ...state.store import Conflict, Store, StoreAway, Swapped
+from ...state.store import Conflict, NameCheck, Store, StoreAway, Swapped, SwapResult
 from .. import limits
 from ..admission.loop_budget import LoopBudget
-from ..broker.queued_append import QueuedAppend
+from ..broker.queued_append import QueuedAppend, Way
 from ..broker.topology import Topology
 from ..flow.effects import Append, Swap
 from ..flow.outcome import Outcome
 from ..flow.runner import FlowRunner
-from ..producer.life import Life
 from ..producer.outside import Flushed
 from .perform import look_at_outcome
 
 
-class FastOutside:
-    """The outside of the fast path in one engine. ``stored``: returns the store, which is given to the engine later."""
+class EngineOutside:
+    """The outside of the appends of one engine. ``stored``: returns the store, which is given to the engine later."""
 
     def __init__(
         self,
         reactor: Reactor,
-        life: Life,
         topology: Topology,
         stored: Callable[[], Store],
         runner: FlowRunner,
         loop_budget: LoopBudget,
     ) -> None:
         self._reactor = reactor
-        self._life = life
         self.leaders = topology
         self._stored = stored
         self._runner = runner
@@ -48,21 +45,42 @@ class FastOutside:
         key: bytes,
         expected_version: int,
         value: bytes,
+        ttl_ms: int,
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
-        """Swap an entry, to reserve (``Store.swap``): with the long time to live of one that has an open intent."""
+        """Swap an entry (``Store.swap``)."""
         if self._runner.on_effect is not None:
-            self._runner.on_effect(Swap(key, expected_version, value, self._life.ids_ttl_ms))
+            self._runner.on_effect(Swap(key, expected_version, value, ttl_ms))
         store = self._store
         if store is None:
             store = self._store = self._stored()
-        store.swap(key, expected_version, value, self._life.ids_ttl_ms, done)
+        store.swap(key, expected_version, value, ttl_ms, done)
+
+    def swap_named(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        name: NameCheck,
+        done: Callable[[SwapResult], None],
+    ) -> None:
+        """Swap the entry of a named producer (``Store.swap_named``)."""
+        if self._runner.on_effect is not None:
+            self._runner.on_effect(Swap(key, expected_version, value, ttl_ms, name))
+        self._stored().swap_named(key, expected_version, value, ttl_ms, name, done)
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
         """Let an append wait for a lane."""
         if self._runner.on_effect is not None:
             self._runner.on_effect(_effect_of(broker.id, append))
         broker.pool.push(append)
+
+    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
+        """Let an append wait for the client's own connection."""
+        if self._runner.on_effect is not None:
+            self._runner.on_effect(_effect_of(broker_id, append))
+        way.push(append, broker_id)
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
         """Go on, in a later pass if this one has done enough."""

@@ -1,12 +1,14 @@
-"""The same scene of one producer twice, with the fast path and without: what is left has to be the same.
+"""Scenes of one producer, burst by burst, with what may become of each append and what may happen meanwhile: each
+record has to be stored once, in order. Played with a swap for each group and under ownerships, what is left has to be
+the same.
 
-Plays and compares; what the scenes are is up to the tests, and for the long run to ``random_bursts``."""
+Plays and judges; what the scenes are is up to the tests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any
 
 from idemproxy.codecs.compression import Codec
@@ -25,7 +27,6 @@ CODECS = (Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 LATER_MS = 1_700_000_009_000
 HOUR_SECONDS = 3_600
 PAUSES_SECONDS = (0.0, 0.02, 1.0, 1.0, 12.0, 90.0)
-BUSY_PAUSES_SECONDS = (0.0, 0.005, 0.02, 0.02, 0.04, 0.06, 1.0, 12.0)
 
 
 # ---------------------------------------------------------------------- what may become of an append
@@ -104,7 +105,7 @@ MEANWHILE: dict[str, Callable[[Stage, Sequence[Client]], None]] = {
 }
 
 
-_GOES, _BEGIN_ERAS = "the store is away", ("a new generation", "a new incarnation")
+_BEGIN_ERAS = "a new generation", "a new incarnation"
 _ASKS = "another proxy writes"
 """It changes nothing but the version: an owner is asked so. With a swap for each group it is an unknown writer's, and
 the log is read."""
@@ -154,6 +155,8 @@ class Play:
     stage: Stage
     clients: list[Client] = field(default_factory=lambda: [Client(), Client()])
     requests: list[Request] = field(default_factory=list)
+    values: list[list[bytes]] = field(default_factory=list)
+    """Of the records in each of these requests."""
     sequence: int = 0
     epoch: int = 0
 
@@ -188,7 +191,14 @@ class Play:
 
     def _send(self, sequence: int, count: int, codec: Codec, client: Client) -> None:
         values = [b"value %d of %d" % (sequence + index, self.epoch) * (index + 1) for index in range(count)]
-        self.requests.append(self.stage.send(client, sequence, *values, epoch=self.epoch, codec=codec))
+        request = self.stage.send(client, sequence, *values, epoch=self.epoch, codec=codec)
+        self.requests.append(request)
+        self.values.append(values)
+
+    def told(self) -> list[tuple[Answer, list[bytes]]]:
+        """The answers that there were, each with the records that it is about."""
+        sent = zip(self.requests, self.values, strict=True)
+        return [(request.answers[0], values) for request, values in sent if request.answers]
 
     def left(self) -> Left:
         stage, stream = self.stage, self.stage.stream
@@ -213,25 +223,33 @@ class Play:
         )
 
 
-def played(bursts: Sequence[Burst], *, is_fast: bool, owns: bool = False) -> tuple[Left, int]:
-    """Play them. Also returned: how many groups went the fast path, with a swap of their own."""
-    play = Play(Stage(has_fast_path=is_fast, answers_later=True, owns=owns))
+def played(bursts: Sequence[Burst], *, owns: bool = False) -> Left:
+    """Play them, after two that make the producer usual."""
+    play = Play(Stage(answers_later=True, owns=owns))
     play.burst(Burst())
     play.burst(Burst())
     for burst in bursts:
         play.burst(burst)
-    fast = play.stage.fast_path
-    return play.left(), 0 if fast is None else fast.groups
+    return play.left()
 
 
-def compare(bursts: Sequence[Burst]) -> int:
-    """Play them both ways. Returns how many groups went the fast path."""
-    slow, _ = played(bursts, is_fast=False)
-    fast, groups = played(bursts, is_fast=True)
-    assert fast == slow
-    assert not fast.failures
-    assert fast.bytes_held == 0
-    return groups
+def judge(bursts: Sequence[Burst]) -> None:
+    """Play them, and demand what a client may demand: a record that it was told is stored lies where it was told, no
+    record is there twice, and those of an epoch are in order."""
+    play = Play(Stage(answers_later=True))
+    for burst in (Burst(), Burst(), *bursts):
+        play.burst(burst)
+    left = play.left()
+    told = [(one.base_offset, values) for one, values in play.told() if not one.error_code]
+    for offset, values in told:
+        assert left.log[offset : offset + len(values)] == values
+    stored = [value for value in left.log if value is not None]
+    assert len(set(stored)) == len(stored), "a record is stored twice"
+    names = [re.match(rb"value (\d+) of (\d+)", value) for value in stored]
+    order = [(int(name[2]), int(name[1])) for name in names if name is not None]
+    assert order == sorted(order), "records are stored in another order than they were sent in"
+    assert not left.failures
+    assert left.bytes_held == 0
 
 
 def compare_owned(bursts: Sequence[Burst]) -> int:
@@ -239,8 +257,7 @@ def compare_owned(bursts: Sequence[Burst]) -> int:
     store once nothing is in flight, but for what counts its writes. After a rebuild what comes before a gap may be
     stored without a marker under an ownership, so that it gets 87 and not 45 (rule R11), and nothing says what was
     given up there. Returns how many groups left without a swap."""
-    each, _ = played(bursts, is_fast=True)
-    owned, _ = played(bursts, is_fast=True, owns=True)
+    each, owned = played(bursts), played(bursts, owns=True)
     is_rebuilt = any(burst.meanwhile[1] in _BEGIN_ERAS for burst in bursts)
     assert _without_gaps(owned.answers, is_rebuilt) == _without_gaps(each.answers, is_rebuilt)
     assert owned.log == each.log
@@ -294,7 +311,7 @@ def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_i
 
 def owned_groups(bursts: Sequence[Burst]) -> int:
     """How many groups left without a swap, when these are played under ownerships."""
-    play = Play(Stage(has_fast_path=True, answers_later=True, owns=True))
+    play = Play(Stage(answers_later=True, owns=True))
     groups = 0
 
     def count(_effect: object) -> None:
@@ -306,36 +323,3 @@ def owned_groups(bursts: Sequence[Burst]) -> int:
         play.stage.on_append = count
         play.burst(burst)
     return groups
-
-
-def random_bursts(random: Random) -> list[Burst]:
-    """Up to six bursts, in which most of what happens is usual."""
-    return [_random_burst(random) for _ in range(random.randint(1, 6))]
-
-
-def random_busy_bursts(random: Random) -> list[Burst]:
-    """The same of a producer that is busy. What happens meanwhile does so in the step of an append: of swaps there are
-    others under an ownership. The store is there, and nobody else writes: what waits for it meets other outcomes."""
-    bursts = [_random_burst(random) for _ in range(random.randint(3, 10))]
-    return [
-        replace(
-            one,
-            meanwhile=("Append", "nothing" if one.meanwhile[1] in (_ASKS, _GOES) else one.meanwhile[1]),
-            pause_seconds=random.choice(BUSY_PAUSES_SECONDS),
-            is_traced=None,
-        )
-        for one in bursts
-    ]
-
-
-def _random_burst(random: Random) -> Burst:
-    return Burst(
-        records=tuple(random.randint(1, 3) for _ in range(random.randint(1, 7))),
-        codec=random.choice(CODECS),
-        outcomes=tuple(random.choice(("appended", "appended", *OUTCOMES)) for _ in range(random.randint(0, 3))),
-        meanwhile=(random.choice(("Swap", "Append")), random.choice(("nothing", "nothing", *MEANWHILE))),
-        comes_again=random.random() < 0.5,
-        newer_epoch=random.random() < 0.25,
-        pause_seconds=random.choice(PAUSES_SECONDS),
-        is_traced=random.choice((None, None, False, True)),
-    )

@@ -1,18 +1,18 @@
-"""A reserved group on its way to the log: append, read the outcome, resolve what is in doubt, commit. Rules R5, R6,
-R7, R16, R19.
+"""What becomes of a group whose append (``append.py``) has not ended as a plain success: an append with an error is
+confirmed, a refused group made smaller, sent one by one or answered, an unknown outcome resolved. Rules R5, R6, R7,
+R16, R17, R19.
 
-A group is one wrapper or, where a single batch is too large for the broker, the first part of what is left of it: that
-is committed, and the rest is due again like a batch of its own. Everything that is appended here was reserved before
-(R2) by ``sequencer.py``; an intent that is left open here is resolved by ``takeover.py``."""
+Nothing is sent here: what may be sent again is handed back, with what is left of it. A group is one wrapper or, where a
+single batch is too large for the broker, the first part of what is left of it: that is committed, and the rest is due
+again like a batch of its own. An intent that is left open here is resolved by ``takeover.py``."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
 from ...codecs.error_codes import name_of
-from ...codecs.marker import Identity, anchor_of
+from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored, committed, given_up, released, renewed
 from ...state.conditional import shift_of, unsure
@@ -20,7 +20,7 @@ from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
 from ..events import AppendAfterDeadline, NoRoomForMarker, Reforwarded
-from ..flow.effects import Append, Leader, Wait, in_steps
+from ..flow.effects import Leader, Wait, in_steps
 from ..flow.outcome import (
     CONTENT_ERRORS,
     ROUTING_ERRORS,
@@ -37,7 +37,8 @@ from ..partition_log.log_chunk import carries
 from ..partition_log.log_offsets import Later, Position, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
-from .batch import Answer, Batch
+from .append import Prepared, Trouble, prepared
+from .batch import Answer
 from .conditional import tell_displaced
 from .grouping import (
     compressing_harder,
@@ -51,15 +52,12 @@ from .resolution import LeftOpen, resolve
 from .stream import Stream
 
 
-class Forward:
-    """One group under one intent."""
+class Recovery:
+    """One group, of which an append has not ended as a plain success."""
 
-    def __init__(
-        self, stream: Stream, group: list[Batch], pieces: deque[Wrapper], leader: int, era: int | None = None
-    ) -> None:
-        """``pieces``: the wrappers that are left of the group; the first one is sent here. ``era``: in which the group
-        was reserved; None: the present one."""
-        entry = stream.held.entry
+    def __init__(self, stream: Stream, trouble: Trouble) -> None:
+        """``stream.held``: has the entry with the group's intent."""
+        entry, pieces = stream.held.entry, trouble.pieces
         assert entry is not None
         assert entry.intent is not None
         self._stream = stream
@@ -67,70 +65,45 @@ class Forward:
         self._observers = stream.observers
         self._topics = stream.topics
         self._bounds = stream.bounds
-        self._group = group
+        self._group = trouble.group
         self._pieces = pieces
-        self._sent: tuple[Identity, ...] = ()
+        """The wrappers that are left of the group; the outcome is that of the first."""
+        self._sent = pieces[0].identities
         self._content = entry.intent.content
-        self._leader = leader
-        self._timeout_ms = min([batch.timeout_ms for batch in group])
-        self._era = stream.life.era if era is None else era
+        self._leader = entry.intent.leader
+        self._era = trouble.era
         self._owner = entry.intent.owner
-        self._is_clean = True
+        self._is_clean = trouble.is_clean
         self._is_nameless = False
         self._bound = Position(entry.intent.lower_bound, entry.intent.anchor)
         self._moved_to = NO_OFFSET
 
-    async def work(self, known: Outcome | None = None) -> None:
-        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew. ``known``:
-        the outcome of the first piece, if that was sent already (``fast_path.py``)."""
-        stream = self._stream
-        while True:
-            piece = self._pieces[0]
-            self._sent = piece.identities
-            started = self._observers.step_begins()
-            outcome: Outcome = known or await Append(
-                self._leader,
-                stream.topic,
-                stream.partition,
-                piece.message_set,
-                self._timeout_ms,
-                self._may_send,
-                piece.identities,
-                self._group[0].way,
-                self._group[0].sender,
-            )
-            known = None
-            if started:
-                stream.step("append", self._group, started, type(outcome).__name__)
-            if self._observers.wants_outcomes:
-                self._observers.report(ended(self._leader, *stream.key[1:], piece.identities, outcome))
-            if isinstance(outcome, Appended):
-                outcome = await self._confirmed(piece, outcome)
-            if isinstance(outcome, Appended):
-                await self._appended(piece, outcome)
-                return
-            if isinstance(outcome, NotSent):
-                await self._not_sent()
-                return
-            if isinstance(outcome, Refused):
-                go_on = await self._refused(piece, outcome)
-            else:
-                del piece  # a doubt may last, and may let go of it
-                go_on = await self._resolve(outcome)
-            if not go_on:
-                return
+    async def work(self, outcome: Outcome) -> Prepared | None:
+        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew (None); or
+        until it may be sent again, or in other pieces."""
+        if self._observers.wants_outcomes:
+            self._observers.report(ended(self._leader, *self._stream.key[1:], self._sent, outcome))
+        if isinstance(outcome, Appended):
+            outcome = await self._confirmed(self._pieces[0], outcome)
+        if isinstance(outcome, Appended):
+            await self._appended(self._pieces[0], outcome)
+            return None
+        if isinstance(outcome, NotSent):
+            await self._not_sent()
+            return None
+        if isinstance(outcome, Refused):
+            goes_on = await self._refused(self._pieces[0], outcome)
+        else:
+            goes_on = await self._resolve(outcome)
+        return self._again_prepared() if goes_on else None
 
-    # R17 lives here: nothing is forwarded for a client that has gone.
-    def _may_send(self) -> str | None:
-        """Return why the group must not leave; None: it may. Asked in the step of the send (R4, R12, R17)."""
-        if self._life.incarnation != self._owner:
-            return "the incarnation that reserved it has ended"
-        for batch in self._group:
-            if not batch.is_wanted:
-                return "a client has gone"
-        if self._stream.is_outdated(self._group[0].identity.producer_epoch):
-            return "its client has begun a newer epoch"
-        return None
+    def _again_prepared(self) -> Prepared:
+        entry = self._stream.held.packed
+        assert entry is not None
+        where = self._leader, self._bound, self._era, self._owner
+        return prepared(
+            self._stream, self._group, self._pieces, entry, *where, is_reserved=True, is_clean=self._is_clean
+        )
 
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Wrapper, outcome: Appended) -> Outcome:
@@ -200,7 +173,8 @@ class Forward:
             if self._is_clean and piece is not None:
                 if anchor != NO_ANCHOR:
                     self._bounds.note(stream.topic, stream.partition, Position(end_offset, anchor))
-                self._look_back(piece, end_offset - 1)
+                if piece.is_marked:
+                    stream.probe_marker(piece.message_set, end_offset - 1)
         else:
             stream.held.forget()
         is_displaced = stream.is_conditional and any(shift_of(one.base_sequence, one.base_offset) for one in window)
@@ -217,15 +191,6 @@ class Forward:
                 measure(batch.arrived_at, lane)
         if due:
             stream.put_back(due)
-
-    def _look_back(self, piece: Wrapper, last_offset: int) -> None:
-        """Have the first append to a partition read back by a flow of its own (``marker_probe.py``)."""
-        stream = self._stream
-        place = (stream.topic, stream.partition)
-        probe = stream.context.marker_probe
-        if place not in probe.probed and piece.is_marked:
-            probe.probed.add(place)
-            stream.work_aside(probe.probe(place, piece.message_set, last_offset))
 
     # ------------------------------------------------------------------ not appended
     async def _not_sent(self) -> None:
@@ -381,7 +346,7 @@ class Forward:
         assert entry is not None
         assert entry.intent is not None
         attempts = entry.intent.attempts + 1
-        if self._may_send() is not None:  # R12, R17
+        if stream.why_not_sent(self._group, self._owner) is not None:  # R12, R17
             self._let_go()
             stream.put_back(self._group)
             return False

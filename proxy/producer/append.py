@@ -1,0 +1,401 @@
+"""A group of batches on its way to the log: reserve, append, commit, answer, in straight-line code. Under an ownership
+(``ownership.py``) there is no reserve. Rules R2, R4, R5, R7, R8, R9, R12, R17.
+
+This is the one place where batches are appended. What it acts on was prepared before: in the usual case at once
+(``usual.py``), else by a flow (``sequencer.py``). Both differ in what they have to find out, not in what follows. No
+failure is handled here: a swap that is not confirmed, and any outcome but a plain success, goes to a flow
+(``recovery.py``), which finishes the group or has it appended again.
+
+At any time either a flow works on a stream, or this has a group of it out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from ...codecs.marker import Identity
+from ...state.conditional import shift_of
+from ...state.entry import NO_ANCHOR, Entry, unpack
+from ...state.packed import PackedEntry, as_named
+from ...state.store import Swapped, SwapResult
+from ...values import value
+from ..admission.memory_budget import Held
+from ..events import AppendSent, Report
+from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, ended
+from ..flow.wrapper import Wrapper
+from ..partition_log.log_offsets import Position
+from . import answers
+from .batch import Batch
+from .grouping import planned
+from .outside import Broker, Flushed
+from .ownership import Ownership
+from .stream import CARRIED, Stream
+
+Wrapped = tuple[bytes | bytearray, bytes, bytes, int]
+"""What is sent: the wrapper, its anchor, which identifies it in the log, the digest of its first record, and the newest
+timestamp of its records. As ``convert.wrap_plain`` makes it."""
+
+
+@value(frozen=True, slots=True)
+class ByFlow:
+    """What is particular about a group that a flow has prepared. ``is_reserved``: its intent is stored. ``is_clean``:
+    no try of it may have been appended before. ``is_whole``: it has all records of all its batches, and a marker that
+    names them."""
+
+    is_reserved: bool
+    is_clean: bool
+    is_whole: bool
+
+
+@value(frozen=True, slots=True)
+class Prepared:
+    """A group that may be appended: everything that has to be known for it is known.
+
+    ``entry``: as it is now, without the group's intent, unless it is reserved. ``broker``: the leader, None if it is
+    not known as a broker. ``bound``: where a search for the group begins (rule R8). ``wrapped``: what is sent, the
+    first of ``pieces`` if there are any. ``owned``: the ownership under which it leaves. ``era``, ``owner``: in which
+    it is reserved, and by whom. ``by_flow``: None: nothing was unusual, so nobody wants its steps timed, and it may
+    take an ownership."""
+
+    entry: PackedEntry
+    group: list[Batch]
+    leader: int
+    broker: Broker | None
+    bound: Position
+    wrapped: Wrapped
+    pieces: deque[Wrapper] | None
+    owned: Ownership | None
+    era: int
+    owner: bytes
+    by_flow: ByFlow | None = None
+
+
+def prepared(
+    stream: Stream,
+    group: list[Batch],
+    pieces: deque[Wrapper],
+    entry: PackedEntry,
+    leader: int,
+    bound: Position,
+    era: int,
+    owner: bytes,
+    *,
+    is_reserved: bool = False,
+    is_clean: bool = True,
+) -> Prepared:
+    """Return a group that a flow has prepared. ``pieces``: the wrappers that are left of it; the first one is sent."""
+    piece = pieces[0]
+    is_all = sum(one.record_count for one in piece.identities) == sum(batch.record_count for batch in group)
+    is_whole = is_all and piece.is_marked and not group[0].stored_records
+    wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
+    broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
+    return Prepared(entry, group, leader, broker, bound, wrapped, pieces, None, era, owner, by_flow)
+
+
+@value(frozen=True, slots=True)
+class Trouble:
+    """A group that has not ended as a plain success. ``entry``: with the group's own intent. ``outcome``: of its
+    append; None: the swap that reserves it is not confirmed. ``is_reserved``: its own intent is stored."""
+
+    group: list[Batch]
+    pieces: deque[Wrapper]
+    entry: Entry
+    era: int
+    outcome: Outcome | None
+    is_reserved: bool
+    is_clean: bool
+
+
+class Owner(Flushed, Protocol):
+    """The sequencer whose group it is."""
+
+    def go_on(self) -> None:
+        """The group has ended, and other batches wait."""
+        ...
+
+    def recover(self, trouble: Trouble) -> None:
+        """The group has not ended as a plain success: a flow takes it."""
+        ...
+
+    def broke(self, error: Exception) -> None:
+        """An internal error has ended the append."""
+        ...
+
+
+class GroupAppend:
+    """The append of one producer on one partition, with the group that is out, if one is. It is also what waits for a
+    lane (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor seconds.
+    ``message_set``: the wrapper that is sent."""
+
+    __slots__ = (
+        "_began",
+        "_bounds",
+        "_context",
+        "_held",
+        "_held_bytes",
+        "_outside",
+        "_owned",
+        "_place",
+        "_plan",
+        "_request_bytes",
+        "_sequencer",
+        "_stream",
+        "_value",
+        "committed_at",
+        "is_out",
+        "message_set",
+        "partition",
+        "sender",
+        "size_bytes",
+        "timeout_ms",
+        "topic",
+    )
+
+    def __init__(self, stream: Stream) -> None:
+        self.is_out = False
+        self.committed_at = 0.0
+        self.topic = stream.topic
+        self.partition = stream.partition
+        self._place = (stream.topic, stream.partition)
+        self._stream = stream
+        self._held = stream.held
+        self._context = stream.context
+        self._bounds = stream.bounds
+        self._outside = stream.context.outside
+        self._sequencer: Owner | None = None
+        self._plan: Prepared | None = None
+        self._owned: Ownership | None = None
+        """The ownership under which the group leaves, or which it takes."""
+        self._began = 0.0
+        self.message_set: bytes | bytearray = b""
+
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """The identities in the marker of the group that is out."""
+        plan = self._plan
+        assert plan is not None
+        if plan.pieces is not None:
+            return plan.pieces[0].identities
+        producer_id, whose = self._stream.producer_id, [batch.identity for batch in plan.group]
+        return tuple([Identity(producer_id, i.producer_epoch, i.base_sequence, i.record_count) for i in whose])
+
+    # ------------------------------------------------------------------ reserve
+    # R2 lives here: nothing is sent before its intent, or the ownership under which it leaves, is stored.
+    def start(self, plan: Prepared, sequencer: Owner, request_bytes: int = 0) -> None:
+        """Reserve a group, and send it. ``request_bytes``: bytes of the first batch's request that the memory budget
+        does not count yet."""
+        stream, held, context, group = self._stream, self._held, self._context, plan.group
+        stream.out = group  # from here on; nothing is sent before the swap is confirmed
+        self._plan, self._sequencer, self.is_out = plan, sequencer, True
+        self.message_set = plan.wrapped[0]
+        self.size_bytes = len(self.message_set)
+        self._request_bytes = self._held_bytes = request_bytes
+        if plan.pieces is None:  # else the wrapper counts its bytes itself
+            self._held_bytes += self.size_bytes
+        context.memory.bytes_held += self._held_bytes
+        self.timeout_ms, members = group[0].timeout_ms, 0
+        batches: list[int | bytes] = []
+        for batch in group:
+            members += 1
+            identity = batch.left if batch.stored_records else batch.identity
+            batches += (identity.base_sequence, identity.record_count, batch.digest)
+            if batch.timeout_ms < self.timeout_ms:
+                self.timeout_ms = batch.timeout_ms
+        by_flow = plan.by_flow
+        if by_flow is not None and by_flow.is_reserved:
+            self._send(plan)
+            return
+        owned = plan.owned
+        if owned is not None:
+            self._owned = owned
+            owned.unwritten_bytes += self.size_bytes
+            self._send(plan)
+            return
+        self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
+        entry = plan.entry
+        if context.owns and by_flow is None and held.is_unwritten:  # the producer is busy
+            where = plan.bound.offset, plan.bound.anchor
+            self._owned = owned = Ownership(plan.owner, plan.leader, *where, held.stored_version)
+            now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
+            value = held.take_ownership(entry, owned, now)
+        else:
+            bound = plan.bound
+            value = entry.reserving(
+                plan.owner, bound.offset, bound.anchor, plan.wrapped[2], plan.leader, members, batches
+            )
+            if held.ownership is not None:
+                held.ownership.is_ending = True  # R17: nothing begins under it from here on
+            if held.name is not None:
+                value = as_named(value)
+            self._value = value
+        if held.name is None:
+            ttl_ms = 0 if stream.is_conditional else stream.life.ids_ttl_ms  # R2; R23: a fence stays
+            self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved)
+        else:  # R22: compared in the step of the reserve
+            check = held.name.check(entry.producer_epoch)
+            ttl_ms = stream.life.ids_ttl_ms
+            self._outside.swap_named(held.key, held.stored_version, value, ttl_ms, check, self._reserved)
+
+    def _reserved(self, result: SwapResult) -> None:
+        """Take the reply to the swap. A swap that is not confirmed is repeated by a flow: a proxy that may have
+        reserved owes a commit or a release (rule R17)."""
+        plan, owned, stream, held = self._plan, self._owned, self._stream, self._held
+        assert plan is not None
+        if type(result) is not Swapped or plan.era != stream.life.era:
+            self._give_back(None)
+            return
+        if self._began:
+            if held.commits:
+                stream.step("commit", held.commits, self._began, CARRIED)
+            if plan.by_flow is not None:
+                stream.step("reserve", plan.group, self._began)
+        if owned is None:
+            held.reserved(plan.entry, self._value)
+        else:
+            held.took_ownership(owned)
+            owned.unwritten_bytes += self.size_bytes
+            assert self._sequencer is not None
+            self._outside.flush_soon(self._sequencer)  # R7
+        try:
+            self._send(plan)
+        except Exception as error:  # what it asks for has an error of its own: nobody waits for ever
+            self.give_up(error)
+
+    def _send(self, plan: Prepared) -> None:
+        """Let the group wait for a connection to its leader: one of the proxy's, or the client's own."""
+        waiters, broker = plan.group[0].waiters, plan.broker
+        self.sender = waiters[-1].connection.address if waiters else ""
+        if plan.by_flow is not None:
+            self._began = self._stream.observers.step_begins()
+            way = plan.group[0].way
+            if way is not None and (broker is None or not broker.is_held):
+                self._outside.push_by(way, plan.leader, self)
+                return
+        if broker is None or not broker.takes_batches:
+            self._give_back(NotSent("the broker is away"))
+        else:
+            self._outside.push(broker, self)
+
+    def write_owned(self, now: float) -> None:
+        """Write what was appended under an ownership, if it is time."""
+        self._held.write_owned(self._outside.swap, now)
+
+    # ------------------------------------------------------------------ as an append that waits, and on a lane
+    def may_send(self) -> str | None:
+        """Return why the group must not leave; None: it may. Asked in the step of the send (rules R4, R12, R17)."""
+        plan = self._plan
+        assert plan is not None
+        return self._stream.why_not_sent(plan.group, plan.owner)
+
+    def has_left(self, report: Report, broker_id: int) -> None:
+        """Its request was sent."""
+        counts = self._stream.observers.counts
+        if counts is None:
+            report(AppendSent(broker_id, self.topic, self.partition, self.identities))
+        else:
+            counts.appends_sent += 1
+
+    def done(self, outcome: Outcome) -> None:
+        """The append has not ended as a plain success: a flow goes on with this outcome."""
+        self._outside.look_at(self.topic, outcome)
+        self._give_back(outcome)
+
+    def answered(
+        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+    ) -> None:
+        """The broker has answered. If it has appended the group without an error, where it was to be, hold the commit
+        to be written, and answer the clients (rules R5, R7)."""
+        stream, plan = self._stream, self._plan
+        assert plan is not None
+        by_flow = plan.by_flow
+        if (
+            error_code
+            or base_offset < 0
+            or plan.era != stream.life.era
+            or (by_flow is not None and not by_flow.is_whole)
+            or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
+        ):
+            self.done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
+            return
+        group, observers, is_clean = plan.group, stream.observers, by_flow is None or by_flow.is_clean
+        if observers.wants_outcomes:
+            outcome = Appended(base_offset, error_code, log_append_time_ms, lane)
+            observers.report(ended(broker_id, self.topic, self.partition, self.identities, outcome))
+        # Where the broker stores a topic in its own way, the anchor of what was sent would never fit: none is better.
+        anchor = NO_ANCHOR if self.topic in stream.topics.unmarked else plan.wrapped[1]
+        end_offset = plan.entry.commit(group, base_offset, log_append_time_ms, anchor)
+        self._held.is_unwritten = True  # R7
+        stream.remember_lane(group, lane)  # R9
+        if is_clean and anchor != NO_ANCHOR:
+            self._bounds.note(self.topic, self.partition, Position(end_offset, anchor))  # R8
+        self.committed_at = lane.answered_at
+        if stream.topics.too_large:
+            stream.topics.note_taken(self.topic, self.size_bytes)
+        if is_clean and self._place not in self._context.marker_probe.probed:
+            stream.probe_marker(self.message_set, end_offset - 1)
+        if by_flow is not None and (began := self._began):
+            self._held.commits = group
+            stream.step("append", group, began, "Appended")
+        sequencer = self._over()
+        measure, counts = observers.measure if is_clean else None, observers.counts
+        for batch in group:
+            if counts is None or by_flow is not None:
+                stream.answer(batch, answers.appended(base_offset, log_append_time_ms), "appended")
+            else:
+                for waiter in batch.waiters:
+                    waiter.appended(base_offset, log_append_time_ms)
+                counts.appended_at_once(batch, self.topic)
+            if measure is not None:
+                measure(batch.arrived_at, lane)
+            base_offset += batch.identity.record_count
+        stream.out = []
+        if stream.queue:
+            sequencer.go_on()
+        else:
+            self._outside.flush_soon(sequencer)  # R7
+
+    # ------------------------------------------------------------------ the end
+    def give_up(self, error: Exception) -> None:
+        """An internal error has ended the append. Its intent may be open, which a flow looks after."""
+        self._over().broke(error)
+
+    def _over(self) -> Owner:
+        sequencer = self._sequencer
+        assert sequencer is not None
+        self.is_out = False
+        self._context.memory.bytes_held -= self._held_bytes
+        self._plan = self._owned = self._sequencer = None
+        self.message_set = b""
+        return sequencer
+
+    def _give_back(self, outcome: Outcome | None) -> None:
+        """Have a flow go on: with this outcome or, None, with the swap that is not confirmed. If many groups end so at
+        once, that is in a later pass of the event loop; the group counts as out until then."""
+        self._outside.in_turn(lambda _: self._hand_back(outcome))
+
+    def _hand_back(self, outcome: Outcome | None) -> None:
+        plan, stream = self._plan, self._stream
+        assert plan is not None
+        by_flow = plan.by_flow
+        if by_flow is not None and outcome is not None:
+            stream.step("append", plan.group, self._began, type(outcome).__name__)
+        pieces = plan.pieces or planned(stream.target, self.identities, *plan.wrapped)
+        is_clean = by_flow is None or by_flow.is_clean
+        if self._request_bytes:
+            plan.group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)
+        was_reserved = by_flow is not None and by_flow.is_reserved
+        is_reserved = was_reserved or (self._owned is None and outcome is not None)
+        entry = plan.entry.view if was_reserved else self._entry_of(plan)
+        self._over().recover(Trouble(plan.group, pieces, entry, plan.era, outcome, is_reserved, is_clean))
+
+    def _entry_of(self, plan: Prepared) -> Entry:
+        """Return the entry with an intent of the group's own, also in the place of an ownership."""
+        owned = self._owned
+        if owned is None:
+            return unpack(self._value)
+        owned.move_to(plan.entry.end_offset, plan.entry.anchor)
+        batches: list[int | bytes] = []
+        for batch in plan.group:
+            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.digest)
+        where = owned.owner, owned.lower_bound, owned.anchor, plan.wrapped[2], owned.leader
+        return unpack(plan.entry.reserving(*where, len(plan.group), batches))

@@ -1,0 +1,222 @@
+"""What is usual about a group of batches, and how such a group is prepared at once, without a flow. Rules R1, R2, R6,
+R8, R10, R11, R12, R15, R17, R22, R23.
+
+``Unusual`` and ``UsualCase._why_not`` are the table of the conditions: what is not usual is prepared by a flow
+(``sequencer.py``), which looks at everything that is passed over here. Both end in the same append (``append.py``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from ...codecs.convert import HeaderRefused, wrap_plain
+from ...codecs.errors import WireError
+from ...codecs.steps import STEP_BYTES
+from ...state.entry import NO_ANCHOR, NO_PRINCIPAL
+from ...state.packed import PackedEntry
+from .. import limits
+from ..flow.wrapper import Wrapper
+from ..partition_log.log_offsets import Position
+from .append import GroupAppend, Prepared, Wrapped
+from .batch import Batch
+from .grouping import gather, planning
+from .outside import Broker
+from .stream import NO_INTENT, Stream
+
+
+class Unusual(Enum):
+    """Why a group is prepared by a flow: the value of a metric's label, the rule that this keeps, and what a person may
+    want to know."""
+
+    FLOW_AT_WORK = "flow_at_work", "R3", "a flow of the producer is at work, and takes the batch with it"
+    CONDITIONAL = "conditional", "R23", "the batch says where it has to be"
+    NAMED = "named", "R22", "the newest instance of the producer's name is compared"
+    NOT_KNOWN = "not_known", "R10", "the proxy knows nothing of the producer, or nothing is stored"
+    ERA = "era", "R1", "what is known was learned under another lease, or of other data"
+    OPEN_OR_GIVEN_UP = "open_or_given_up", "R17", "the outcome of a batch is open, or was given up"
+    REBUILT = "rebuilt", "R10", "the entry was read from the log, which may have more of the producer"
+    NO_WINDOW = "no_window", "R12", "nothing of the epoch is in the log"
+    GENERATION = "generation", "R10", "the entry is of an earlier life of the data in Redis"
+    WRITES_LOST = "writes_lost", "R10", "Redis had lost writes of the entry"
+    PRINCIPAL = "principal", "R11", "the producer id belongs to another principal"
+    EXPIRED = "expired", "R10", "the entry may have expired in Redis"
+    SEQUENCE = "sequence", "R11", "the batch has not the sequence that is due"
+    EPOCH = "epoch", "R12", "the batch is of another epoch"
+    BOUND = "bound", "R8", "no position of the partition is known that is young enough"
+    NO_ANCHOR = "no_anchor", "R8", "the record below the bound is not known"
+    PART = "part", "R2", "the first records of the batch are in the log"
+    INTENT_WATCHED = "intent_watched", "R17", "an intent of this proxy may be open in Redis"
+    OWN_CONNECTION = "own_connection", "R17", "the batch goes over a connection of the client's own"
+    DRAINING = "draining", "R15", "the proxy ends"
+    NO_MARKERS = "no_markers", "R6", "the topic does not keep markers"
+    SIZE_REFUSED = "size_refused", "R19", "the topic has refused a size"
+    BROKER_CODEC = "broker_codec", "R6", "the broker compresses the topic in its own way"
+    NOT_PROBED = "not_probed", "R6", "no append to the partition was read back lately"
+    MEMORY = "memory", "R19", "the memory for requests is used up"
+    PASS_LONG = "pass_long", "R19", "this pass of the event loop has done enough"
+    LEADER = "leader", "R17", "no leader is known, or it cannot be reached"
+    OWNERSHIP = "ownership", "R2", "the producer is owned, and may not append under the ownership now"
+    TRACED = "traced", "R19", "a span of the batch is wanted, or its records may name a trace"
+    LARGE = "large", "R19", "the batch takes several steps to convert, or cannot be converted"
+
+    def __init__(self, label: str, rule: str, why: str) -> None:
+        self.label = label
+        self.rule = rule
+        self.why = why
+
+
+class UsualCase:
+    """The usual case of one producer on one partition."""
+
+    __slots__ = ("_append", "_broker", "_cluster", "_place", "_stream", "why")
+
+    def __init__(self, stream: Stream, append: GroupAppend) -> None:
+        self._stream = stream
+        self._append = append
+        self._place = (stream.topic, stream.partition)
+        self._cluster: object = None
+        self._broker: Broker | None = None
+        """The leader, as ``_cluster`` has it."""
+        self.why: Unusual | None = None
+        """Why the last batch was not usual."""
+
+    def prepare(self, first: Batch) -> Prepared | None:
+        """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
+        nothing has happened."""
+        stream = self._stream
+        entry, owned, life = stream.held.packed, stream.held.ownership, stream.life
+        self.why = why = self._why_not(first, entry)
+        if why is not None:
+            return None
+        broker = self._broker
+        assert entry is not None
+        assert broker is not None
+        group = gather(first, stream.queue) if stream.queue else [first]
+        if stream.observers.begin_trace is not None and self._is_traced(group):
+            self.why = Unusual.TRACED
+            return None
+        records: list[memoryview] = []
+        for batch in group:
+            records += (batch.records,)
+        pieces: deque[Wrapper] | None = None
+        wrapped: Wrapped
+        made = wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        if made is not None:
+            message_set, anchor, content, max_timestamp, digests = made
+            wrapped, at = (message_set, anchor, content, max_timestamp), 0
+            for batch in group:
+                batch.digest, at = digests[at : at + 8], at + 8
+        else:
+            pieces = self._wrap_in_steps(group, records)
+            if pieces is None:
+                self.why = Unusual.LARGE
+                return None
+            piece = pieces[0]
+            wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
+        bound = stream.bounds.known[self._place][1]
+        if entry.end_offset > bound.offset:  # R8: the later of both
+            bound = Position(entry.end_offset, entry.anchor)
+        return Prepared(entry, group, broker.id, broker, bound, wrapped, pieces, owned, life.era, life.incarnation)
+
+    def _why_not(self, first: Batch, entry: PackedEntry | None) -> Unusual | None:
+        """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
+        this process."""
+        stream, append, identity, place = self._stream, self._append, first.identity, self._place
+        held, context, life, topics, topic = stream.held, stream.context, stream.life, stream.topics, stream.topic
+        bounds, owned = stream.bounds.known, held.ownership
+        if stream.is_conditional:
+            return Unusual.CONDITIONAL
+        if held.name is not None:
+            return Unusual.NAMED
+        if entry is None:
+            return Unusual.NOT_KNOWN
+        if held.known_era != life.era:
+            return Unusual.ERA
+        if entry.has_intent:
+            return Unusual.OPEN_OR_GIVEN_UP
+        if entry.is_rebuilt:
+            return Unusual.REBUILT
+        if not entry.window_batches:
+            return Unusual.NO_WINDOW
+        if entry.generation != life.generation:
+            return Unusual.GENERATION
+        if held.lost is not None:
+            return Unusual.WRITES_LOST
+        if entry.principal != first.principal or (first.principal == NO_PRINCIPAL and held.issued_to != NO_PRINCIPAL):
+            return Unusual.PRINCIPAL
+        if not held.is_unwritten and held.may_have_expired:
+            return Unusual.EXPIRED
+        if identity.base_sequence != entry.next_sequence:
+            return Unusual.SEQUENCE
+        if identity.producer_epoch != entry.producer_epoch:
+            return Unusual.EPOCH
+        if place not in bounds or context.time.now - bounds[place][0] > limits.BOUND_AGE_SECONDS:
+            return Unusual.BOUND
+        if bounds[place][1].anchor == NO_ANCHOR or entry.anchor == NO_ANCHOR:
+            return Unusual.NO_ANCHOR
+        if first.stored_records:
+            return Unusual.PART
+        if stream.watch_intent_until != NO_INTENT:
+            return Unusual.INTENT_WATCHED
+        if first.waiters[0].connection.way is not None:
+            return Unusual.OWN_CONNECTION
+        if life.is_draining:
+            return Unusual.DRAINING
+        if topic in topics.unmarked:
+            return Unusual.NO_MARKERS
+        if topic in topics.too_large:
+            return Unusual.SIZE_REFUSED
+        if topic in topics.wrapper_codecs:
+            return Unusual.BROKER_CODEC
+        if place not in context.marker_probe.probed:
+            return Unusual.NOT_PROBED
+        if context.memory.bytes_held > context.memory.caps.request_bytes_total_max:
+            return Unusual.MEMORY
+        if context.is_pass_long():
+            return Unusual.PASS_LONG
+        broker, is_known = self._broker, context.outside.leaders.cluster is self._cluster
+        if not ((is_known and broker is not None and broker.takes_batches) or self._has_leader()):
+            return Unusual.LEADER
+        if owned is not None:
+            now = first.arrived_at if first.arrived_at > append.committed_at else append.committed_at
+            assert self._broker is not None
+            if not owned.may_append(now, self._broker.id):
+                return Unusual.OWNERSHIP
+        return None
+
+    def _has_leader(self) -> bool:
+        """Look the leader up. Is it known, and can something be sent to it now?"""
+        stream = self._stream
+        leaders = stream.context.outside.leaders
+        leader = leaders.leader_of(stream.topic, stream.partition)
+        self._broker = broker = None if leader is None else leaders.broker(leader)
+        self._cluster = leaders.cluster
+        return broker is not None and broker.takes_batches
+
+    def _is_traced(self, group: list[Batch]) -> bool:
+        """Is a span wanted of one of them? Its steps are timed."""
+        begin_trace = self._stream.observers.begin_trace
+        assert begin_trace is not None
+        for batch in group:
+            if batch.trace is None:
+                batch.trace = begin_trace(self._stream.topic)
+            if batch.trace.is_sampled:
+                return True
+        return False
+
+    def _wrap_in_steps(self, group: list[Batch], records: list[memoryview]) -> deque[Wrapper] | None:
+        """Convert the group as flows do. None: it takes more than one step, or cannot be done."""
+        stream = self._stream
+        # With spans, a record's headers may name a trace, which decides whether the batch is sampled: a flow looks.
+        if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
+            return None
+        steps = planning(stream.target, group)
+        try:
+            next(steps)
+        except StopIteration as end:
+            pieces: deque[Wrapper] = end.value
+            return pieces
+        except (HeaderRefused, WireError):
+            return None
+        steps.close()
+        return None
