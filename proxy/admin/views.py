@@ -208,9 +208,14 @@ def hidden_ranges(watched: Watched) -> list[Json]:
 
 
 def lines(watched: Watched) -> list[Json]:
-    """The last lines of the log, newest first."""
-    newest = islice(reversed(watched.telemetry.recent.copy()), ROWS_MAX)
-    return [{"at": line.at_seconds, "level": line.level, "text": line.text} for line in newest]
+    """The last lines of the log, newest first; warnings and errors have half of the places if they need them."""
+    telemetry = watched.telemetry
+    shown = list(islice(reversed(telemetry.recent_troubles.copy()), ROWS_MAX // 2))
+    known = set(map(id, shown))
+    others = (line for line in reversed(telemetry.recent.copy()) if id(line) not in known)
+    shown += islice(others, ROWS_MAX - len(shown))
+    shown.sort(key=lambda line: line.at_seconds, reverse=True)
+    return [{"at": line.at_seconds, "level": line.level, "text": line.text} for line in shown]
 
 
 def page(watched: Watched, rates: Rates) -> Json:

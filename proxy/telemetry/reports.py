@@ -78,6 +78,8 @@ class Telemetry:
         self.spans = spans
         self.recent: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
         """The last lines, oldest first."""
+        self.recent_troubles: deque[Line] = deque(maxlen=limits.RECENT_LINES_MAX)
+        """The last lines that are warnings or errors: a stream of others does not push them out."""
         self.lines_per_minute_max = limits.LINES_PER_MINUTE_MAX
         """For each kind of line that clients can cause at will; 0: no limit."""
         self.later: Later | None = None
@@ -122,7 +124,14 @@ class Telemetry:
             fields |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}
         _LOG.log(level, text, *values, extra=fields)
         if level > logging.DEBUG:
-            self.recent.append(Line(time.time(), logging.getLevelName(level).lower(), text % values))
+            self.keep(level, text % values)
+
+    def keep(self, level: int, text: str) -> None:
+        """Keep a line for the status page."""
+        line = Line(time.time(), logging.getLevelName(level).lower(), text)
+        self.recent.append(line)
+        if level >= logging.WARNING:
+            self.recent_troubles.append(line)
 
     def may_write(self, kind: str, least: int = 0) -> bool:
         """May a line of this kind, which clients can cause at will, be written? Lines that are left out are summed up
@@ -456,7 +465,7 @@ def _certificate(telemetry: Telemetry, event: events.CertificateLoaded) -> None:
 
 def _failed(telemetry: Telemetry, event: events.InternalError) -> None:
     _LOG.error("internal error in %s", event.where, exc_info=event.error)
-    telemetry.recent.append(Line(time.time(), "error", f"internal error in {event.where}: {event.error}"))
+    telemetry.keep(logging.ERROR, f"internal error in {event.where}: {event.error}")
 
 
 def _store_ready(telemetry: Telemetry, event: store.StoreReady) -> None:

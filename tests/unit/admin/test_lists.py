@@ -93,6 +93,16 @@ def test_the_newest_line_comes_first_and_so_many_are_told_as_the_page_has_rows(w
     assert 2 + len(others) == views.ROWS_MAX
 
 
+def test_a_warning_stays_on_the_page_under_a_stream_of_other_lines(watched: Watched) -> None:
+    watched.telemetry(events.OperatorMessage("warning", "a warning"))
+    for number in range(limits.RECENT_LINES_MAX + 1):
+        watched.telemetry(events.OperatorMessage("info", f"line {number}"))
+    shown = views.lines(watched)
+    assert len(shown) == views.ROWS_MAX
+    assert [one["level"] for one in shown].count("warning") == 1
+    assert (shown[0]["text"], shown[-1]["text"]) == (f"line {limits.RECENT_LINES_MAX}", "a warning")
+
+
 def test_the_producer_that_was_used_last_comes_first(world: World, watched: Watched) -> None:
     (client,) = world.clients
     for partition in (0, 1, 0):
