@@ -70,6 +70,7 @@ _GZIP_MEMBER_BYTES_MIN: Final = 20  # with nothing in it
 _RAW_WINDOW_BITS: Final = -15
 _GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 0x02, 0x04, 0x08, 0x10
 _GZIP_TRAILER: Final = Struct("<II")
+_GZIPPED_AT_ONCE_BYTES: Final = 32 * 1024
 _GZIP_FED_BYTES: Final = 64 * 1024
 _GZIP_FED_BYTES_LATER: Final = 1024  # to a further member at first: what is behind its end is copied
 _STORED_BLOCK: Final = Struct("<BHH")
@@ -156,7 +157,7 @@ def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes | 
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        return (yield from _gzipping(data))
+        return (yield from _joining(_gzip_chunks(memoryview(data))))
     if codec is Codec.SNAPPY:
         return (yield from _joining(_snappy_chunks(memoryview(data))))
     if codec is Codec.LZ4:
@@ -221,17 +222,13 @@ def _joining(chunks: Iterator[Buffer]) -> Steps[bytes | bytearray]:
     return output
 
 
-def _gzipping(data: Buffer) -> Steps[bytes | bytearray]:
-    if len(data) <= STEP_BYTES:
-        return bytes(isal_zlib.compress(data, GZIP_LEVEL, _GZIP_WINDOW_BITS))
-    view = memoryview(data)
+def _gzip_chunks(view: memoryview) -> Iterator[bytes]:
+    """Never in one call for all of it: that one doubles its buffer, and cuts it to the size in the end. A wrapper is a
+    few bytes larger than what was freed then, so each batch could leave a hole of its size in the heap."""
     stream: Any = isal_zlib.compressobj(GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
-    output = bytearray()
-    for start in range(0, len(view), STEP_BYTES):
-        output += stream.compress(view[start : start + STEP_BYTES])
-        yield
-    output += stream.flush()
-    return output
+    for start in range(0, len(view), _GZIPPED_AT_ONCE_BYTES):
+        yield stream.compress(view[start : start + _GZIPPED_AT_ONCE_BYTES])
+    yield stream.flush()
 
 
 def _gunzipped(view: memoryview) -> Iterator[bytes]:
