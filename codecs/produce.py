@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct, error
+from sys import intern
 from typing import Final
 
 from .errors import LimitExceeded, Malformed, Truncated, UnsupportedVersion
@@ -114,7 +115,7 @@ def _parse_classic_request(frame: Buffer, position: int, api_version: int) -> Pr
     for _ in range(_count(topic_count, "topics", position)):
         (length,) = _int16_at(frame, position)
         position += 2
-        topic = _text(view, position, length)
+        topic = _topic(view, position, length)
         position += length
         (partition_count,) = _int32_at(frame, position)
         position += 4
@@ -152,7 +153,7 @@ def _parse_flexible_request(frame: Buffer, position: int) -> ProduceRequest:
     partitions: list[PartitionRecords] = []
     for _ in range(_count(topic_count - 1, "topics", position)):
         length, position = read_unsigned_varint(frame, position)
-        topic = _text(view, position, length - 1)
+        topic = _topic(view, position, length - 1)
         position += length - 1
         partition_count, position = read_unsigned_varint(frame, position)
         if partition_count - 1 + len(partitions) > PARTITIONS_MAX:
@@ -182,6 +183,11 @@ def _count(count: int, what: str, position: int) -> int:
             raise Malformed(f"{what} at {position}: count {count}")
         raise LimitExceeded(f"{what} at {position}: {count}, the limit is {PARTITIONS_MAX}")
     return count
+
+
+def _topic(view: memoryview, position: int, length: int) -> str:
+    """Return a name of which there is one object: a process remembers thousands of batches for the same topic."""
+    return intern(_text(view, position, length))
 
 
 def _text(view: memoryview, position: int, length: int) -> str:

@@ -33,7 +33,7 @@ REQUESTS_PER_TURN_MAX: Final = 5
 """Requests of one client that are handled before it is the others' turn, however many have arrived."""
 FAILURES_NOTED_MAX: Final = 5_000
 """Pairs of producer and partition for which one connection remembers failed batches: up to 3 KiB each, 15 MB in all,
-and less than 1 KiB where one batch of each has failed. Above it the connection is closed. Few clients have so many in
+and a third of a KiB where one batch of each has failed. Above it the connection is closed. Few clients have so many in
 one request; those connect again, as after any lost connection."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""

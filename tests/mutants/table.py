@@ -398,7 +398,9 @@ BY_HAND = (
         "given_up_waited_for",
         "R11: what a client has given up is waited for no longer",
         "unit/producer/test_retry_notes.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
-        Patch("proxy.producer.retry_notes", "RetryNotes.has_failed_before", "failed.get((epoch, sequence), 0)", "0"),
+        Patch(
+            "proxy.producer.retry_notes", "RetryNotes.has_failed_before", "self._failed_in(key, epoch, sequence)", "0"
+        ),
         deaths=("liveness",),
     ),
     mutant(
