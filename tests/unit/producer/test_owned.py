@@ -14,7 +14,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtOpened
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.partition_log.log_offsets import Position
-from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, Entry, Intent, unpack
+from idemproxy.state.entry import NO_CONTENT, NO_DIGEST, NOBODY, OWNED, Entry, Intent, unpack
 from testkit.stage.bursts import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
 from testkit.stage.sequencer import (
     INCARNATION,
@@ -27,6 +27,7 @@ from testkit.stage.sequencer import (
     Stage,
 )
 
+OUT_OF_ORDER = 45
 PAUSE_SECONDS = 0.01
 LEASE_OUT_SECONDS = 20.0
 
@@ -188,6 +189,24 @@ def test_a_proxy_that_ends_hands_it_over() -> None:
     assert busy.stage.sequencer.is_idle
     assert busy.stage.entry().intent is None
     assert busy.stage.entry().next_sequence == 4
+
+
+def test_what_a_dead_owner_had_not_written_is_known_by_its_numbers_alone() -> None:
+    """The markers in the log tell nothing of the content; a batch that the owner had written has its digest."""
+    busy = owner()
+    stage = busy.stage
+    assert [batch.base_sequence for batch in stage.entry().window] == [0]
+    stage.die()
+    other = stage.send(Client(), 3, b"other records")
+    stage.run(LEASE_OUT_SECONDS)
+    assert [batch.digest == NO_DIGEST for batch in stage.entry().window] == [False, True, True, True]
+    again = [stage.send(Client(), sequence, timestamp=1) for sequence in range(4)]
+    written = stage.send(Client(), 0, b"other records")
+    stage.run(LEASE_OUT_SECONDS)
+    assert (other.code, other.offset) == (0, 3)
+    assert [one.offset for one in again] == [0, 1, 2, 3]
+    assert written.code == OUT_OF_ORDER
+    assert busy.is_all_stored_once()
 
 
 # ---------------------------------------------------------------------- where there is none

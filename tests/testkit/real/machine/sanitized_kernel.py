@@ -41,6 +41,7 @@ def main(library: Path, rounds: int) -> None:
         kernel.crc32c(payload, random.choice((0, 1, 21, len(batch), -1, 2**62)))
         kernel.digest_content(None if random.random() < 0.3 else payload, payload)
         kernel.digest_marker(payload)
+        digested(kernel, batch, random)
         kernel.wrap(random.choice((0, 1)), 1, random.choice((False, True)), *numbers[:2], exact(b"k" * 17), payload)
         kernel.encode_marker(*[(*random.choices(_NUMBERS, k=3), 1)] * random.randint(1, 6))
         output = exact(bytes(random.randrange(1_000)))
@@ -64,6 +65,17 @@ def main(library: Path, rounds: int) -> None:
         assert kernel.convert(1, OUTPUT_BYTES_MAX, exact(bytes(forged))) is None
     assert taken > rounds
     print("clean", taken)
+
+
+def digested(kernel: Any, batch: bytes, random: Random) -> None:
+    """Messages that are whole, cut off or damaged, from anywhere in them."""
+    made = kernel.convert(random.choice((0, 1)), OUTPUT_BYTES_MAX, exact(batch))
+    whole = random.randbytes(60) if made is None else bytes(made[0])
+    position = random.choice((0, 0, random.randrange(len(whole)), *_NUMBERS))
+    at = random.choice((*range(8, 17), random.randrange(len(whole))))  # its size, checksum and format are there
+    for data in (whole, whole[: random.randrange(len(whole))], whole[:at] + random.randbytes(1) + whole[at + 1 :]):
+        kernel.digest_messages(exact(data), position, random.choice((1, 3, *_NUMBERS)), exact(bytes(8)))
+    kernel.digest_messages(exact(whole), 0, 1, exact(bytes(random.randrange(10))))
 
 
 def converted(kernel: Any, data: bytes) -> bool:
