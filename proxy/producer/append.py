@@ -241,22 +241,22 @@ class GroupAppend:
         reserved owes a commit or a release (rule R17)."""
         plan, owned, stream, held = self._plan, self._owned, self._stream, self._held
         assert plan is not None
-        if type(result) is not Swapped or plan.era != stream.life.era:
-            self._give_back(None)
-            return
-        if self._began:
-            if held.commits:
-                stream.step("commit", held.commits, self._began, CARRIED)
-            if plan.by_flow is not None:
-                stream.step("reserve", plan.group, self._began)
-        if owned is None:
-            held.reserved(plan.entry, self._value)
-        else:
-            held.took_ownership(owned)
-            owned.unwritten_bytes += self.size_bytes
-            assert self._sequencer is not None
-            self._outside.flush_soon(self._sequencer)  # R7
         try:
+            if type(result) is not Swapped or plan.era != stream.life.era:
+                self._give_back(None)
+                return
+            if self._began:
+                if held.commits:
+                    stream.step("commit", held.commits, self._began, CARRIED)
+                if plan.by_flow is not None:
+                    stream.step("reserve", plan.group, self._began)
+            if owned is None:
+                held.reserved(plan.entry, self._value)
+            else:
+                held.took_ownership(owned)
+                owned.unwritten_bytes += self.size_bytes
+                assert self._sequencer is not None
+                self._outside.flush_soon(self._sequencer)  # R7
             self._send(plan)
         except Exception as error:  # what it asks for has an error of its own: nobody waits for ever
             self.give_up(error)
@@ -289,8 +289,9 @@ class GroupAppend:
 
     def has_left(self, report: Report, broker_id: int) -> None:
         """Its request was sent."""
-        counts = self._stream.observers.counts
-        if counts is None:
+        plan, counts = self._plan, self._stream.observers.counts
+        assert plan is not None
+        if counts is None or (plan.by_flow is not None and self._began):  # its span says where it was sent
             report(AppendSent(broker_id, self.topic, self.partition, self.identities))
         else:
             counts.appends_sent += 1
@@ -305,54 +306,61 @@ class GroupAppend:
     ) -> None:
         """The broker has answered. If it has appended the group without an error, where it was to be, hold the commit
         to be written, and answer the clients (rules R5, R7)."""
-        stream, plan = self._stream, self._plan
+        stream, plan, sequencer = self._stream, self._plan, self._sequencer
         assert plan is not None
-        by_flow = plan.by_flow
-        if (
-            error_code
-            or base_offset < 0
-            or plan.era != stream.life.era
-            or (by_flow is not None and not by_flow.is_whole)
-            or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
-        ):
-            self.done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
-            return
-        group, observers, is_clean = plan.group, stream.observers, by_flow is None or by_flow.is_clean
-        if observers.wants_outcomes:
-            outcome = Appended(base_offset, error_code, log_append_time_ms, lane)
-            observers.report(ended(broker_id, self.topic, self.partition, self.identities, outcome))
-        # Where the broker stores a topic in its own way, the anchor of what was sent would never fit: none is better.
-        anchor = NO_ANCHOR if self.topic in stream.topics.unmarked else plan.wrapped[1]
-        end_offset = plan.entry.commit(group, base_offset, log_append_time_ms, anchor)
-        self._held.is_unwritten = True  # R7
-        stream.remember_lane(group, lane)  # R9
-        if is_clean and anchor != NO_ANCHOR:
-            self._bounds.note(self.topic, self.partition, Position(end_offset, anchor))  # R8
-        self.committed_at = lane.answered_at
-        if stream.topics.too_large:
-            stream.topics.note_taken(self.topic, self.size_bytes)
-        if is_clean and self._place not in self._context.marker_probe.probed:
-            stream.probe_marker(self.message_set, end_offset - 1)
-        if by_flow is not None and (began := self._began):
-            self._held.commits = group
-            stream.step("append", group, began, "Appended")
-        sequencer = self._over()
-        measure, counts = observers.measure if is_clean else None, observers.counts
-        for batch in group:
-            if counts is None or by_flow is not None:
-                stream.answer(batch, answers.appended(base_offset, log_append_time_ms), "appended")
+        assert sequencer is not None
+        try:
+            by_flow = plan.by_flow
+            if (
+                error_code
+                or base_offset < 0
+                or plan.era != stream.life.era
+                or (by_flow is not None and not by_flow.is_whole)
+                or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
+            ):
+                self.done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
+                return
+            group, observers, is_clean = plan.group, stream.observers, by_flow is None or by_flow.is_clean
+            if observers.wants_outcomes:
+                outcome = Appended(base_offset, error_code, log_append_time_ms, lane)
+                observers.report(ended(broker_id, self.topic, self.partition, self.identities, outcome))
+            # Where the broker stores a topic in its own way, the anchor of what was sent would never fit: none is
+            # better.
+            anchor = NO_ANCHOR if self.topic in stream.topics.unmarked else plan.wrapped[1]
+            end_offset = plan.entry.commit(group, base_offset, log_append_time_ms, anchor)
+            self._held.is_unwritten = True  # R7
+            stream.remember_lane(group, lane)  # R9
+            if is_clean and anchor != NO_ANCHOR:
+                self._bounds.note(self.topic, self.partition, Position(end_offset, anchor))  # R8
+            self.committed_at = lane.answered_at
+            if stream.topics.too_large:
+                stream.topics.note_taken(self.topic, self.size_bytes)
+            if is_clean and self._place not in self._context.marker_probe.probed:
+                stream.probe_marker(self.message_set, end_offset - 1)
+            if by_flow is not None and (began := self._began):
+                self._held.commits = group
+                stream.step("append", group, began, "Appended")
+            self._over()
+            measure, counts = observers.measure if is_clean else None, observers.counts
+            for batch in group:
+                if counts is None or by_flow is not None:
+                    stream.answer(batch, answers.appended(base_offset, log_append_time_ms), "appended")
+                else:
+                    for waiter in batch.waiters:
+                        waiter.appended(base_offset, log_append_time_ms)
+                    counts.appended_at_once(batch, self.topic)
+                if measure is not None:
+                    measure(batch.arrived_at, lane)
+                base_offset += batch.identity.record_count
+            stream.out = []
+            if stream.queue:
+                sequencer.go_on()
             else:
-                for waiter in batch.waiters:
-                    waiter.appended(base_offset, log_append_time_ms)
-                counts.appended_at_once(batch, self.topic)
-            if measure is not None:
-                measure(batch.arrived_at, lane)
-            base_offset += batch.identity.record_count
-        stream.out = []
-        if stream.queue:
-            sequencer.go_on()
-        else:
-            self._outside.flush_soon(sequencer)  # R7
+                self._outside.flush_soon(sequencer)  # R7
+        except Exception as error:  # the other appends of the request get their outcomes, and nobody waits for ever
+            if self.is_out:
+                self._over()
+            sequencer.broke(error)
 
     # ------------------------------------------------------------------ the end
     def give_up(self, error: Exception) -> None:
@@ -374,6 +382,14 @@ class GroupAppend:
         self._outside.in_turn(lambda _: self._hand_back(outcome))
 
     def _hand_back(self, outcome: Outcome | None) -> None:
+        try:
+            trouble = self._trouble(outcome)
+        except Exception as error:
+            self.give_up(error)
+        else:
+            self._over().recover(trouble)
+
+    def _trouble(self, outcome: Outcome | None) -> Trouble:
         plan, stream = self._plan, self._stream
         assert plan is not None
         by_flow = plan.by_flow
@@ -386,7 +402,7 @@ class GroupAppend:
         was_reserved = by_flow is not None and by_flow.is_reserved
         is_reserved = was_reserved or (self._owned is None and outcome is not None)
         entry = plan.entry.view if was_reserved else self._entry_of(plan)
-        self._over().recover(Trouble(plan.group, pieces, entry, plan.era, outcome, is_reserved, is_clean))
+        return Trouble(plan.group, pieces, entry, plan.era, outcome, is_reserved, is_clean)
 
     def _entry_of(self, plan: Prepared) -> Entry:
         """Return the entry with an intent of the group's own, also in the place of an ownership."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.proxy.broker.queued_append import Way
-from idemproxy.proxy.events import AppendEnded, AppendSent, GroupPrepared
+from idemproxy.proxy.events import AppendEnded, AppendSent, BatchAnswered, GroupPrepared, StepDone
 from idemproxy.proxy.flow.effects import Append, Read, Swap
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.limits import BOUND_AGE_SECONDS, OWNED_BYTES_MAX
@@ -473,3 +473,46 @@ def test_what_is_counted_without_events_is_the_same_as_with_them() -> None:
                 takers[type(event)](event)
         counted.append((dict(metrics.verdicts), metrics.appends_sent, metrics.doubts_resolved, measured))
     assert counted[0] == counted[1]
+
+
+def test_a_span_learns_where_its_batch_was_sent_though_sends_are_counted_without_events() -> None:
+    play = usual_play()
+    observers, metrics = play.stage.context.observers, Metrics()
+    observers.counts, observers.step_begins = metrics, lambda: play.stage.now
+    play.burst(Burst(is_traced=False))
+    play.burst(Burst(is_traced=True))
+    sent = [event for event in play.stage.events if isinstance(event, AppendSent)]
+    assert (metrics.appends_sent, len(sent)) == (1, 1)
+
+
+# ---------------------------------------------------------------------- errors of the proxy's own
+@pytest.mark.parametrize("outcome", ["appended", "answer lost", "refused, code 6"])
+@pytest.mark.parametrize("is_traced", [None, True])
+@pytest.mark.parametrize("at", [AppendEnded, BatchAnswered, "reserve", "append"])
+def test_after_an_error_inside_an_append_its_clients_are_answered_and_the_producer_goes_on(
+    at: object, is_traced: bool | None, outcome: str
+) -> None:
+    """It must not reach the connection to the broker either, on which the groups of others are answered."""
+    play = usual_play()
+    stage = play.stage
+    observers, broken = stage.context.observers, ValueError("an error of the proxy's own")
+    observers.wants_outcomes, observers.step_begins = True, lambda: stage.now
+    failed: list[object] = []
+
+    def report(event: object) -> None:
+        if not failed and (type(event) is at or (isinstance(event, StepDone) and event.step == at)):
+            failed.append(event)
+            raise broken
+        stage.events.append(event)
+
+    observers.report = report
+    play.burst(Burst(is_traced=is_traced, outcomes=(outcome,)))
+    stage.run(HOUR_SECONDS)
+    broken.with_traceback(None)  # it holds what was out
+    observers.report, values = stage.events.append, len(play.requests)
+    assert all(request.is_done for request in play.requests)
+    again = stage.send(Client(), values - 1, play.values[-1][0])
+    stage.run(HOUR_SECONDS)
+    assert (again.code, stage.sequencer.is_idle, stage.context.memory.bytes_held) == (0, True, 0)
+    assert stage.stored_values() == [b"value %d of 0" % number for number in range(values)]
+    assert stage.failures() == [broken] * len(failed)
