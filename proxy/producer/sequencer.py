@@ -133,7 +133,8 @@ class Sequencer:
     @property
     def is_idle(self) -> bool:
         """Is nothing queued, out, or unwritten? Then it may be dropped."""
-        return not (self._running or self._append.is_out or self.stream.held.is_unwritten)
+        stream = self.stream
+        return not (self._running or self._append.is_out or stream.held.is_unwritten or stream.queue)
 
     # ------------------------------------------------------------------ from append.py
     def go_on(self) -> None:

@@ -421,6 +421,27 @@ def test_of_many_that_end_at_once_each_goes_on_in_its_turn(
     assert stage.stored_values()[3:] == stored
 
 
+def test_what_waits_for_its_turn_is_not_idle_though_its_ownership_is_lost() -> None:
+    """It would be dropped, and in the turn that comes then it would work beside the one that took its place."""
+    stage, line = Stage(answers_later=True, owns=True), Line()
+    play = Play(stage)
+    for _ in range(5):
+        play.burst(Burst(pause_seconds=0.01))
+    held = stage.stream.held
+    assert held.ownership
+    stage.outside.in_turn = lambda go_on: line.waiting.append(go_on)  # type: ignore[method-assign]
+    requests = [stage.send(play.clients[0], play.sequence + number) for number in range(2)]
+    stored = stage.entry()
+    stage.put(replace(stored, version=stored.version + 50, intent=None))  # by somebody else
+    stage.run(0.2)
+    assert (held.ownership is None, len(stage.stream.queue), len(line.waiting)) == (True, 1, 1)
+    assert not stage.sequencer.is_idle
+    line.go_on()
+    del stage.outside.in_turn
+    stage.run(HOUR_SECONDS)
+    assert (all(one.is_done for one in requests), stage.sequencer.is_idle) == (True, True)
+
+
 def test_in_a_new_era_a_flow_reads_first_what_is_stored() -> None:
     play = usual_play()
     reads: list[object] = []
