@@ -63,6 +63,7 @@ def test_every_decoder_is_in_a_target() -> None:
     decoders: set[str] = set()
     for file in (file for folder in ("codecs", "state", "proxy") for file in (ROOT / folder).rglob("*.py")):
         if not str(file.relative_to(ROOT)).startswith(ELSEWHERE):
-            decoders |= set(re.findall(r"(?m)^def ((?:parse|decode|unpack|read|decompress)\w*)\(", file.read_text()))
+            names = r"(?m)^def ((?:parse|decode|unpack|read(?!y)|decompress)\w*)\("
+            decoders |= set(re.findall(names, file.read_text()))
     assert len(decoders) > 15
     assert decoders - used - WITHIN == NO_DECODERS

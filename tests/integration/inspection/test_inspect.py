@@ -310,7 +310,9 @@ def test_the_proxys_own_file_and_environment_name_the_server(
     file = tmp_path / "idemproxy.yaml"
     file.write_text(f"upstream: {{bootstrap: ['h:1']}}\nredis: {{url: '{url}'}}\ncluster_name: filed\n")
     assert [row["producer_id"] for row in objects_of("producers", "--config", os.fspath(file))] == ["5"]
-    assert lines_of("producers", "--config", os.fspath(file), "--cluster-name", "none")[1:] == []
+    other = idemproxy("inspect", "producers", "--config", os.fspath(file), "--cluster-name", "none")
+    assert (other.returncode, other.stdout) == (1, "")
+    assert "nothing of this kind is stored under the cluster name 'none'" in other.stderr
     monkeypatch.setenv("IDEMPROXY_REDIS__URL", url)
     monkeypatch.setenv("IDEMPROXY_CLUSTER_NAME", "filed")
     assert [row["producer_id"] for row in objects_of("producers")] == ["5"]
