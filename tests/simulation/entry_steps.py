@@ -55,7 +55,7 @@ PATCHES = (
     Patch(REBUILDING, "completed", "", "from .commit import noted"),
     Patch(REBUILDING, "completed", "return done", "return noted('rebuilt', done)"),
     Patch(APPEND, "GroupAppend", "", "from ...state.commit import noted"),
-    Patch(APPEND, "GroupAppend._hand_back", "self._entry_of(plan)", "noted('reserved', self._entry_of(plan))"),
+    Patch(APPEND, "GroupAppend._trouble", "self._entry_of(plan)", "noted('reserved', self._entry_of(plan))"),
     Patch(CACHE, "CachedEntry", "", "from ...state.commit import noted, noted_as"),
     Patch(CACHE, "CachedEntry._take", KNOWN, f"{KNOWN}; noted('read', self.entry)"),
     Patch(CACHE, "CachedEntry.write", OLDER, f"noted_as({OLDER}, entry)"),
