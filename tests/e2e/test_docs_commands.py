@@ -18,7 +18,7 @@ from .conftest import QuietPair
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "charts/idemproxy/README.md", "benchmarks/README.md")),
 ]
 VERBS = "run|check|schema|inspect|forget|demo|audit"

@@ -25,7 +25,7 @@ def refused(configuration: Any) -> list[str]:
 def documented() -> list[tuple[str, Any]]:
     """Every configuration of the proxy on a page, with the page's name; those of the chart and of others left out."""
     found = []
-    for page in [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]:
+    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
         for text in re.findall(r"^```yaml[^\n]*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
             data = yaml.safe_load(text)
             if isinstance(data, dict) and set(data) <= set(schema()["properties"]):
