@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..values import value
-from .entry import GIVEN_UP, NO_ANCHOR, NO_OFFSET, NOBODY, WINDOW_BATCHES_MAX, Entry, Intent, WindowBatch
+from .entry import NO_ANCHOR, NO_OFFSET, NOBODY, WINDOW_BATCHES_MAX, Entry, Intent, IntentKind, WindowBatch
 from .sequence import SEQUENCE_MODULUS, advance, distance, is_ahead
 
 
@@ -57,6 +57,7 @@ def renewed(
     attempts: int | None = None,
     leader: int | None = None,
     moved_to: int = NO_OFFSET,
+    kind: IntentKind | None = None,
 ) -> Entry:
     """Return the entry with its intent owned by ``owner``: it was taken over, or is about to be forwarded once more,
     perhaps to another ``leader``. The bound is kept, unless it was seen not to hold (rule R8): then it is where the log
@@ -67,6 +68,8 @@ def renewed(
         intent = replace(intent, lower_bound=moved_to, anchor=NO_ANCHOR)
     if attempts is not None:
         intent = replace(intent, attempts=attempts)
+    if kind is not None:
+        intent = replace(intent, kind=kind, attempts=0)
     if leader is not None:
         intent = replace(intent, leader=leader)
     return replace(entry, version=entry.version + 1, intent=intent)
@@ -81,7 +84,7 @@ def given_up(entry: Entry) -> Entry:
     """Return the entry when it cannot be determined whether its intent's batches are in the log: they are remembered,
     not released (rule R17), and no longer block later batches."""
     assert entry.intent is not None
-    return _with_intent(entry, replace(entry.intent, owner=NOBODY, attempts=GIVEN_UP))
+    return _with_intent(entry, replace(entry.intent, owner=NOBODY, kind=IntentKind.UNRECOVERABLE, attempts=0))
 
 
 def claimed(entry: Entry, claim: Intent) -> Entry:
@@ -197,7 +200,7 @@ def blurred(entry: Entry, generation: bytes) -> Entry:
     """Return a suspect entry that the log does not allow to be rebuilt: what is stored is true, and there may be more
     (rule R10). Its intent, without batches, says so until a newer epoch begins."""
     assert entry.intent is not None
-    intent = replace(entry.intent, attempts=GIVEN_UP, batches=())
+    intent = replace(entry.intent, kind=IntentKind.UNRECOVERABLE, attempts=0, batches=())
     return replace(entry, version=entry.version + 1, generation=generation, intent=intent)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from enum import Enum
 from functools import cache
 
 from ..values import value
@@ -18,13 +19,6 @@ WINDOW_BATCHES_MAX = 5
 """As many batches as a producer may have in flight, so the retry of any of them is recognised."""
 GROUP_BATCHES_MAX = 5
 """Batches that one intent, and one append, covers."""
-GIVEN_UP = 255
-"""Takes the place of an intent's attempts when it was given up."""
-OWNED = 254
-"""Takes the place of an intent's attempts when it is an ownership."""
-TAKEN_OVER = 253
-"""Takes the place of an intent's attempts when it was an ownership, and the log is read for what was appended under
-it."""
 NO_OFFSET = -1
 NO_TIME = -1
 NO_SEQUENCE = -1
@@ -48,6 +42,24 @@ INTENT_BATCH = struct.Struct(">ii8s")
 HAS_INTENT, IS_TIMED, IS_REBUILT, _IS_NAMED = 1, 2, 4, 16  # 8 was another flag once
 _FLAGS = HAS_INTENT | IS_TIMED | IS_REBUILT | _IS_NAMED
 _FLAGS_AT = HEAD.size - 1
+
+
+class IntentKind(Enum):
+    """What an intent says. The value is what is stored in place of its attempts; a plain intent has its attempts
+    there."""
+
+    PLAIN = 0
+    """Its owner may have appended its batches; without batches, its owner forwards nothing and rebuilds the entry."""
+    TAKEN_OVER = 253
+    """It was an append reservation, and the log is read for what was appended under it."""
+    APPEND_RESERVATION = 254
+    """Its owner may append any batches of the epoch (rule R2)."""
+    UNRECOVERABLE = 255
+    """Nobody can determine whether its batches are in the log (rule R17)."""
+
+
+_PLAIN, _TAKEN_OVER = IntentKind.PLAIN, IntentKind.TAKEN_OVER
+_APPEND_RESERVATION, _UNRECOVERABLE = IntentKind.APPEND_RESERVATION, IntentKind.UNRECOVERABLE
 
 
 class StoredFormatError(Exception):
@@ -90,7 +102,7 @@ class Intent:
     ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` identifies the record just below it
     (rule R8). ``content``: digest of the first record's key and value, to find out whether a marker was lost on the
     way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6).
-    ``attempts``: how often it was forwarded again, or one of ``GIVEN_UP``, ``OWNED``, ``TAKEN_OVER``."""
+    ``attempts``: how often it was forwarded again; 0 of every kind but the plain one."""
 
     owner: bytes
     producer_epoch: int
@@ -100,24 +112,25 @@ class Intent:
     content: bytes
     leader: int
     attempts: int = 0
+    kind: IntentKind = IntentKind.PLAIN
 
     @property
     def is_given_up(self) -> bool:
         """Is it undetermined for good whether its batches are in the log? They are remembered, so that they are not
         forwarded again (rule R17), until other batches take their place. Nobody owns them; a rebuild's claim may carry
         them."""
-        return self.attempts == GIVEN_UP
+        return self.kind is _UNRECOVERABLE
 
     @property
     def is_ownership(self) -> bool:
         """May its owner append any batches of this epoch behind the bound without an intent for each (rule R2)? Each
         has its marker in the log, so whoever takes the ownership over rebuilds the entry from the bound on."""
-        return self.attempts == OWNED and not self.batches
+        return self.kind is _APPEND_RESERVATION
 
     @property
     def was_ownership(self) -> bool:
         """Is it an ownership, or was it one when its takeover began? Another flow may have to finish that takeover."""
-        return self.attempts in (OWNED, TAKEN_OVER) and not self.batches
+        return self.kind is _APPEND_RESERVATION or self.kind is _TAKEN_OVER
 
 
 @value(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class Entry:
     @property
     def has_open_intent(self) -> bool:
         """Does something have to be found out before anything else may be appended?"""
-        return self.intent is not None and self.intent.attempts != GIVEN_UP
+        return self.intent is not None and self.intent.kind is not _UNRECOVERABLE
 
     @property
     def last_sequence(self) -> int:
@@ -213,7 +226,7 @@ def pack(entry: Entry) -> bytes:
         intent.anchor,
         intent.content,
         intent.leader,
-        intent.attempts,
+        intent.attempts if intent.kind is _PLAIN else intent.kind.value,
         batches,
         *members,
     )
@@ -276,4 +289,9 @@ def _unpack_intent(value: bytes, position: int) -> tuple[Intent, int]:
     for _ in range(count):
         batches.append(IntentBatch(*INTENT_BATCH.unpack_from(value, position)))
         position += INTENT_BATCH.size
-    return Intent(owner, epoch, tuple(batches), bound, anchor, content, leader, attempts), position
+    kind = _PLAIN
+    if attempts == _UNRECOVERABLE.value:
+        kind, attempts = _UNRECOVERABLE, 0
+    elif not batches and attempts >= _TAKEN_OVER.value:
+        kind, attempts = IntentKind(attempts), 0
+    return Intent(owner, epoch, tuple(batches), bound, anchor, content, leader, attempts, kind), position

@@ -23,16 +23,18 @@ from .entry import (
     NO_CONTENT,
     NO_OFFSET,
     NO_TIME,
-    OWNED,
     WINDOW_BATCH,
     WINDOW_BATCH_UNTIMED,
     WINDOW_BATCHES_MAX,
     Entry,
+    IntentKind,
     WindowBatch,
     pack_named,
     unpack,
 )
 from .sequence import SEQUENCE_MODULUS
+
+_APPEND_RESERVATION = IntentKind.APPEND_RESERVATION.value
 
 
 class Identified(Protocol):
@@ -135,7 +137,7 @@ class PackedEntry:
     def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
         """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised at once, not when
         the value is stored: batches are committed in between, and no later write may have the version of this one."""
-        value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, 0, (), OWNED)
+        value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, 0, (), _APPEND_RESERVATION)
         self.version += 1
         return value
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, records_stored, rest_of
-from ...state.entry import GIVEN_UP, NO_OFFSET, NOBODY, Entry, Intent
+from ...state.entry import NO_OFFSET, NOBODY, Entry, Intent, IntentKind
 from ...state.sequence import is_ahead
 from ...values import value
 
@@ -104,5 +104,10 @@ def remembering(claim: Intent, left: Intent | None) -> Intent:
     if left is None:
         return claim
     return replace(
-        claim, producer_epoch=left.producer_epoch, batches=left.batches, content=left.content, attempts=GIVEN_UP
+        claim,
+        producer_epoch=left.producer_epoch,
+        batches=left.batches,
+        content=left.content,
+        attempts=0,
+        kind=IntentKind.UNRECOVERABLE,
     )

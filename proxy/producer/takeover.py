@@ -20,9 +20,9 @@ from ...state.entry import (
     NO_GENERATION,
     NO_OFFSET,
     NOBODY,
-    TAKEN_OVER,
     Entry,
     Intent,
+    IntentKind,
     WindowBatch,
 )
 from ...state.rebuilding import completed
@@ -206,8 +206,8 @@ class Takeover:
         assert intent is not None
         if intent.owner != self._life.incarnation:
             self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
-        attempts = TAKEN_OVER if intent.is_ownership else None
-        if not await stream.write(renewed(entry, self._life.incarnation, attempts)):
+        kind = IntentKind.TAKEN_OVER if intent.is_ownership else None
+        if not await stream.write(renewed(entry, self._life.incarnation, kind=kind)):
             return
         result = await self._search(intent, {intent.content: ()})
         entry_now = stream.held.entry
@@ -317,7 +317,7 @@ class Takeover:
             bound.anchor,
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             earlier if earlier >= 0 or leader is None else leader,
-            TAKEN_OVER if self._was_owned else 0,
+            kind=IntentKind.TAKEN_OVER if self._was_owned else IntentKind.PLAIN,
         )
         if not self._is_stored:
             # Nothing is written before the log was read: the swap of what was found fails if somebody has written

@@ -17,7 +17,7 @@ from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
-from idemproxy.state.entry import GIVEN_UP, Entry, Intent, IntentBatch, WindowBatch, pack
+from idemproxy.state.entry import Entry, Intent, IntentBatch, IntentKind, WindowBatch, pack
 from idemproxy.state.producer_ids import pack_block
 
 CORPUS = Path(__file__).with_name("corpus.jsonl")
@@ -140,7 +140,18 @@ def _stored() -> Iterator[bytes]:
     yield pack(Entry(1, b"g" * 16, bytes(8), 0, 0, window[:0]))
     yield pack(Entry(10, b"g" * 16, bytes(8), 0, 25, window[2:], 100, 125, b"anchored", intent))
     yield pack(
-        Entry(11, b"g" * 16, bytes(8), 0, 25, (), 100, 125, b"a" * 8, Intent(bytes(8), 0, (), 1, b"", b"", 1, GIVEN_UP))
+        Entry(
+            11,
+            b"g" * 16,
+            bytes(8),
+            0,
+            25,
+            (),
+            100,
+            125,
+            b"a" * 8,
+            Intent(bytes(8), 0, (), 1, b"", b"", 1, kind=IntentKind.UNRECOVERABLE),
+        )
     )
     yield pack_block(b"g" * 16, 1_700_000_000_000)
     yield pack_block(b"g" * 16, 1_700_000_000_000, b"somebody")

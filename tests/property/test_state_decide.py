@@ -1,6 +1,7 @@
 """``decide`` against the reference model of Kafka's broker, and stored entries: round trip, and bytes from anywhere."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -24,6 +25,7 @@ from idemproxy.state.entry import (
     Entry,
     Intent,
     IntentBatch,
+    IntentKind,
     StoredFormatError,
     WindowBatch,
     pack,
@@ -171,6 +173,15 @@ def test_nothing_lies_below_a_window_that_is_empty(due: int, sequence: int, coun
 # ---------------------------------------------------------------------- the packed form
 int16, int32 = st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)
 offsets = st.integers(-1, 2**63 - 1)
+
+
+def intent_of_kind(kind: IntentKind, batches: tuple[IntentBatch, ...], attempts: int, **fields: Any) -> Intent:
+    """Return an intent as it is stored: only a plain one has attempts, and one for appends names no batches."""
+    if kind is IntentKind.PLAIN:
+        return Intent(batches=batches, attempts=attempts, **fields)
+    return Intent(batches=batches if kind is IntentKind.UNRECOVERABLE else (), kind=kind, **fields)
+
+
 entries = st.builds(
     Entry,
     version=st.integers(1, 2**64 - 1),
@@ -187,7 +198,8 @@ entries = st.builds(
     anchor=st.binary(min_size=8, max_size=8),
     intent=st.none()
     | st.builds(
-        Intent,
+        intent_of_kind,
+        st.sampled_from(IntentKind),
         owner=st.binary(min_size=8, max_size=8),
         producer_epoch=int16,
         batches=st.lists(
@@ -197,7 +209,7 @@ entries = st.builds(
         anchor=st.binary(min_size=8, max_size=8),
         content=st.binary(min_size=8, max_size=8),
         leader=st.integers(-(2**31), 2**31 - 1),
-        attempts=st.integers(0, 255),
+        attempts=st.integers(0, 252),
     ),
 )
 

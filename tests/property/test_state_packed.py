@@ -15,10 +15,10 @@ from idemproxy.state.entry import (
     NO_DIGEST,
     NO_OFFSET,
     NO_TIME,
-    OWNED,
     Entry,
     Intent,
     IntentBatch,
+    IntentKind,
     WindowBatch,
     pack,
     unpack,
@@ -129,7 +129,12 @@ def test_an_ownership_is_what_the_objects_make_of_it(
     packed, known = PackedEntry(entry), entry
     for _ in range(writes):
         value = packed.owning(owner, bound, anchor, leader)
-        known = owned(known, Intent(owner, entry.producer_epoch, (), bound, anchor, NO_CONTENT, leader, OWNED))
+        known = owned(
+            known,
+            Intent(
+                owner, entry.producer_epoch, (), bound, anchor, NO_CONTENT, leader, kind=IntentKind.APPEND_RESERVATION
+            ),
+        )
         assert value == pack(known)
         assert unpack(value) == known
         assert packed.version == known.version

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ....state.entry import NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, TAKEN_OVER, Entry, Intent
+from ....state.entry import NO_ANCHOR, NO_OFFSET, NO_PRINCIPAL, NO_TIME, NOBODY, Entry, Intent, IntentKind
 from ....state.inspection import Damaged
 from ....state.redis_inspection import EntryRow, NameRow, ServerFacts
 from ....state.sequence import last_of
@@ -143,7 +143,7 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "lower_bound": intent.lower_bound,
         "anchor": None if intent.anchor == NO_ANCHOR else intent.anchor.hex(),
         "leader": intent.leader,
-        "attempts": None if intent.attempts >= TAKEN_OVER else intent.attempts,
+        "attempts": intent.attempts if intent.kind is IntentKind.PLAIN else None,
         "is_given_up": intent.is_given_up,
         "is_append_reservation": intent.is_ownership,
     }
@@ -197,7 +197,7 @@ def time_text(milliseconds: int) -> str:
 
 
 def _attempts(intent: Intent) -> int | str:
-    return "an unknown number of" if intent.attempts >= TAKEN_OVER else intent.attempts
+    return intent.attempts if intent.kind is IntentKind.PLAIN else "an unknown number of"
 
 
 def _intent_range(intent: Intent) -> str:

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from idemproxy.proxy.commands.inspection.table import ROWS_MEASURED, printable, table_lines
 from idemproxy.state.entry import (
-    GIVEN_UP,
     NO_GENERATION,
     NOBODY,
-    OWNED,
     Entry,
     Intent,
     IntentBatch,
+    IntentKind,
     WindowBatch,
     pack,
 )
@@ -104,10 +103,18 @@ def test_a_claimed_block_is_read_back() -> None:
         (replace(OPEN, generation=EARLIER_LIFE), True, "open"),
         (replace(QUIET, intent=replace(INTENT, batches=())), True, "rebuilding"),
         (replace(QUIET, intent=replace(INTENT, batches=())), False, "abandoned"),
-        (replace(QUIET, intent=replace(INTENT, batches=(), attempts=OWNED)), True, "append_reservation"),
-        (replace(QUIET, intent=replace(INTENT, batches=(), attempts=OWNED)), False, "abandoned"),
-        (replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP)), True, "given_up"),
-        (replace(QUIET, generation=EARLIER_LIFE, intent=replace(INTENT, attempts=GIVEN_UP)), True, "suspect"),
+        (
+            replace(QUIET, intent=replace(INTENT, batches=(), kind=IntentKind.APPEND_RESERVATION)),
+            True,
+            "append_reservation",
+        ),
+        (replace(QUIET, intent=replace(INTENT, batches=(), kind=IntentKind.APPEND_RESERVATION)), False, "abandoned"),
+        (replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)), True, "given_up"),
+        (
+            replace(QUIET, generation=EARLIER_LIFE, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)),
+            True,
+            "suspect",
+        ),
         (Damaged("cut"), False, "damaged"),
     ],
 )
@@ -122,7 +129,7 @@ def test_without_a_known_generation_nothing_is_called_suspect() -> None:
 def test_an_intent_that_was_left_or_given_up_has_no_owner_to_be_asked_for() -> None:
     assert owner_of(OPEN) == OWNER
     assert owner_of(replace(QUIET, intent=replace(INTENT, owner=NOBODY))) is None
-    assert owner_of(replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP))) is None
+    assert owner_of(replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE))) is None
     assert owner_of(QUIET) is owner_of(Damaged("cut")) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from idemproxy.proxy.commands.inspection import render, views
 from idemproxy.proxy.commands.shared_arguments import partition_number, producer_id
-from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, WindowBatch
+from idemproxy.state.entry import NOBODY, Entry, Intent, IntentBatch, IntentKind, WindowBatch
 from idemproxy.state.inspection import Damaged, EntryPlace
 from idemproxy.state.names import FIRST_NAMED_ID, NameRecord
 from idemproxy.state.redis_inspection import EntryRow, NameRow, ServerFacts
@@ -121,7 +121,7 @@ def test_what_is_not_known_is_null_and_never_a_number_that_stands_for_it() -> No
     unknown = ("expires_in_seconds", "principal", "first_base_offset", "end_offset", "anchor", "intent")
     assert [shown[name] for name in unknown] == [None] * len(unknown)
     assert shown["is_present_generation"] is False
-    given_up = replace(INTENT, owner=NOBODY, anchor=bytes(8), attempts=GIVEN_UP)
+    given_up = replace(INTENT, owner=NOBODY, anchor=bytes(8), kind=IntentKind.UNRECOVERABLE)
     intent = render.entry_fields(row(replace(QUIET, intent=given_up)), LIFE)["intent"]
     assert [intent[name] for name in ("owner", "anchor", "attempts", "is_given_up")] == [None, None, None, True]
 
@@ -154,7 +154,7 @@ def test_a_producer_is_told_in_sentences() -> None:
         f"  belongs to the principal {b'somebody'.hex()}",
         "  version 9, generation 45454545 (earlier), 70 bytes",
     ]
-    given_up = replace(QUIET, intent=replace(INTENT, attempts=GIVEN_UP))
+    given_up = replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE))
     lines = list(views.producer([row(given_up, untouched_seconds=None)], SERVER, False))
     assert lines[5:7] == [
         "  intent: sequences 15..19 of epoch 2, given up",

@@ -18,6 +18,7 @@ from idemproxy.state.entry import (
     Entry,
     Intent,
     IntentBatch,
+    IntentKind,
     WindowBatch,
     pack,
     unpack,
@@ -82,7 +83,9 @@ def test_an_epoch_that_has_begun_and_has_nothing_in_the_log_is_no_difference() -
     assert judged(FOUND, begun) == Judged(Difference.SAME)
 
 
-@pytest.mark.parametrize("intent", [INTENT, replace(INTENT, attempts=255), replace(INTENT, batches=())])
+@pytest.mark.parametrize(
+    "intent", [INTENT, replace(INTENT, kind=IntentKind.UNRECOVERABLE), replace(INTENT, batches=())]
+)
 def test_an_intent_is_left_to_the_proxies(intent: Intent) -> None:
     for generation in (LIFE, EARLIER):
         assert judged(FOUND, replace(LESS, generation=generation, intent=intent)) == Judged(Difference.BUSY)

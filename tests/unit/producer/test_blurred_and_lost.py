@@ -8,7 +8,7 @@ import pytest
 
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
-from idemproxy.state.entry import NO_CONTENT, OWNED, Intent
+from idemproxy.state.entry import NO_CONTENT, Intent, IntentKind
 from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Stage
 
 INVALID = 87
@@ -22,7 +22,11 @@ def test_what_is_blurred_stays_so_though_redis_has_lost_it(generation: bytes) ->
         stage.send(Client(), sequence)
         stage.run(1)
     left = stage.entry()
-    dead = replace(left, version=9, intent=Intent(STRANGER, 0, (), 3, left.anchor, NO_CONTENT, 1, OWNED))
+    dead = replace(
+        left,
+        version=9,
+        intent=Intent(STRANGER, 0, (), 3, left.anchor, NO_CONTENT, 1, kind=IntentKind.APPEND_RESERVATION),
+    )
     # what the dead owner has appended: the batch of which its client never heard
     stage.send(Client(), 3)
     stage.run(1)

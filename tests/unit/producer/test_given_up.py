@@ -11,7 +11,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import NOBODY, pack
+from idemproxy.state.entry import NOBODY, IntentKind, pack
 from testkit.stage.sequencer import KEY, NEXT_INCARNATION, Client, Stage
 
 OUT_OF_ORDER, INVALID = 45, 87
@@ -241,5 +241,7 @@ def test_what_the_store_has_lost_of_it_is_known_to_who_wrote_it(lost: str) -> No
     if lost == "all of it":
         stage.values.pop(KEY)
     else:
-        stage.values[KEY] = pack(replace(known, version=known.version - 1, intent=replace(known.intent, attempts=0)))
+        stage.values[KEY] = pack(
+            replace(known, version=known.version - 1, intent=replace(known.intent, kind=IntentKind.PLAIN))
+        )
     is_told_and_not_sent_again(stage)

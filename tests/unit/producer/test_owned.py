@@ -14,7 +14,7 @@ from idemproxy.proxy import limits
 from idemproxy.proxy.events import DoubtOpened
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.partition_log.log_offsets import Position
-from idemproxy.state.entry import NO_CONTENT, NO_DIGEST, NOBODY, OWNED, Entry, Intent, unpack
+from idemproxy.state.entry import NO_CONTENT, NO_DIGEST, NOBODY, Entry, Intent, unpack
 from testkit.stage.bursts import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
 from testkit.stage.sequencer import (
     INCARNATION,
@@ -628,7 +628,7 @@ def test_a_swap_that_was_to_take_it_and_is_refused_by_its_own_name_hands_it_over
         stage.values[KEY] = swap.value
         entry = unpack(swap.value)
         assert entry.intent is not None
-        assert entry.intent.attempts == OWNED
+        assert entry.intent.is_ownership
         stage.put(replace(entry, version=entry.version + 1))
 
     stage.before[Swap] = carried_out

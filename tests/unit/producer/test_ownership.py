@@ -10,13 +10,13 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.producer.ownership import Ownership, Told
 from idemproxy.state.commit import fresh, owned
-from idemproxy.state.entry import NO_CONTENT, NO_PRINCIPAL, OWNED, Entry, Intent, IntentBatch, pack
+from idemproxy.state.entry import NO_CONTENT, NO_PRINCIPAL, Entry, Intent, IntentBatch, IntentKind, pack, unpack
 from idemproxy.state.store import Conflict, StoreAway, Swapped
 
 OWNER, OTHER = b"an owner", b"another1"
 LEADER, ANCHOR, LATER_ANCHOR = 1, b"a record", b"a later1"
 NOW = 1000.0
-OWNERSHIP = Intent(OWNER, 0, (), 5, ANCHOR, NO_CONTENT, LEADER, OWNED)
+OWNERSHIP = Intent(OWNER, 0, (), 5, ANCHOR, NO_CONTENT, LEADER, kind=IntentKind.APPEND_RESERVATION)
 
 
 def stored(version: int, intent: Intent | None = OWNERSHIP) -> bytes:
@@ -121,7 +121,7 @@ def test_a_swap_that_was_to_take_it_may_be_refused_the_same_way() -> None:
     assert not ownership.may_append(NOW, LEADER)
 
 
-PLAIN = replace(OWNERSHIP, batches=(IntentBatch(7, 1, b"digest-1"),), attempts=0)
+PLAIN = replace(OWNERSHIP, batches=(IntentBatch(7, 1, b"digest-1"),), kind=IntentKind.PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ PLAIN = replace(OWNERSHIP, batches=(IntentBatch(7, 1, b"digest-1"),), attempts=0
         stored(9, None),
         stored(9, replace(OWNERSHIP, owner=OTHER)),
         stored(9, PLAIN),
-        stored(9, replace(OWNERSHIP, attempts=0)),
+        stored(9, replace(OWNERSHIP, kind=IntentKind.PLAIN)),
         stored(3),
         stored(4),
         b"damaged",
@@ -146,16 +146,17 @@ def test_what_else_is_found_there_is_not_its_own_any_more(value: bytes | None) -
 
 def test_a_value_is_an_ownership_only_without_batches() -> None:
     assert OWNERSHIP.is_ownership
-    assert not replace(PLAIN, attempts=OWNED).is_ownership
     assert not OWNERSHIP.is_given_up
     entry = fresh(bytes(16), NO_PRINCIPAL, 0, 7)
+    with_batches = replace(entry, intent=replace(PLAIN, attempts=IntentKind.APPEND_RESERVATION.value))
+    assert unpack(pack(with_batches)) == with_batches, "a plain intent that was sent often"
     assert owned(entry, OWNERSHIP).has_open_intent
 
 
 @pytest.mark.parametrize(
     ("entry", "intent"),
     [
-        (fresh(bytes(16), NO_PRINCIPAL, 0, 7), replace(OWNERSHIP, attempts=0)),
+        (fresh(bytes(16), NO_PRINCIPAL, 0, 7), replace(OWNERSHIP, kind=IntentKind.PLAIN)),
         (fresh(bytes(16), NO_PRINCIPAL, 1, 7), OWNERSHIP),
         (replace(fresh(bytes(16), NO_PRINCIPAL, 0, 7), intent=PLAIN), OWNERSHIP),
     ],

@@ -9,7 +9,7 @@ from mutants.scenes import SleepingBroker, a_stage_with_one_batch, foreign
 from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import GIVEN_UP, NOBODY, Entry, Intent, IntentBatch, unpack
+from idemproxy.state.entry import NOBODY, Entry, Intent, IntentBatch, IntentKind, unpack
 from testkit.stage.sequencer import INCARNATION, Client, Stage
 
 UNDECIDABLE = 87
@@ -71,7 +71,14 @@ def rebuilt_with_given_up() -> Stage:
         stage.run(1)
     known = stage.entry()
     left = Intent(
-        NOBODY, 0, (IntentBatch(3, 1, b"digest-5"),), known.end_offset, known.anchor, b"content!", 1, GIVEN_UP
+        NOBODY,
+        0,
+        (IntentBatch(3, 1, b"digest-5"),),
+        known.end_offset,
+        known.anchor,
+        b"content!",
+        1,
+        kind=IntentKind.UNRECOVERABLE,
     )
     stage.put(replace(known, version=known.version + 1, intent=left, is_rebuilt=True))
     return stage

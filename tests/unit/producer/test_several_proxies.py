@@ -11,7 +11,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append, MemberAlive, Pause, Read, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
-from idemproxy.state.entry import NO_CONTENT, NOBODY, OWNED, TAKEN_OVER, Intent, IntentBatch, pack, unpack
+from idemproxy.state.entry import NO_CONTENT, NOBODY, Intent, IntentBatch, IntentKind, pack, unpack
 from idemproxy.state.store import member_key
 from testkit.stage.sequencer import (
     GENERATION,
@@ -75,12 +75,12 @@ def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_th
 def test_an_ownership_is_asked_for_once_and_a_plain_intent_never() -> None:
     """By a swap that changes nothing but the version (rule R12). Whoever waits for a rebuild, or for nothing, asks for
     nothing."""
-    for attempts, asked in ((OWNED, 1), (0, 0)):
+    for kind, asked in ((IntentKind.APPEND_RESERVATION, 1), (IntentKind.PLAIN, 0)):
         stage = Stage()
         stage.send(Client(), 0)
         stage.run(1)
         left = replace(stage.entry(), version=7)
-        intent = Intent(STRANGER, 0, (), 1, left.anchor, NO_CONTENT, 1, attempts)
+        intent = Intent(STRANGER, 0, (), 1, left.anchor, NO_CONTENT, 1, kind=kind)
         stage.put(replace(left, intent=intent))
         stage.alive.add(STRANGER)
         stage.sequencer = stage.new_sequencer()
@@ -100,14 +100,16 @@ def test_a_dead_owners_entry_is_claimed_and_rebuilt_from_its_bound() -> None:
         stage.run(1)
     known = stage.entry()
     first = replace(known, version=9, next_sequence=1, window=known.window[:1], end_offset=1)
-    stage.put(replace(first, intent=Intent(STRANGER, 0, (), 0, bytes(8), NO_CONTENT, 1, OWNED)))
+    stage.put(
+        replace(first, intent=Intent(STRANGER, 0, (), 0, bytes(8), NO_CONTENT, 1, kind=IntentKind.APPEND_RESERVATION))
+    )
     stage.sequencer = stage.new_sequencer()
     stage.swapped.clear()
     late = stage.send(Client(), 3)
     stage.run(LEASE_OUT_SECONDS)
     claim = stage.swapped[0].intent
     assert claim is not None
-    assert (claim.owner, claim.batches, claim.attempts) == (INCARNATION, (), TAKEN_OVER)
+    assert (claim.owner, claim.batches, claim.kind) == (INCARNATION, (), IntentKind.TAKEN_OVER)
     assert (late.code, late.offset) == (0, 3)
     assert [batch.base_sequence for batch in stage.entry().window] == [0, 1, 2, 3]
 

@@ -24,7 +24,7 @@ from idemproxy.proxy.producer.name_guard import NameGuard
 from idemproxy.proxy.producer.usual import Unusual
 from idemproxy.proxy.telemetry.metrics import Metrics
 from idemproxy.state.decide import BatchIdentity
-from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent
+from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent, IntentKind
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.real.machine.kernel_build import current
 from testkit.stage.bursts import (
@@ -149,7 +149,7 @@ def given_up(play: Play) -> None:
     """The store has the intent of another batch, of which nobody can tell whether it is in the log."""
     entry = play.stage.stream.held.entry
     assert entry is not None
-    intent = Intent(NOBODY, entry.producer_epoch, (), 0, bytes(8), bytes(8), 1, attempts=255)
+    intent = Intent(NOBODY, entry.producer_epoch, (), 0, bytes(8), bytes(8), 1, kind=IntentKind.UNRECOVERABLE)
     play.stage.stream.held.hold(replace(entry, version=entry.version + 1, intent=intent))
 
 
