@@ -67,8 +67,13 @@ def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs. No value is shown: there are passwords among them."""
     found = (_IN_FILE.sub(_as_in_file, name) for name in _differences(old, new, ""))
     names = list(dict.fromkeys(_OF_REDIS.get(name, name) for name in found))
-    taken = tuple(name for name in names if name.startswith(_RELOADED) or _KEY_PASSWORD.match(name))
+    taken = tuple(name for name in names if is_reloaded(name))
     return Changes(taken, tuple(name for name in names if name not in taken))
+
+
+def is_reloaded(name: str) -> bool:
+    """Return whether a running proxy takes over a change of this setting, named as in the file."""
+    return name.startswith(_RELOADED) or _KEY_PASSWORD.match(name) is not None
 
 
 def _as_in_file(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,6 +190,9 @@ def findings(text: str, *, history: bool = False, numbers: bool = False, command
                 for pattern, instead in _IN_CODE:
                     if re.search(pattern, span):
                         yield Finding(block.line, instead, span)
+    for token in _parsed(text):
+        if token.type == "fence" and token.map and token.info.startswith("mermaid"):
+            yield Finding(token.map[0] + 1, "a diagram without a picture (pictures/*.svg)", "mermaid")
     if not commands:
         for token in _parsed(text):
             if token.type == "fence" and token.map and re.search(r"^\s*\$? ?make [a-z]", token.content, re.MULTILINE):
@@ -221,10 +224,13 @@ def _headings(text: str) -> Iterator[str]:
             yield "".join(child.content for child in children if child.type in ("text", "code_inline"))
 
 
-def dead_links(page: Path, root: Path, generated: dict[Path, str], unwritten: Collection[Path]) -> Iterator[Finding]:
+def dead_links(
+    page: Path, root: Path, with_references: Callable[[str], str], unwritten: Collection[Path]
+) -> Iterator[Finding]:
     """Yield the relative links of a page that lead to no file below ``root``, or to no heading there.
 
-    ``generated`` is what the site adds to pages while it is built. Pages that are ``unwritten`` may be missing.
+    ``with_references`` adds what the site adds to a page while it is built. Pages that are ``unwritten`` may be
+    missing.
     """
     for block in blocks_of(page.read_text()):
         for link in block.links:
@@ -237,9 +243,5 @@ def dead_links(page: Path, root: Path, generated: dict[Path, str], unwritten: Co
             elif not target.is_file():
                 if target not in unwritten:
                     yield Finding(block.line, "a link to no file", link)
-            elif anchor and target.suffix == ".md" and anchor not in _anchors_at(target, generated):
+            elif anchor and target.suffix == ".md" and anchor not in anchors_of(with_references(target.read_text())):
                 yield Finding(block.line, "a link to no heading", link)
-
-
-def _anchors_at(page: Path, generated: dict[Path, str]) -> set[str]:
-    return anchors_of(page.read_text() + generated.get(page, ""))
