@@ -6,7 +6,7 @@ itself, where the proxy passes bytes and all sides speak the same; its line goes
 All share the machine's cores, so a figure
 means something only beside another one of the same round: ratios are taken round by round, and told as lowest and
 median.
-Adds a line to ``results/proxy.jsonl``, and puts table and picture into ``docs/PERFORMANCE.md``."""
+Adds a line to ``results/proxy.jsonl``, and puts tables and picture into the pages that have them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from sides import Side, neighbours, proxy, sink, tick
 
 from idemproxy.codecs.kernel import TOLD
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.proxy.settings.model import ProducersSection
 from idemproxy.state.redis_server import find_binary
 
 PARTITIONS = 8
@@ -43,8 +44,8 @@ CASES = {
     "64kx5": Case("64 records of 1 KB, 6 connections, 5 in flight", 6, 5, 1024, 64),
     "1m": Case("990 records of 1 KB, 4 connections, 2 in flight", 4, 2, 1000, 990),
     "lz4": Case("64 records of 1 KB, lz4, 6 connections, 5 in flight", 6, 5, 1024, 64, "lz4", is_text=True),
-    "lz4-kept": Case("the same in the old format", 6, 5, 1024, 64, "lz4", is_idempotent=False, is_text=True),
-    "plain": Case("one record in the old format, 50 connections", 50, 1, 100, 1, is_idempotent=False),
+    "lz4-kept": Case("the same in message format v1", 6, 5, 1024, 64, "lz4", is_idempotent=False, is_text=True),
+    "plain": Case("one record in message format v1, 50 connections", 50, 1, 100, 1, is_idempotent=False),
     FETCH: Case("fetches of 1 MB, 4 connections", 4, 1, 1024, 64, is_fetch=True),
 }
 _JAVA_WARM_UP_SECONDS = 4.0
@@ -167,6 +168,7 @@ def versions() -> dict[str, object]:
         "kernel": platform.release(),
         "load_average_before": round(os.getloadavg()[0], 1),
         "redis": _valkey_version(),
+        "append_reservations": ProducersSection().append_reservations,
         "batches_converted": TOLD,
         "load_and_sink": "C" if compiled("sink") else "Python",
     }

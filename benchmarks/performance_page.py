@@ -1,4 +1,5 @@
-"""The tables and the picture of docs/PERFORMANCE.md, made of the last line of ``results/proxy.jsonl``.
+"""The tables and the picture of docs/PERFORMANCE.md, and the table of docs/explanation/performance.md, made of the last
+line of ``results/proxy.jsonl``.
 
 ``python benchmarks/performance_page.py`` writes them; ``bench_proxy.py`` does so after each whole run."""
 
@@ -15,6 +16,7 @@ from loads import Case
 
 RESULTS = ROOT / "benchmarks" / "results" / "proxy.jsonl"
 PAGE = ROOT / "docs" / "PERFORMANCE.md"
+USERS_PAGE = ROOT / "docs" / "explanation" / "performance.md"
 PICTURE = ROOT / "docs" / "pictures" / "performance.svg"
 BEGIN, END = "<!-- begin: benchmarks/performance_page.py -->", "<!-- end -->"
 Line = Mapping[str, Any]
@@ -58,6 +60,36 @@ def tables(line: Line, cases: Mapping[str, Case]) -> str:
     return "\n".join(said)
 
 
+def cost(line: Line, cases: Mapping[str, Case]) -> str:
+    """Return what users read: one table, the medians of the whole chain, without dates and commits."""
+    reservations = "on" if line.get("append_reservations") else "off"
+    busy = (
+        " Other work ran on the machine, so the figures are provisional." if line["load_average_before"] > 0.5 else ""
+    )
+    said = _wrapped(
+        f"Medians of {line['rounds']} rounds at a real {line['broker']} broker, append reservations {reservations}. "
+        f"Proxy, broker, Redis and load share {line['cores']} cores ({line['machine']}).{busy}"
+    )
+    parts = ["proxy", "broker", "broker, direct", "Redis"]
+    table = [["load", "batches/s", "÷ direct", "added p50, ms", *parts]]
+    for name, sides in _sides(line["on"]["0.10.2.2"]).items():
+        direct, proxy = sides["direct"], sides["proxy"]
+        cpu = [
+            proxy["cpu_us_per_request"],
+            proxy["broker_cpu_us_per_request"],
+            direct["broker_cpu_us_per_request"],
+            proxy["redis_cpu_us_per_request"],
+        ]
+        cells = [
+            f"{proxy['requests_per_second'][_MEDIAN]:,.0f}",
+            _short(proxy["requests_per_second_over_direct"][_MEDIAN]),
+            f"{proxy['added_p50_ms'][_MEDIAN]:.1f}",
+            *(_short(one[_MEDIAN]) for one in cpu),
+        ]
+        table.append([cases[name].name, *cells])
+    return "\n".join([*said, "", *_table(table)])
+
+
 def picture(line: Line, cases: Mapping[str, Case]) -> str:
     """Return the picture, SVG: both tables' medians as ratios."""
     alone, chain = _sides(line["on"]["sink"]), _sides(line["on"]["0.10.2.2"])
@@ -94,6 +126,7 @@ def write(cases: Mapping[str, Case]) -> None:
     line = last_line()
     PICTURE.write_text(picture(line, cases))
     PAGE.write_text(with_tables(PAGE.read_text(), tables(line, cases)))
+    USERS_PAGE.write_text(with_tables(USERS_PAGE.read_text(), cost(line, cases)))
 
 
 def with_tables(page: str, made: str) -> str:
