@@ -34,6 +34,19 @@ DOCS = ROOT / "docs"
 FOLLOWED = ("QUICKSTART.md", "CUTOVER.md", "UPGRADE.md", "how-to/move-producers.md", "how-to/upgrade.md")
 MOVES, UPGRADES = ("CUTOVER.md", "how-to/move-producers.md"), ("UPGRADE.md", "how-to/upgrade.md")
 """Pages in lower case take the place of those in capitals; both are followed until then."""
+RUN_BOOKS = ("RUNBOOK.md", "how-to/run-book.md")
+NEW_NAMES = {
+    "IdemproxyDoubtOld": "IdemproxyUnknownOutcomeOld",
+    "IdemproxyGivenUp": "IdemproxyOutcomeUnrecoverable",
+    "IdemproxyShardFenced": "IdemproxyConditionalPartitionFenced",
+    "IdemproxyRedisLifeChanged": "IdemproxyRedisDataGenerationChanged",
+    "IdemproxyTopicUnmarked": "IdemproxyTopicWithoutBatchMarkers",
+}
+"""How the alerts will be called; how-to/run-book.md has these names already."""
+RUN_BOOK_ENTRIES: list[tuple[str, dict[str, str], list[str]]] = [
+    (RUN_BOOKS[0], {}, ["Means.", "Look at.", "Do."]),
+    (RUN_BOOKS[1], NEW_NAMES, ["Meaning.", "Check.", "Do."]),
+]
 FOLLOWED_ELSEWHERE = ("WALKTHROUGH.md", "SPARK_QUICKSTART.md")
 """In files of their own: test_docs_walkthrough.py, tests/spark/quickstart.py."""
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\S*/)?idemproxy ((?:run|check|schema|inspect|forget|demo|--version)\b.*)")
@@ -108,8 +121,9 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code(page: str) -> Non
     assert checkpoints == str(OffsetCheckpoints().pack(0, 0)[0])
 
 
-def test_the_run_book_asks_for_the_file_that_the_chart_mounts() -> None:
-    (place,) = set(re.findall(r"idemproxy inspect --config (\S+)", (DOCS / "RUNBOOK.md").read_text()))
+@pytest.mark.parametrize("page", RUN_BOOKS)
+def test_the_run_book_asks_for_the_file_that_the_chart_mounts(page: str) -> None:
+    (place,) = set(re.findall(r"idemproxy inspect --config (\S+)", (DOCS / page).read_text()))
     templates = "".join(path.read_text() for path in (ROOT / "charts/idemproxy/templates").iterdir() if path.is_file())
     assert place in templates
 
@@ -142,13 +156,17 @@ def test_every_make_target_in_the_docs_exists(page: Path) -> None:
     assert named <= targets
 
 
-def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else() -> None:
+@pytest.mark.parametrize(("page", "names", "parts"), RUN_BOOK_ENTRIES, ids=RUN_BOOKS)
+def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else(
+    page: str, names: dict[str, str], parts: list[str]
+) -> None:
     alerts = yaml.safe_load((ROOT / "charts/idemproxy/files/alerts.yaml").read_text())
-    page = (DOCS / "RUNBOOK.md").read_text()
-    entries = dict(re.findall(r"^## (Idemproxy\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    assert list(entries) == [alert["alert"] for alert in alerts]
+    entries = dict(
+        re.findall(r"^## (Idemproxy\w+)\n(.*?)(?=^## |\Z)", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    )
+    assert list(entries) == [names.get(alert["alert"], alert["alert"]) for alert in alerts]
     for name, text in entries.items():
-        assert re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE) == ["Means.", "Look at.", "Do."], name
+        assert re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE) == parts, name
 
 
 def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
