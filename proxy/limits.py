@@ -661,6 +661,8 @@ METADATA_REQUEST_BYTES_MAX: Final = 5 * MIB
 names: it is read, looked up and begun to be answered in one step of some 20 ms. Clients of more topics ask for all."""
 METADATA_FEW_TOPICS: Final = 10
 """A client that names more topics waits for those that name fewer: one client can ask for all topics by name."""
+PEER_LOOK_SECONDS: Final = 1.0
+"""For each of two questions to an address that does not answer as it should: what listens there?"""
 LISTEN_AGAIN_SECONDS: Final = 5.0
 """How often a listener tries again to open a broker's port that another process has."""
 LISTEN_TOLD_SECONDS: Final = 60.0

@@ -48,7 +48,8 @@ class KeptJournal(Protocol):
 class Watched:
     """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
     ``ports_taken``: why brokers have no port, a sentence each. ``ports_open``: by the listener's name.
-    ``journal``: None without one."""
+    ``why_no_store``: why Redis could not be asked for what is stored, before there is a store; "": it could, or was not
+    asked yet. ``journal``: None without one."""
 
     engine: Engine
     telemetry: Telemetry
@@ -60,6 +61,7 @@ class Watched:
     started_at: float
     version: str
     ports_open: Callable[[], Mapping[str, int]] = dict
+    why_no_store: Callable[[], str] = str
     journal: KeptJournal | None = None
     client_traffic: Traffic | None = None
 
@@ -112,8 +114,12 @@ def _without_brokers(watched: Watched) -> list[str]:
     refused = [broker.why_refused for broker in topology.asked_first if broker.why_refused]
     if refused:
         return refused
-    text = "no broker can be reached" if topology.is_known else "no broker has answered yet"
     asked = watched.engine.topology.asked_first
+    if watched.engine.statistics().idempotence is None and any(broker.judgement is not None for broker in asked):
+        silent = [broker.name for broker in asked if broker.judgement is None]
+        shown = ", ".join(silent[:_REASONS_SHOWN_MAX])
+        return [f"{shown}: has not told yet whether it has producer ids"] if silent else []  # else Redis is to tell
+    text = "no broker can be reached" if topology.is_known else "no broker has answered yet"
     away = [f"{broker.name}: {broker.why_away}" for broker in asked if broker.why_away]
     return ["; ".join([text, *away[:_REASONS_SHOWN_MAX]])]
 
@@ -122,7 +128,8 @@ def _without_store(watched: Watched) -> list[str]:
     """Why idempotent producers cannot be served now."""
     if not watched.is_store_up:
         store = watched.store()
-        return ["not connected to Redis yet" if store is None else redis_reason(store.why_away)]
+        why = watched.why_no_store() if store is None else store.why_away
+        return [redis_reason(why) if why else "not connected to Redis yet"]
     if not watched.lease_seconds:
         return ["the lease is not held: nothing may be sent until it is renewed"]
     return []

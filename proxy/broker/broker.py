@@ -455,7 +455,7 @@ class Broker:
             self._refuse(Refusal(Kind.UNSURE, f"its answer to Metadata cannot be read: {error}"))
             return
         if not self._admits(cluster_id):
-            self._refuse(Refusal(Kind.UNSURE, f"it belongs to another cluster, {cluster_id}"))
+            self._refuse(Refusal(Kind.OTHER_CLUSTER, f"it belongs to another cluster, {cluster_id}"))
         else:
             self._ask_what_it_is(found)
 
@@ -519,7 +519,7 @@ class Broker:
         self._control.close()
         is_another, self.refusal = refusal != self.refusal, refusal
         self._disconnected(refusal.reason)
-        if refusal.kind == Kind.UNSURE:
+        if refusal.kind in (Kind.UNSURE, Kind.OTHER_CLUSTER):
             self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
         else:
             self._again(limits.REFUSED_BACKOFF_SECONDS_MIN, limits.REFUSED_BACKOFF_SECONDS_MAX)

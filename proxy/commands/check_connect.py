@@ -35,7 +35,8 @@ from ..flow.effects import Unanswered
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from ..net.event_loop import TrioReactor
 from ..process.findings import Finding, all_findings
-from ..process.surroundings import facts_here, with_brokers, with_unresolved
+from ..process.peers import BROKER, REDIS, is_no_answer
+from ..process.surroundings import facts_here, who_listens, with_brokers, with_unresolved
 from ..settings.addresses import shown
 from ..settings.config import Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
@@ -49,8 +50,7 @@ TOPICS_LOOKED_AT = 50
 _FORMAT_V1 = 1
 _NOT_CONNECTED = "cannot connect"
 """How a finding begins where nothing took the connection."""
-_NO_ANSWER = ("no answer", "the peer closed the connection")
-"""How a finding begins where something took the connection and did not answer as a broker."""
+_MOST_OFTEN = "is this a broker's listener, and does it ask for TLS or SASL?"
 _NO_RIGHT = "NOPERM"
 _ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
 """The byte with the codec in the first message or batch of what was fetched, by format."""
@@ -79,8 +79,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
 
     def over(place: str) -> Reactor:
         side = sides.get(place)
-        below = reactor if side is None else reactor.over_tls(side)
-        return below if sasl is None or place != UPSTREAM_PLACE else OverSasl(below, sasl, lambda _event: None)
+        return reactor if side is None else reactor.over_tls(side)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
@@ -95,7 +94,10 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
                     no_entries = f"cannot be asked whether producers have entries: {redis_reason(entries.reason)}"
                 else:
                     stored = entries
-        brokers = _Brokers(over(UPSTREAM_PLACE), reactor.end_pass, mode, partial(_agreed, settings, mode, stored))
+        below_sasl = over(UPSTREAM_PLACE)
+        towards_brokers = below_sasl if sasl is None else OverSasl(below_sasl, sasl, lambda _event: None)
+        agreed = partial(_agreed, settings, mode, stored)
+        brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed)
         found = await brokers.look(settings.upstream)
         if settings.redis is not None and not (mode.is_native and isinstance(stored, Stored)):
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
@@ -208,6 +210,8 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
         await done.wait()
     end("problem", f"no answer within {ANSWER_SECONDS_MAX:g} s")
     link.reset("looked at")
+    if is_no_answer(found[0].text) and (kind := await who_listens(reactor, redis.address, REDIS)):
+        found[0] = found[0]._replace(text=f"{found[0].text}; {kind}")
     return found
 
 
@@ -287,15 +291,21 @@ class _Tried:
 
 
 class _Brokers:
-    """Examines all brokers of a cluster. ``send``: sends what was asked outside of a pass. ``mode``: who gives
-    idempotence; chosen here as the proxy would, by ``agreed``."""
+    """Examines all brokers of a cluster. ``below_sasl``: the same reactor without the login. ``send``: sends what was
+    asked outside of a pass. ``mode``: who gives idempotence; chosen here as the proxy would, by ``agreed``."""
 
     def __init__(
-        self, reactor: Reactor, send: Callable[[], None], mode: Mode, agreed: Callable[[], Idempotence | str]
+        self,
+        reactor: Reactor,
+        below_sasl: Reactor,
+        send: Callable[[], None],
+        mode: Mode,
+        agreed: Callable[[], Idempotence | str],
     ) -> None:
         self.mode = mode
         self._agreed = agreed
         self._reactor = reactor
+        self._below_sasl = below_sasl
         self._send = send
         self._unreadable: list[str] = []
         self._uncompressed: list[str] = []
@@ -309,7 +319,7 @@ class _Brokers:
         """Return a finding per address and per broker, and the message format of the topics."""
         first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
-        findings = [_doubted(one.finding()) for one in first]
+        findings = [await self._explained(one) for one in first]
         told: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
@@ -327,6 +337,15 @@ class _Brokers:
         for one in first:
             one.broker.close()
         return findings
+
+    async def _explained(self, one: _Tried) -> Finding:
+        """Say of an address that takes connections and does not answer as a broker what listens there; where that
+        cannot be seen, what is wrong most often."""
+        finding = one.finding()
+        if finding.sign != "problem" or not is_no_answer(finding.text):
+            return finding
+        kind = await who_listens(self._below_sasl, one.broker.address, BROKER)
+        return finding._replace(text=f"{finding.text}; {kind or _MOST_OFTEN}")
 
     async def _look_at_cluster(self, cluster: Cluster) -> list[Finding]:
         places = sorted(cluster.brokers.items())
@@ -427,13 +446,6 @@ def _advertised(finding: Finding) -> Finding:
     if finding.sign != "problem" or not finding.text.startswith(_NOT_CONNECTED):
         return finding
     return finding._replace(text=f"{finding.text}; the cluster names this address (the broker's advertised.listeners)")
-
-
-def _doubted(finding: Finding) -> Finding:
-    """Say of what takes connections and does not answer as a broker what is wrong most often."""
-    if finding.sign != "problem" or not finding.text.startswith(_NO_ANSWER):
-        return finding
-    return finding._replace(text=f"{finding.text}; is this a broker's listener, and does it ask for TLS or SASL?")
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:

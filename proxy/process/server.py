@@ -17,7 +17,7 @@ import trio
 
 from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
-from ...reactor import Reactor
+from ...reactor import Address, Reactor
 from ...state.entry import NO_GENERATION
 from ...state.redis_claim import ClusterClaim, Stored, StoredLook
 from ...state.redis_facts import RedisAddress
@@ -27,6 +27,7 @@ from ...state.store import StoreAway, StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
+from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
 from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
 from ..broker.sasl_credentials import Credentials
@@ -57,10 +58,11 @@ from .findings import Finding, findings_of_start
 from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
+from .peers import BROKER, REDIS, is_no_answer
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
 from .service_manager import notify, notify_reloading
-from .surroundings import facts_here, with_brokers, with_unresolved
+from .surroundings import facts_here, who_listens, with_brokers, with_unresolved
 from .unserved_brokers import UnservedBrokers
 from .worker import Place, beat, until_alone
 
@@ -152,6 +154,8 @@ class Server:
         self._claim = ClusterClaim(settings.cluster, lambda: self.engine.topology.cluster.cluster_id, self._is_anothers)
         self._why_no_look = ""
         """Why Redis could not be asked what is stored under the cluster name."""
+        self._listens: dict[Address, str] = {}
+        """What listens at addresses that did not answer as they should (``peers.py``); empty texts: nobody can tell."""
         self._checkpoints = CheckpointFile(
             self._directory, self.engine.context.bounds.checkpoints, self._reactor.now, _wall_ms, report
         )
@@ -212,6 +216,7 @@ class Server:
                     look = partial(
                         self._admin.run,
                         ports_open=self._listeners.ports_open,
+                        why_no_store=self._why_no_store,
                         journal=self._upkeep,
                         client_traffic=self._reactor.client_traffic,
                     )
@@ -641,6 +646,7 @@ class Server:
             self._unserved.waited()
             if self.engine.why_ending:
                 return
+            await self._look_who_listens()
             missing, where = self._missing()
             hint = _LOOK_CLOSER if waited == 2 * _WAITING_TOLD_SECONDS else ""
             text = f"still waiting for {missing} after {waited:.0f} s ({where}){hint}"
@@ -664,14 +670,38 @@ class Server:
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.wanted is None and self._mode.by_brokers is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
-            away = [one for one in topology.asked_first if one.why_away]
-            why = "; ".join(f"{one.name}: {one.why_away}" for one in away[:_REASONS_SHOWN_MAX])
+            away = [(one, reason) for one in topology.asked_first if (reason := _why_away(one))]
+            why = "; ".join(
+                f"{one.name}: {self._why(reason, one.address)}" for one, reason in away[:_REASONS_SHOWN_MAX]
+            )
             return "a broker", why or f"upstream {', '.join(map(shown, self._settings.upstream))}"
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
         store = self._store
-        why = self._why_no_look if store is None or store.generation is not None else store.why_away
+        why = self._why_no_store() if store is None or store.generation is not None else store.why_away
         return "Redis", f"{where}; {why}" if why else where
+
+    def _why_no_store(self) -> str:
+        """Return why Redis could not be asked what is stored, empty: it could, or was not asked yet."""
+        redis = self._settings.redis
+        return self._why_no_look if redis is None else self._why(self._why_no_look, redis.address)
+
+    def _why(self, reason: str, address: Address) -> str:
+        """Return why an address cannot be used, with what listens there where that was seen."""
+        found = self._listens.get(address, "")
+        return f"{reason}; {found}" if found and is_no_answer(reason) else reason
+
+    async def _look_who_listens(self) -> None:
+        """Look once what listens at addresses that take connections and do not answer."""
+        asked_first, redis = self.engine.topology.asked_first, self._settings.redis
+        wanted = [(one.address, BROKER, self._below_sasl()) for one in asked_first if is_no_answer(_why_away(one))]
+        if redis is not None and is_no_answer(self._why_no_look):
+            side = self._sides.get(REDIS_PLACE)
+            over = self._reactor.over_tls(side) if side is not None else self._reactor
+            wanted.append((redis.address, REDIS, over))
+        for address, what, reactor in wanted[:_REASONS_SHOWN_MAX]:
+            if address not in self._listens:
+                self._listens[address] = await who_listens(reactor, address, what)
 
     def _shown(self) -> list[str]:
         """Return what an operator wants to read once at the start."""
@@ -793,6 +823,12 @@ class Server:
 def _without_effect(settings: Settings) -> str:
     """Return all settings that have no effect in front of brokers that give idempotence, empty for none."""
     return "; ".join(map(str, without_effect(settings)))
+
+
+def _why_away(broker: Broker) -> str:
+    """Return why a broker that a start waits for has not answered; empty: it has."""
+    is_silent = not broker.is_ready and broker.judgement is None and broker.refusal is None
+    return broker.why_away or ("no answer yet" if is_silent else "")
 
 
 def _wall_ms() -> int:

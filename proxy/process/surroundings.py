@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from ...reactor import Address, Reactor
 from .. import limits
 from ..net.certificates import tls_by_place
 from ..net.tls import TlsError, own_certificate
@@ -18,6 +19,7 @@ from ..settings.config import Settings
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES
 from .descriptors import raise_descriptors
 from .findings import Facts, advertised_hosts
+from .peers import PeerLook, told
 
 
 def facts_here(settings: Settings) -> Facts:
@@ -54,6 +56,21 @@ async def with_unresolved(facts: Facts) -> Facts:
                 if not isinstance(error, socket.gaierror) or error.errno != socket.EAI_AGAIN:
                     unresolved.append(host)
     return replace(facts, unresolved=tuple(unresolved))
+
+
+async def who_listens(reactor: Reactor, address: Address, wanted: str) -> str:
+    """Return what an operator is told of an address that does not answer as ``wanted`` (``peers.py``); empty: it may be
+    what is wanted, or nobody can tell. Takes two seconds where nothing is answered."""
+    found: list[str] = []
+    done = trio.Event()
+
+    def looked(kind: str) -> None:
+        found.append(told(kind, wanted))
+        done.set()
+
+    PeerLook(reactor, address, looked)
+    await done.wait()
+    return found[0]
 
 
 def with_brokers(facts: Facts, broker_ids: Collection[int]) -> Facts:

@@ -1,7 +1,8 @@
 """The consequences of brokers that cannot be served: what is logged, and when the process ends because of them.
 
 Takes what ``served.py`` found about each broker; ends nothing itself, ``server.py`` does. A start ends when no broker
-can be served; a proxy that serves others logs it once for each broker and goes on.
+can be served, or when the configured addresses belong to several clusters; a proxy that serves others logs it once for
+each broker and goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.served import Kind
 from ..events import OperatorMessage, Report
+
+_ONE_CLUSTER = "Name addresses of one cluster only (upstream.bootstrap)"
 
 
 class UnservedBrokers:
@@ -27,7 +30,11 @@ class UnservedBrokers:
     def refused(self, broker: Broker) -> None:
         """A broker cannot be served, for another reason than before."""
         assert broker.refusal is not None
-        if self._is_serving or broker.refusal.kind is Kind.UNSURE:
+        kind = broker.refusal.kind
+        if kind is Kind.OTHER_CLUSTER and broker.id == BOOTSTRAP_ID and not self._is_serving:
+            # Else which cluster is served would depend on which of the addresses answers first.
+            self._end(f"{broker.why_refused}, and another address there answered first. {_ONE_CLUSTER}")
+        elif self._is_serving or kind in (Kind.UNSURE, Kind.OTHER_CLUSTER):
             self._tell(broker)
         elif all(one.refusal is not None for one in self._brokers()):
             self._end_start()

@@ -194,15 +194,6 @@ def test_of_a_broker_that_cannot_be_reached_it_is_told_who_named_its_address() -
         assert check_connect._advertised(other) == other
 
 
-def test_what_takes_connections_and_answers_nothing_is_doubted() -> None:
-    closed = Finding("problem", "upstream k:1", "the peer closed the connection")
-    assert check_connect._doubted(closed).text == (
-        "the peer closed the connection; is this a broker's listener, and does it ask for TLS or SASL?"
-    )
-    for other in (Finding("ok", "upstream k:1", "Kafka 0.10.2"), closed._replace(text="cannot connect: refused")):
-        assert check_connect._doubted(other) == other
-
-
 def test_the_last_line_is_the_verdict_and_the_configuration_is_shown_only_on_demand(path: Path, capsys: Said) -> None:
     path.write_text("upstream: {bootstrap: [k:1]}\n")
     assert main(["check", os.fspath(path)]) == 0
