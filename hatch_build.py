@@ -1,4 +1,5 @@
-"""Compiles ``kernel.c`` while a package is built, where that can be done; without it the package is one of pure Python.
+"""What a build of the package adds: the compiled ``kernel.c``, where that can be done, and a README that can be read
+away from the repository. Without the kernel the package is one of pure Python.
 
 Run by hatchling, outside of the package: it imports nothing of it. ``KERNEL_COMPILER`` says what to compile with:
 
@@ -13,16 +14,18 @@ An editable installation, which is what a checkout has, gets the library beside 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 CHOICE: Final = "KERNEL_COMPILER"
 ZIG: Final = "ziglang==0.13.0"
@@ -52,6 +55,25 @@ class KernelBuildHook(BuildHookInterface[Any]):
             build_data["force_include"][str(library)] = f"idemproxy/codecs/kernel/{LIBRARY}"
         build_data["pure_python"] = False
         build_data["tag"] = f"{_PYTHON}-abi3-{_platform()}"
+
+
+class ReadmeMetadataHook(MetadataHookInterface):
+    """What hatchling calls for the field ``readme``."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the README, with links that lead to the project's own addresses."""
+        text = (Path(self.root) / "README.md").read_text()
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, metadata["urls"])}
+
+
+def absolute(text: str, addresses: Mapping[str, str]) -> str:
+    """Return a page of the repository with absolute links: to the site for what is in docs/, else to the source."""
+
+    def to_site(match: re.Match[str]) -> str:
+        return f"]({addresses['Documentation']}/{re.sub(r'[.]md(?=$|#)', '.html', match[1])})"
+
+    text = re.sub(r"\]\(docs/([^)\s]+)\)", to_site, text)
+    return re.sub(r"\]\((?![a-z]+:|#)([^)\s]+)\)", rf"]({addresses['Source']}/\1)", text)
 
 
 def build(source: Path, library: Path) -> bool:

@@ -234,12 +234,19 @@ def _amount(name: str) -> str:
     return f"{value:,g} s" if "SECONDS" in name else f"{value:,}"
 
 
+# ---------------------------------------------------------------------- releases
+def releases() -> str:
+    """What is new in each version: the changelog without its title."""
+    return (ROOT / "CHANGELOG.md").read_text().partition("\n## ")[2].join(("## ", ""))
+
+
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings,
     "command-line": command_line,
     "metrics": metrics,
     "helm-values": helm_values,
     "client-api": client_api,
+    "releases": releases,
 }
 
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from ... import DOCUMENTATION
 from ...client import ProduceError
 from . import manifest as manifests
 from .manifest import Manifest, Run, StageFile, Writer
@@ -224,8 +225,8 @@ class Batches:
             raise SinkProblem(
                 f"batch {batch_id} was begun more than {(_now_ms() - manifest.created_ms) // 1000} s ago and not "
                 f"finished. After {self._options.expiry_seconds} s (producerExpirySeconds) the server no longer knows "
-                "what of it is in the log, and would append it again, so nothing is sent. What to do stands in "
-                "docs/SPARK_SINK.md"
+                "what of it is in the log, and would append it again, so nothing is sent. "
+                f"What to do: {DOCUMENTATION}/how-to/spark-sink.html"
             )
 
     # ------------------------------------------------------------------ files

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
+from ... import DOCUMENTATION
 from ...client import (
     AuthenticationFailed,
     Client,
@@ -36,7 +37,7 @@ _HINTS: Final[Mapping[int | None, str]] = {
     ),
     ErrorCode.INVALID_PRODUCER_EPOCH: (
         " Another query has begun under its producerName and fences this one for good; or the proxies' Redis has lost "
-        "who has the name (docs/SPARK_SINK.md says what to do)."
+        f"this producer name. What to do: {DOCUMENTATION}/how-to/spark-sink.html"
     ),
     ErrorCode.MESSAGE_TOO_LARGE: " A record is larger than the topic takes (max.message.bytes).",
 }

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ... import DOCUMENTATION
 from ...codecs.error_codes import ErrorCode
 from ..bridge.configs import BrokerSettings
 from ..versions import NEWER, ApiKey, BrokerRanges, Detected
@@ -204,7 +205,10 @@ def _without_ids(told: BrokerSettings | None) -> Refusal | None:
 def remark(told: BrokerSettings) -> str:
     """Return what an operator should know of a broker with producer ids that is served."""
     form = told.values.get(_FORMAT)
-    return f"has producer ids of its own, and is served as long as it stores message format {form} (docs/CUTOVER.md)"
+    return (
+        f"has producer ids of its own, and is served as long as it stores message format {form}; "
+        f"see {DOCUMENTATION}/how-to/upgrade-brokers.html"
+    )
 
 
 def _other_format(form: str) -> Refusal:

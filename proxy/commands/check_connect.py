@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from ... import DOCUMENTATION
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.record_batch import CODEC_MASK, magic_of
@@ -195,7 +196,7 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
 
     def tried(info: dict[str, str], refused: list[str]) -> None:
         if refused:
-            end("problem", f"this user may not {', '.join(refused)}; docs/SECURITY.md has all that a proxy needs")
+            end("problem", f"this user may not {', '.join(refused)}; see {DOCUMENTATION}/how-to/sasl.html")
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
         end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))

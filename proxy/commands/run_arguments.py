@@ -7,6 +7,7 @@ import argparse
 import os
 from pathlib import Path
 
+from ... import DOCUMENTATION
 from ...codecs.convert import TRACING_HEADERS
 from .. import limits
 from ..settings.config import CONFIG_VARIABLE, DEFAULT_CLUSTER, DEFAULT_DATA_DIRECTORY, DEFAULT_LISTEN
@@ -29,7 +30,7 @@ def _add_file(group: argparse._ArgumentGroup) -> None:
         type=Path,
         default=os.environ.get(CONFIG_VARIABLE) or None,
         help=explained(
-            "YAML; docs/CONFIGURE.md has every key, and the variables that set them",
+            f"YAML; every setting and its variable: {DOCUMENTATION}/reference/settings.html",
             "--config /etc/idemproxy/idemproxy.yaml",
             f"${CONFIG_VARIABLE}, or none",
         ),

@@ -59,7 +59,7 @@ def test_the_quick_start_from_the_wheel_to_the_duplicate_that_does_not_happen(
 ) -> None:
     proxy, (admin,) = neighbouring_ports(2), free_ports(1)
     printed = follow(
-        DOCS / "QUICKSTART.md",
+        DOCS / "tutorials/quick-start.md",
         tmp_path / "empty",
         children,
         {"9092": str(proxy), "9644": str(admin)},

@@ -73,8 +73,8 @@ _IN_CODE: tuple[tuple[str, str], ...] = (
 _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|no)\.", re.IGNORECASE)
 _WORD = re.compile(r"\S*\w\S*")
 _ADMONITION = re.compile(r'^(?:!!!|\?\?\?\+?) \w+(?: "[^"]*")?')
-_CODE = "code"
-"""What stands for a code span in the text that is measured."""
+_CODE = "«code»"
+"""What stands for a code span in the text that is measured: one word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,24 @@ def test_the_console_script_is_the_same_as_python_minus_m(wheel: Path) -> None:
     assert "from .proxy.main import main" in (ROOT / "src/idemproxy/__main__.py").read_text()
 
 
+def test_the_wheel_has_the_readme_with_links_that_lead_to_the_project(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode().partition("\n\n")[2]
+    links, addresses = re.findall(r"\]\(([^)]+)\)", text), PROJECT["urls"]
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith(tuple(f"{one}/" for one in addresses.values()))] == []
+    assert f"{addresses['Documentation']}/tutorials/quick-start.html" in links
+    assert f"{addresses['Documentation']}/pictures/overview.svg" in links
+    assert f"{addresses['Source']}/CONTRIBUTING.md" in links
+
+
+def test_the_documentation_has_one_address_that_ends_with_the_version() -> None:
+    package = __import__("idemproxy")
+    assert PROJECT["urls"]["Documentation"] == package.DOCUMENTATION
+    assert package.DOCUMENTATION.endswith("/" + ".".join(package.__version__.split(".")[:2]))
+
+
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run make as a user does: without the variables of a make around the tests."""
     environment = {
