@@ -1,5 +1,6 @@
 """Batches that unpack to many times their size, as Java fills them by their estimated compressed size: what brokers
-take from such a producer gets through the proxy, whole or split, and no record is dropped."""
+take from such a producer gets through the proxy, whole or split, and no record is dropped. How long that takes depends
+on what else the machine does: a batch that is answered with a retriable code (rule R18) is sent again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,13 @@ from idemproxy.proxy import limits
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.java_clients import LAST_3X_CLIENT, start_group_reader, start_producer
 from testkit.real.clients.raw_client import RawClient, batch
-from testkit.real.scenes.lossy import LossyScene, insist
+from testkit.real.scenes.lossy import LossyScene, insist, told_in_the_end
 
 MIB = 1 << 20
 MESSAGE_TOO_LARGE = 10
 FILLING_BYTES = 500_000
 RECORDS = 200
+PATIENCE_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,12 @@ def test_a_java_producer_whose_batches_unpack_to_much_loses_no_record(
                 "linger.ms": "3000",
                 "max.request.size": "25000000",
                 "buffer.memory": "60000000",
-                "request.timeout.ms": "30000",
+                "request.timeout.ms": "120000",
+                "delivery.timeout.ms": str(int(PATIENCE_SECONDS * 1000)),
+                "max.block.ms": str(int(PATIENCE_SECONDS * 1000)),
             },
         )
-        last = program.wait()
+        last = program.wait(PATIENCE_SECONDS)
     assert (last["acked"], last["failed"], last["errors"]) == (RECORDS, 0, [])
     with RawClient(scene.cluster.address(0)) as direct:
         assert direct.end_offset(topic, 0) == RECORDS
@@ -69,14 +73,14 @@ def test_a_batch_is_taken_whatever_it_unpacks_to_up_to_the_limit(
     scene: LossyScene, codec: Codec, mebibytes: int
 ) -> None:
     topic = fresh_topic(scene.cluster, 1, config={"max.message.bytes": 20_000_000})
-    with RawClient(scene.proxy.address) as client:
+    with RawClient(scene.proxy.address, PATIENCE_SECONDS) as client:
         records = batch([b"a" * MIB] * mebibytes, producer_id=client.new_producer_id(), codec=codec)
-        answer = client.produce_one(topic, 0, records, version=8)
+        answer = told_in_the_end(client, (topic, 0), records, version=8)
         is_taken = mebibytes * MIB <= limits.UNPACKED_BYTES_MAX
         assert (answer.error_code, answer.base_offset) == ((0, 0) if is_taken else (MESSAGE_TOO_LARGE, -1))
         assert client.end_offset(topic, 0) == (mebibytes if is_taken else 0)
         if is_taken:
-            again = client.produce_one(topic, 0, records, version=8)
+            again = told_in_the_end(client, (topic, 0), records, version=8)
             assert (again.error_code, again.base_offset) == (0, 0), "a retry"
             assert client.end_offset(topic, 0) == mebibytes
 
@@ -88,7 +92,7 @@ def test_so_is_one_without_a_producer_id_up_to_what_one_wrapper_may_hold(
     scene: LossyScene, codec: Codec, mebibytes: int
 ) -> None:
     topic = fresh_topic(scene.cluster, 1)
-    with RawClient(scene.proxy.address) as client:
+    with RawClient(scene.proxy.address, PATIENCE_SECONDS) as client:
         answer = client.produce_one(topic, 0, batch([b"a" * MIB] * mebibytes, codec=codec), version=8)
         is_taken = mebibytes * MIB <= limits.DECOMPRESSED_BYTES_MAX
         assert answer.error_code == (0 if is_taken else MESSAGE_TOO_LARGE)
@@ -100,7 +104,7 @@ def test_a_consumer_of_0_10_reads_every_record_of_such_a_batch(scene: LossyScene
     """It holds all messages of a wrapper in memory; its heap is small."""
     topic, count = fresh_topic(scene.cluster, 1), 600_000
     values = [b"java:0:%d" % number for number in range(count)]
-    with RawClient(scene.proxy.address) as client, ChildProcesses() as children:
+    with RawClient(scene.proxy.address, PATIENCE_SECONDS) as client, ChildProcesses() as children:
         records = batch(values, producer_id=client.new_producer_id(), codec=Codec.GZIP)
         assert insist(client, (topic, 0), records).base_offset == 0
         reader = start_group_reader(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
@@ -115,13 +116,19 @@ class LossyScene:
         return client.produce_one(*place, records, version=8, timeout_ms=30_000)
 
 
-def insist(client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS) -> PartitionAnswer:
-    """Send the same bytes until they are answered with success; return that answer."""
+def told_in_the_end(client: RawClient, place: tuple[str, int], records: bytes, **options: Any) -> PartitionAnswer:
+    """Send the same bytes until they are answered with another code than a retriable one; return that answer."""
     end = time.monotonic() + _SETTLED_SECONDS_MAX
     while True:
-        answer = client.produce_one(*place, records, timeout_ms=timeout_ms)
-        if answer.error_code == 0:
+        answer = client.produce_one(*place, records, **options)
+        if answer.error_code not in _RETRIABLE:
             return answer
-        assert answer.error_code in _RETRIABLE, answer
         assert time.monotonic() < end, answer
         time.sleep(0.05)
+
+
+def insist(client: RawClient, place: tuple[str, int], records: bytes, timeout_ms: int = TIMEOUT_MS) -> PartitionAnswer:
+    """Send the same bytes until they are answered with success; return that answer."""
+    answer = told_in_the_end(client, place, records, timeout_ms=timeout_ms)
+    assert answer.error_code == 0, answer
+    return answer
