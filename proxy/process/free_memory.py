@@ -25,7 +25,11 @@ _LARGE_BUFFER_BYTES = 4 * limits.MIB
 _FREE_BYTES_KEPT = 128 * limits.MIB
 _GC_THRESHOLDS = (5_000, 10, 400)
 """A request makes hundreds of short-lived objects and no cycles; by default the collector runs much more often. It
-stops everything: with these thresholds a collection of generation 0 takes 2 ms, one of generation 1 takes 25 ms."""
+stops everything, so no full collection may be needed: what belongs to a request or a connection breaks its reference
+cycles when that ends. A cycle of a connection has grown old by then, and only a full collection would find it. CPU time
+of one collection, with all of the start frozen: generation 0 takes 2 to 4 ms and generation 1 takes 6 to 20 ms; a full
+one takes 20 ms with 400 connections that produce, and 130 to 160 ms with 10,000 idle producers on 400 connections,
+which have 164,000 objects. Without the freeze 10 ms more. Under these loads no collection found a cycle."""
 _YOUNG = 1
 """The oldest generation that is collected when the process is idle: generation 2 has all producers in memory."""
 _PIECES_BYTES = (limits.MIB, limits.MIB // 8, limits.MIB // 32)
