@@ -358,10 +358,11 @@ each partition on which the name has an entry."""
 NAME_RENEW_SHARE: Final = 1 / 20
 """The same, as a share of the expiry, where that is short."""
 IDS_IN_USE_LOOK_SECONDS: Final = 60.0
-"""How often producer ids that came into use are renewed: what a process that is killed had not noted yet counts as not
-used."""
+"""How often a process looks which producer ids have written something, and renews them: what it has not seen when it is
+killed counts as not used."""
 IDS_IN_USE_MAX: Final = 20_000
-"""Producer ids that wait for that, 2 MB. What is above is renewed an hour later if it has written something."""
+"""Blocks of producer ids, and names, of which a process remembers that it has renewed them, 2 MB. What is above is
+renewed more often."""
 NAMES_PER_PRINCIPAL_MAX: Final = 10_000
 """Names that one principal has in Redis, some 5 MB; all clients without a login are one principal. More are told 14
 (COORDINATOR_LOAD_IN_PROGRESS) until names have expired or an operator forgets some."""

@@ -363,12 +363,7 @@ class Engine:
         if self.loop_budget.is_too_long:
             return None
         key = (producer_id, topic, partition)
-
-        def make() -> Sequencer:
-            self._ids_in_use.note(producer_id)
-            return Sequencer(self.context, self.runner, *key)
-
-        return self._sequencers.get(key, make)
+        return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
 
     @property
     def policy(self) -> HeaderPolicy:

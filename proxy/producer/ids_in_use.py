@@ -1,9 +1,9 @@
 """Producer ids that are in use, and their renewal: what Redis has of an id expires after its last use (rule R22).
 
 A batch costs nothing more for it. What a name has is renewed before the first batch in an hour is reserved
-(``name_guard.py``). Blocks of ids without a name are renewed beside the work: an id is noted when a sequencer is made
-for it, and once in an hour all sequencers that have written something are looked at. Each process renews an id at most
-once in an hour. Flows only."""
+(``name_guard.py``). Blocks of ids without a name are renewed apart from that work: once in a minute all sequencers are
+asked whether they have written something since. So an id that somebody invents, and of which nothing is written, costs
+nothing. Each process renews an id at most once in an hour. Flows only."""
 
 from __future__ import annotations
 
@@ -30,31 +30,25 @@ class IdsInUse:
     def __init__(self, life: Life, written_since: WrittenSince) -> None:
         self._life = life
         self._written_since = written_since
-        self._due: dict[int, None] = {}
-        """First ids of blocks, to be renewed at the next look."""
-
-    def note(self, producer_id: int) -> None:
-        """The producer id is in use. That of a name is renewed with its batches."""
-        if not is_named(producer_id) and len(self._due) < limits.IDS_IN_USE_MAX:
-            self._due[block_of(producer_id)] = None
 
     async def run(self) -> None:
         """Renew what is in use, for as long as the process lives."""
         looked_at = await Now()
         while True:
-            every = self._life.renew_ms / 1000
-            await Wait(min(limits.IDS_IN_USE_LOOK_SECONDS, every))
+            await Wait(min(limits.IDS_IN_USE_LOOK_SECONDS, self._life.renew_ms / 1000))
             now = await Now()
-            if now >= looked_at + every:
-                look = partial(self._written_since, looked_at)
-                for producer_id in await in_steps(look, "ids in use", is_late=True):
-                    self.note(producer_id)
+            # One look further back, as the time of a write is only known to a second or so (``RecentTime``).
+            look = partial(self._written_since, looked_at - limits.IDS_IN_USE_LOOK_SECONDS)
+            written = await in_steps(look, "ids in use", is_late=True)
+            blocks = {block_of(producer_id) for producer_id in written if not is_named(producer_id)}
+            for first_id in filter(self._life.is_renewal_due, sorted(blocks)):
+                is_renewed = await renew_id(self._life, first_id)
+                if isinstance(is_renewed, StoreAway):
+                    break  # those that are left are found again by the next look
+                if not is_renewed:  # nobody has issued it, or another process has renewed it: not asked for an hour
+                    self._life.renewed_at_ms[first_id] = self._life.wall_clock_ms()
+            else:
                 looked_at = now
-            for first_id in list(self._due):
-                is_due = self._life.is_renewal_due(first_id)
-                if is_due and isinstance(await renew_id(self._life, first_id), StoreAway):
-                    break  # those that are left wait for the next look
-                del self._due[first_id]
 
 
 async def renew_id(life: Life, first_id: int) -> bool | StoreAway:

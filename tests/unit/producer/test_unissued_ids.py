@@ -3,6 +3,7 @@ so many at a time, and nothing is left of them (rules R10, R17)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,11 +18,14 @@ from idemproxy.proxy.producer.unissued import Admitted, UnissuedOutcomes
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.commit import fresh, reserved
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, Intent, IntentBatch
-from idemproxy.state.producer_ids import pack_block
+from idemproxy.state.producer_ids import block_of, pack_block
+from idemproxy.state.store import block_key
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.stage.sequencer import BLOCK_KEY, NEXT_GENERATION, Client, Stage
 from testkit.virtual.line import Line, request
 from testkit.virtual.producer import Identity
+from testkit.virtual.proxy import CLUSTER_NAME
+from testkit.virtual.redis_connection import RedisFault
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 OUT_OF_ORDER, TIMED_OUT, NOT_ENOUGH_REPLICAS, NO_LEADER = 45, 7, 19, 6
@@ -117,6 +121,27 @@ def test_nothing_is_left_of_an_id_that_nobody_issued(attacked: Attacked) -> None
     assert attacked.stored() <= attacked.keys
     assert len(attacked.proxy.engine._sequencers) == known
     assert attacked.proxy.engine.context.unissued.count == 0
+
+
+def test_an_id_that_nobody_issued_is_not_looked_for_again_to_be_renewed(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, each cost one read more within a minute."""
+    redis, network = attacked.world.redis, attacked.world.network
+    for _ in range(20):
+        attacked.invent()
+    network.run(limits.IDS_IN_USE_LOOK_SECONDS / 4, lambda: len(attacked.codes) == 20)
+    keys = {block_key(CLUSTER_NAME, block_of(FIRST_ID + 1000 * (number + 1))) for number in range(20)}
+    asked: list[bytes] = []
+    fault_of = redis.fault_of
+
+    def seen(arguments: Sequence[bytes]) -> RedisFault:
+        asked.extend(key for key in arguments if key in keys)
+        return fault_of(arguments)
+
+    monkeypatch.setattr(redis, "fault_of", seen)
+    network.run(2 * limits.IDS_IN_USE_LOOK_SECONDS)
+    assert asked == []
 
 
 # ---------------------------------------------------------------------- one of them
