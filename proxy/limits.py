@@ -31,10 +31,13 @@ REQUESTS_IN_FLIGHT_MAX: Final = 16
 """Clients keep up to five in flight; what is above waits in the socket."""
 REQUESTS_PER_TURN_MAX: Final = 5
 """Requests of one client that are handled before it is the others' turn, however many have arrived."""
-FAILURES_NOTED_MAX: Final = 5_000
-"""Pairs of producer and partition for which one connection remembers failed batches: up to 3 KiB each, 15 MB in all,
-and a third of a KiB where one batch of each has failed. Above it the connection is closed. Few clients have so many in
-one request; those connect again, as after any lost connection."""
+FAILURES_NOTED_MAX: Final = 200_000
+FAILURES_NOTED_OF_ONE_MAX: Final = 40_000
+"""Notes of failed batches that clients are to send again, so that what comes after them is no gap (rule R11): of all
+connections, and of those of one address; where addresses are not counted, of one connection. A note takes 0.4 KiB, 0.6
+with the longest topic names: 16 and 80 MB. Above it the connection with the most notes is closed. 10,000 producers that
+fail on 20 partitions each, and 500 of one host on 80 each, have fewer; those above connect again, as after any lost
+connection."""
 CLIENT_RESPONSE_BYTES_MAX: Final = 4 * MIB
 """Answers that a slow client has not taken; above this nothing more is read from it."""
 STREAM_BYTES_MAX: Final = 256 * KIB

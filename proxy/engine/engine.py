@@ -22,6 +22,7 @@ from ..admission.init_pace import InitPace
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.memory_budget import MemoryBudget
+from ..admission.noted_failures import NotedFailures
 from ..admission.turns import in_turns
 from ..bridge.base import Addresses
 from ..bridge.cluster import BrokerAddress
@@ -121,6 +122,7 @@ class Engine:
         that belong to one client; None: ``reactor`` does."""
         self.caps = caps or Caps()
         self.memory = MemoryBudget(self.caps)
+        self.noted_failures = NotedFailures(self._counts_addresses)
         self.reactor = reactor
         self.for_clients = for_clients or reactor
         self.now: Callable[[], float] = reactor.now
@@ -188,7 +190,7 @@ class Engine:
             is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
             drop_unknown=lambda key: self._sequencers.drop(key),
-            counts_addresses=lambda: self.caps.connections_per_ip_max > 0,
+            counts_addresses=self._counts_addresses,
         )
 
     def _new_describe_producers(self) -> DescribeProducers:
@@ -199,6 +201,9 @@ class Engine:
             has_partition=self.has_partition,
             look_for_topics=lambda topics, done: self.topology.refresh_if_stale(topics, False, done),
         )
+
+    def _counts_addresses(self) -> bool:
+        return self.caps.connections_per_ip_max > 0
 
     def _is_reachable(self, broker_id: int) -> bool:
         broker = self.topology.broker(broker_id)

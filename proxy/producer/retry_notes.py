@@ -2,7 +2,8 @@
 which batch a conditional one follows there (rule R23). Pure: told of every answer, asked before a refusal.
 
 A batch that got through, or failed for good, leaves no note here; of batches that a client has given up the latest few
-are kept. A topic name that no topic can have leaves none either: everything for it is refused alike."""
+are kept. A topic name that no topic can have leaves none either: everything for it is refused alike. How many notes all
+connections have is bounded (``admission/noted_failures.py``)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from typing import NamedTuple
 from ...state.conditional import Ahead
 from ...state.decide import BatchIdentity
 from ...state.sequence import advance, is_ahead
-from .. import limits
 from ..bridge.metadata import TOPIC_NAME
 
 Key = tuple[int, str, int]
@@ -57,11 +57,14 @@ class _Failure(NamedTuple):
 class RetryNotes:
     """The notes of one connection."""
 
-    __slots__ = ("_ended", "_failed", "_held", "_last", "_links", "is_empty", "requests")
+    __slots__ = ("_ended", "_failed", "_has_ended", "_held", "_last", "_links", "count", "is_empty", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
         """The number of the last request that came."""
+        self.count = 0
+        """How many notes there are, links of conditional batches included."""
+        self._has_ended = False
         self.is_empty = True
         """Nothing has failed, or all of it was forgotten: a batch that gets through changes nothing here."""
         self._ended: dict[Key, int] = {}
@@ -90,10 +93,12 @@ class RetryNotes:
         is_behind = before is not None and (says_it_follows or before.fate is Ahead.OPEN)
         link = Link(advance(identity.base_sequence, identity.record_count), before if is_behind else None)
         if TOPIC_NAME.fullmatch(key[1]):
+            before_count = len(links)
             links.pop(link.end, None)
             self._links.setdefault(key, links)[link.end] = link
             if len(links) > NOTES_MAX:
                 del links[next(iter(links))]
+            self.count += len(links) - before_count
         return link
 
     def end_link(self, key: Key, link: Link, has_failed: bool, will_be_retried: bool) -> None:
@@ -107,6 +112,7 @@ class RetryNotes:
         links = self._links.get(key, {})
         if link is not None and links.get(link.end) is link:
             del links[link.end]
+            self.count -= 1
             if not links:
                 del self._links[key]
 
@@ -131,9 +137,29 @@ class RetryNotes:
         """Remember a failure after which the client sends the batch again; forget it when the batch got through or
         failed for good. That says nothing of other batches of its epoch. ``has_failed``: does the client take the
         answer as a failure (``answers.is_failure``)? ``request``: the number of the batch's request."""
-        if (has_failed or not self.is_empty) and TOPIC_NAME.fullmatch(key[1]):
+        if (has_failed or not self.is_empty) and not self._has_ended and TOPIC_NAME.fullmatch(key[1]):
+            before = self._count_of(key)
             self._note(key, identity, has_failed, will_be_retried, request)
+            self.count += self._count_of(key) - before
             self.is_empty = not (self._failed or self._ended or self._last)
+
+    def _count_of(self, key: Key) -> int:
+        return len(self._failed.get(key, ())) + (key in self._ended) + (key in self._last)
+
+    def all_answered(self) -> None:
+        """No request of the connection is without an answer: what was sent again, and has its end, is behind none."""
+        if self._last:
+            self.count -= len(self._last)
+            self._last.clear()
+            self.is_empty = not (self._failed or self._ended)
+
+    def end(self) -> None:
+        """The connection has ended, and so have its notes: of what its client sent over it nothing comes again there.
+        What is answered later leaves none."""
+        self._has_ended = self.is_empty = True
+        self.count = 0
+        for notes in (self._failed, self._ended, self._last, self._links):
+            notes.clear()
 
     def _note(self, key: Key, identity: BatchIdentity, has_failed: bool, will_be_retried: bool, request: int) -> None:
         epoch, sequence = identity.producer_epoch, identity.base_sequence
@@ -203,9 +229,3 @@ class RetryNotes:
         not failed here yet? Then that epoch began on this connection, and nothing of it was sent before."""
         is_answered = self._failed_in(key, producer_epoch, 0) > 0
         return not is_answered and self._ended.get(key, producer_epoch) < producer_epoch
-
-    @property
-    def are_too_many(self) -> bool:
-        """Are there more notes than any client needs? A client may name producers and partitions without end."""
-        notes = len(self._failed) + len(self._ended) + len(self._last) + len(self._links)
-        return notes > limits.FAILURES_NOTED_MAX

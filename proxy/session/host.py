@@ -9,6 +9,7 @@ from ...codecs.convert import HeaderPolicy
 from ...reactor import Reactor
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
+from ..admission.noted_failures import NotedFailures
 from ..bridge.base import Addresses
 from ..bridge.describe_producers import Place
 from ..bridge.init_producer_id import InitProducerIdRequest
@@ -57,6 +58,9 @@ class Host(Outside, ConnectionHost, Protocol):
 
     @property
     def long_work(self) -> LongWork: ...
+
+    @property
+    def noted_failures(self) -> NotedFailures: ...
 
     def advertised(self) -> Mapping[int, tuple[int, int]]: ...
 

@@ -76,6 +76,8 @@ class Session(Handler):
         self.way = self._backend.way
         """The only way by which its batches reach the broker; None: the lanes that all clients share."""
         self.retry_notes = RetryNotes()
+        self._noted = 0
+        """How many notes the host knows of."""
         self.principal = shell.principal
         self.address = shell.address
         self._has_fetched = False
@@ -267,6 +269,8 @@ class Session(Handler):
         for slot in self._slots:
             slot.held = None
         self._slots.clear()
+        self.retry_notes.end()
+        self._host.noted_failures.end(self)
         self._backend.end()
         if is_lost and (self._waiting or self.is_at_work):
             self._take_left()
@@ -315,6 +319,15 @@ class Session(Handler):
         if self.is_closed:
             self._drop_waiting()  # of what was left behind this its broker would have read nothing
         self._shell.abort(reason)
+
+    def close_soon(self, reason: str) -> None:
+        """Close the connection in a later step, when what is ready has been sent."""
+        self._host.reactor.later(0, partial(self._close, reason))
+
+    def _close(self, reason: str) -> None:
+        if not self.is_closed:
+            self._report_refusal(reason)
+            self._shell.close()
 
     # ------------------------------------------------------------------ requests
     def _take(self, frame: Frame, *, may_be_usual: bool = True) -> None:
@@ -609,16 +622,22 @@ class Session(Handler):
             wire.send(*out)
             if wire.unsent > limits.BACKLOG_BYTES:
                 shell.answers_wait()
-        if not self.retry_notes.is_empty and self.retry_notes.are_too_many:
-            self._report_refusal(f"batches of more than {limits.FAILURES_NOTED_MAX} producers and partitions failed")
-            shell.part()
-            return
+        if self.retry_notes.count or self._noted:
+            self._count_notes()
         if shell.takes_no_more:
             shell.end_if_answered()
         if self._waiting:
             shell.plan_turn()
         if shell.is_watched:
             shell.control()
+
+    def _count_notes(self) -> None:
+        notes = self.retry_notes
+        if not self._slots:
+            notes.all_answered()
+        if notes.count != self._noted:
+            self._noted = notes.count
+            self._host.noted_failures.keep(self, notes.count)
 
     def _measure(self, slot: _Slot) -> None:
         if (measure := self._host.measure_request) is not None:

@@ -1,8 +1,9 @@
 """What failed on a connection and comes again: what follows it is no gap (rule R11), and nothing else is held back."""
 
+from random import Random
+
 import pytest
 
-from idemproxy.proxy import limits
 from idemproxy.proxy.producer.answers import is_failure
 from idemproxy.proxy.producer.retry_notes import NOTES_MAX, RetryNotes
 from idemproxy.state.conditional import Ahead
@@ -120,6 +121,48 @@ def test_a_batch_that_gets_through_later_leaves_nothing_of_one_that_came_again()
     assert notes.is_empty
 
 
+def test_what_came_again_is_forgotten_when_nothing_is_unanswered() -> None:
+    """A note that is about requests without an answer, of a partition that has gone quiet."""
+    notes = after((0, 5, RETRIABLE), (0, 6, RETRIABLE), (0, 5, 0))
+    assert notes.count == 2
+    notes.all_answered()
+    assert (notes.count, notes.is_empty) == (1, False)
+    assert is_behind(notes, batch(0, 7)), "6 comes yet"
+    notes = after((0, 5, RETRIABLE), (0, 5, 0))
+    notes.all_answered()
+    assert (notes.count, notes.is_empty) == (0, True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_notes_are_counted_as_they_come_and_go(seed: int) -> None:
+    random, notes = Random(seed), RetryNotes()
+    for _ in range(400):
+        key = (7, "t", random.randrange(3))
+        code = random.choice([0, RETRIABLE, RETRIABLE, DUPLICATE, FINAL])
+        notes.note(
+            key,
+            batch(random.randrange(3), random.randrange(20)),
+            is_failure(code),
+            code == RETRIABLE,
+            notes.request_number() - random.randrange(3),
+        )
+        if not random.randrange(20):
+            notes.all_answered()
+        kept = sum(map(len, notes._failed.values())) + len(notes._ended) + len(notes._last)
+        assert notes.count == kept
+        assert notes.is_empty == (kept == 0)
+
+
+def test_with_a_connection_its_notes_end_and_none_comes_later() -> None:
+    notes = after((0, 5, RETRIABLE), (0, 6, FINAL))
+    notes.hold(KEY, batch(0, 9))
+    notes.end()
+    notes.note(KEY, batch(0, 7), True, True, notes.request_number())
+    assert (notes.count, notes.is_empty, notes._failed, notes._ended) == (0, True, {}, {})
+    notes.let_go(KEY, batch(0, 9))
+    assert not is_behind(notes, batch(0, 10))
+
+
 def test_an_epoch_ends_with_a_failure_for_good() -> None:
     behind = after((3, 5, FINAL))
     assert behind.has_ended_older(KEY, 4)
@@ -212,9 +255,12 @@ def test_a_pipeline_that_is_in_the_log_leaves_nothing_and_the_others_are_counted
     for link in links:
         notes.end_link(SHARD, link, has_failed=False, will_be_retried=False)
         assert link.before is None
-    assert notes._links == {}
-    for partition in range(limits.FAILURES_NOTED_MAX + 1):
+    assert (notes._links, notes.count) == ({}, 0)
+    for partition in range(3):
         notes.link((CONDITIONAL_ID, "wal", partition), batch_at(0), says_it_follows=False)
-    assert notes.are_too_many
+    assert notes.count == 3
+    for sequence in range(NOTES_MAX + 1):
+        notes.link((CONDITIONAL_ID, "wal", 0), batch_at(10 * sequence), says_it_follows=False)
+    assert notes.count == NOTES_MAX + 2
     notes.link((CONDITIONAL_ID, "no/topic", 0), batch_at(0), says_it_follows=False)
-    assert len(notes._links) == limits.FAILURES_NOTED_MAX + 1
+    assert len(notes._links) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from idemproxy.proxy import limits
@@ -52,8 +54,8 @@ def failing(first_producer: int, count: int) -> bytes:
     return RawClient.produce_body(parts, version=3, acks=-1, timeout_ms=30_000)
 
 
-def test_who_names_producers_without_end_is_answered_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+def test_a_client_that_names_producers_without_end_is_answered_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FAILURES_NOTED_OF_ONE_MAX", NOTED_MAX)
     scene = Scene()
     line = scene.line()
     for number in range(3):
@@ -62,12 +64,54 @@ def test_who_names_producers_without_end_is_answered_and_comes_again(monkeypatch
     scene.send(line, 3, failing(100, 1), version=3)
     assert (line.answers, line.is_lost) == ([0, 1, 2, 3], True)
     assert not scene.proxy.engine.sessions
-    assert scene.proxy.engine.memory.bytes_held == 0
+    assert (scene.proxy.engine.memory.bytes_held, scene.proxy.engine.noted_failures.count) == (0, 0)
     assert scene.world.errors() == []
 
 
-def test_who_does_not_take_that_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+def test_all_connections_of_one_address_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, each had one of its own, and all of them together had none."""
+    monkeypatch.setattr(limits, "FAILURES_NOTED_OF_ONE_MAX", NOTED_MAX)
+    scene = Scene()
+    lines = [scene.line() for _ in range(30)]
+    for number, line in enumerate(lines):
+        scene.send(line, number, failing(100 * number, 5), version=3)
+    assert all(line.answers == [number] for number, line in enumerate(lines)), "closed after the answer"
+    assert sum(line.is_lost for line in lines) == 30 - NOTED_MAX // 5
+    assert scene.proxy.engine.noted_failures.count == NOTED_MAX
+    for connection in list(scene.proxy.engine.sessions):
+        connection.abort("the scene is over")
+    assert scene.proxy.engine.noted_failures.count == 0
+
+
+def test_a_producer_beside_a_flood_of_failed_batches_notices_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a load balancer, where all have one address. What failed of it stays noted."""
+    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", 10 * NOTED_MAX)
+    scene = Scene()
+    engine = scene.proxy.engine
+    engine.set_caps(replace(engine.caps, connections_per_ip_max=0))
+    witness, failed = scene.world.clients[0], scene.line()
+    scene.send(failed, 0, failing(1, 3), version=3)
+    witness.send(TOPIC, 0)
+    scene.run(5)
+    before = set(engine.sessions)
+    flood = [scene.line() for _ in range(40)]
+    for number in range(20):
+        for one, line in enumerate(flood):
+            if line.is_lost:
+                flood[one] = line = scene.line()
+            assert line.wire is not None
+            line.wire.send(request(number, ApiKey.PRODUCE, 3, failing(10_000 * number + 100 * one + 10, 7)))
+        witness.send(TOPIC, 0)
+        scene.run(2)
+        assert engine.noted_failures.count <= 10 * NOTED_MAX
+    assert before <= set(engine.sessions)
+    assert not failed.is_lost
+    assert witness.is_done
+    assert scene.world.errors() == []
+
+
+def test_a_client_that_does_not_take_that_answer_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FAILURES_NOTED_OF_ONE_MAX", NOTED_MAX)
     scene = Scene()
     line = scene.line()
     assert line.wire is not None
@@ -96,7 +140,7 @@ def test_of_names_that_no_topic_can_have_nothing_is_remembered(
     has_pass_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many, and however long: they are answered, and the client goes on."""
-    monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", NOTED_MAX)
+    monkeypatch.setattr(limits, "FAILURES_NOTED_OF_ONE_MAX", NOTED_MAX)
     scene = Scene(has_pass_through)
     line = scene.line(scene.world.clients[0].name if has_pass_through else None)
     for number in range(3):
