@@ -128,8 +128,9 @@ def test_the_run_book_asks_for_the_file_that_the_chart_mounts(page: str) -> None
     assert place in templates
 
 
-def test_the_configurations_in_the_security_page_are_good_together(tmp_path: Path) -> None:
-    examples = [block.text for block in blocks_of(DOCS / "SECURITY.md") if block.language == "yaml"]
+@pytest.mark.parametrize("pages", [("SECURITY.md",), ("how-to/tls.md", "how-to/sasl.md")])
+def test_the_configurations_in_the_security_page_are_good_together(pages: tuple[str, ...], tmp_path: Path) -> None:
+    examples = [block.text for page in pages for block in blocks_of(DOCS / page) if block.language == "yaml"]
     assert len(examples) >= 2
     (tmp_path / "some-file").write_text("something")
     together: dict[str, Any] = {}
