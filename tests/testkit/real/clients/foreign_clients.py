@@ -38,12 +38,26 @@ def go_command(client: str, role: str) -> list[str]:
     program = _cache("go-clients", sorted(source.iterdir())) / "clients"
     with cache_lock("go-clients"):
         if not program.exists():
-            go = shutil.which("go") or os.fspath(_packaged("Go", _GO) / "go" / "bin" / "go")
             program.parent.mkdir(parents=True, exist_ok=True)
             fresh = program.with_suffix(".new")
-            _run("Go", [go, "build", "-mod=readonly", "-trimpath", "-o", os.fspath(fresh), "."], source)
+            _build_go(source, fresh)
             fresh.rename(program)
     return [os.fspath(program), client, role]
+
+
+def go_program(text: str, folder: Path) -> Path:
+    """Build one file in Go with the libraries of the Go clients; return the program. ``folder``: it must not exist."""
+    folder.mkdir()
+    (folder / "main.go").write_text(text)
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(_SOURCES / "go" / name, folder)
+    _build_go(folder, folder / "program")
+    return folder / "program"
+
+
+def _build_go(source: Path, program: Path) -> None:
+    go = shutil.which("go") or os.fspath(_packaged("Go", _GO) / "go" / "bin" / "go")
+    _run("Go", [go, "build", "-mod=readonly", "-trimpath", "-o", os.fspath(program), "."], source)
 
 
 def rust_command(client: str, role: str) -> list[str]:
