@@ -172,11 +172,13 @@ def wording(text: str) -> Iterator[Finding]:
     yield from _named(Block("paragraph", 1, re.sub(r"`[^`]*`", _CODE, text), (), ()), _FORBIDDEN)
 
 
-def findings(text: str, *, history: bool = False, numbers: bool = False, commands: bool = False) -> Iterator[Finding]:
+def findings(
+    text: str, *, history: bool = False, numbers: bool = False, commands: bool = False, diagrams: bool = False
+) -> Iterator[Finding]:
     """Yield what the style asks to be changed on a page.
 
-    ``history``, ``numbers`` and ``commands`` say that the page may have dates and commits, error codes as numbers, and
-    make targets with paths of tests.
+    ``history``, ``numbers``, ``commands`` and ``diagrams`` say that the page may have dates and commits, error codes as
+    numbers, make targets with paths of tests, and diagrams that only forges draw.
     """
     for block in blocks_of(text):
         yield from _too_long(block)
@@ -190,7 +192,7 @@ def findings(text: str, *, history: bool = False, numbers: bool = False, command
                 for pattern, instead in _IN_CODE:
                     if re.search(pattern, span):
                         yield Finding(block.line, instead, span)
-    for token in _parsed(text):
+    for token in () if diagrams else _parsed(text):
         if token.type == "fence" and token.map and token.info.startswith("mermaid"):
             yield Finding(token.map[0] + 1, "a diagram without a picture (pictures/*.svg)", "mermaid")
     if not commands:

@@ -75,8 +75,10 @@ PAGES = sorted(
     if page.stem == page.stem.lower() and page not in STILL_OLD
 )
 
-IN_THE_REPOSITORY = {"README.md": 600}
-"""Pages for contributors and those who have not decided yet, with the most words of each."""
+DEV_WORDS_MAX = 25_000
+DEV = sorted((ROOT / "dev").glob("*.md"))
+IN_THE_REPOSITORY = {"README.md": 600, **{page.relative_to(ROOT).as_posix(): 5000 for page in DEV}}
+"""Pages for contributors, and for those who have not decided yet, with the most words of each."""
 ALL_PAGES = [*PAGES, *(ROOT / page for page in IN_THE_REPOSITORY)]
 
 
@@ -97,6 +99,7 @@ def test_a_page_keeps_to_the_style(page: Path) -> None:
         history=address(page) == "project/release-notes.md",
         numbers=address(page) == "reference/error-codes.md",
         commands=address(page) in IN_THE_REPOSITORY,
+        diagrams=page in DEV,
     )
     lines = [finding.at(place(page)) for finding in found]
     assert not lines, "\n".join(["", *lines])
@@ -118,6 +121,10 @@ def test_the_links_of_a_page_lead_to_pages_and_headings(page: Path) -> None:
 
 def test_the_site_has_at_most_forty_thousand_words() -> None:
     assert sum(len(page.read_text().split()) for page in PAGES) <= SITE_WORDS_MAX
+
+
+def test_the_pages_for_contributors_have_at_most_twenty_five_thousand_words() -> None:
+    assert 10_000 < sum(len(page.read_text().split()) for page in DEV) <= DEV_WORDS_MAX
 
 
 @pytest.mark.parametrize(
