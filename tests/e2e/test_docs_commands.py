@@ -21,7 +21,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "charts/idemproxy/README.md", "benchmarks/README.md")),
 ]
-VERBS = "run|check|schema|inspect|forget|hide|demo|audit"
+VERBS = "run|check|schema|inspect|forget|hide|demo|audit|rebuild"
 IDEMPROXY = re.compile(rf"\s*(?:\$ |kubectl exec \S+ -- )?(?:\S*/)?idemproxy ((?:{VERBS})\b.*)")
 
 
