@@ -46,11 +46,11 @@ class Idempotence(Enum):
 
 
 class Kind(Enum):
-    """``UNSURE``: the next try may tell what it is. ``OTHER_CLUSTER``: it is of another cluster than the broker that told
-    its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its place, or
-    its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found again. Where
-    the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer id is sent to
-    it."""
+    """``UNSURE``: the next try may tell what it is. ``OTHER_CLUSTER``: it is of another cluster than the broker that
+    told its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its place,
+    or its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found again.
+    Where the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer id is
+    sent to it."""
 
     UNSURE = "unsure"
     OTHER_CLUSTER = "other cluster"
