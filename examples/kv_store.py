@@ -7,7 +7,7 @@ conditionally: it is appended where this node has read the log to, or not at all
 came before, and the log's order is the order of the operations.
 Does not promise: an answer in time when a node dies (the client does not know then whether its operation took place);
 snapshots (a node reads the log from its start).
-Stands on docs/CONDITIONAL.md; the topic has to be among ``topics.conditional`` of the proxies.
+Stands on docs/how-to/conditional-publish.md; the topic has to be among ``topics.conditional`` of the proxies.
 
     python kv_store.py one proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7001      # a node, with all 4 shards
     python kv_store.py two proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7002      # another one

@@ -4,7 +4,8 @@ Promises: killed at any moment, as often as you like, together with proxies and 
 nothing had happened: no record twice, none missing, none in another order. Of two mirrors under one name one ends.
 Does not promise: the same offsets (they are, where the input has no holes and nobody else writes to the output);
 anything of compacted inputs, where it may stop with a sentence; record headers in front of brokers before 0.11.
-Stands on partition_copy.py and docs/PATTERNS.md. Input: brokers from 0.10 on, or a proxy. Output: the proxies.
+Stands on partition_copy.py; see docs/how-to/exactly-once-patterns.md. Input: brokers from 0.10 on, or a proxy. Output:
+the proxies.
 
     python mirror.py begin old:9092 proxy-1:9092,proxy-2:9092 orders-mirror orders payments   # once
     python mirror.py run   old:9092 proxy-1:9092,proxy-2:9092 orders-mirror orders payments   # again whenever it ends
@@ -19,6 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 from partition_copy import Change, CopyStopped, PartitionCopy, Place
 
+from idemproxy import DOCUMENTATION
 from idemproxy.client import ClientError, Progress, Record, StoredRecord
 from idemproxy.client.trio_client import TrioClient
 
@@ -69,7 +71,9 @@ async def run(
     progress = {place: Progress.committed(one) for place, one in saved.items()}
     numbers = {one.producer_id for one in progress.values()}
     if len(numbers) != 1:
-        sys.exit(f"{name} has not begun, or what it has committed is lost: docs/PATTERNS.md says what to do")
+        sys.exit(
+            f"{name} has not begun, or what it has committed is lost: {DOCUMENTATION}/how-to/exactly-once-patterns.html"
+        )
     (producer_id,) = numbers
     for place in inputs:  # partitions that were added since
         progress.setdefault(place, Progress(0, producer_id))

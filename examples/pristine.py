@@ -8,7 +8,7 @@ Promises: one copy of each source record, without its coordinates, in the source
 killed at any moment, as often as you like. Of two jobs under one name one ends.
 Does not promise: an order between source partitions other than the input's; more than some hundred source partitions
 (4,096 bytes go with a committed offset: it ends with a sentence then); anything of inputs that somebody else writes to.
-Stands on partition_copy.py and mirror.py; docs/PATTERNS.md.
+Stands on partition_copy.py and mirror.py; docs/how-to/exactly-once-patterns.md.
 
     python pristine.py begin proxy:9092 pristine-orders orders-by-key orders-pristine   # once
     python pristine.py run   proxy:9092 pristine-orders orders-by-key orders-pristine   # again whenever it ends

@@ -169,7 +169,7 @@ def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_i
 
 @pytest.mark.promise("name-last-batch")
 def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoProxies, places: list[Place]) -> None:
-    """As docs/NAMES.md says it: each life saves its id and epoch, and from which record of the input on it goes."""
+    """As docs/how-to/fence-by-name.md says it: each run saves its id, its epoch and its position in the input."""
     random, place, lives, ahead = Random(5), places[0], 8, 40
     rows = [b"row %d" % number for number in range(lives * ahead)]
     position, saved = 0, ProducerId(0)

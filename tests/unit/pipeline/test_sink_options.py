@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import (
@@ -23,6 +25,7 @@ from idemproxy.pipeline.sink.options import Login, known_options, sink_options
 from idemproxy.pipeline.sink.problems import SinkProblem
 from idemproxy.pipeline.sink.writer import check_schema
 
+ROOT = Path(__file__).resolve().parents[3]
 STREAM = {"kafka.bootstrap.servers": "one:9092,two:9092", "checkpointLocation": "/chk/"}
 RUN = {"kafka.bootstrap.servers": "one:9092", "stagingLocation": "s3a://bucket/stage", "producerName": "run-1"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="se cret";'
@@ -129,3 +132,15 @@ def test_the_columns_of_spark_s_own_kafka_source_are_taken() -> None:
         **{"offset": LongType(), "timestamp": TimestampType(), "headers": headers(BinaryType())},
     }
     check_schema(schema(**columns), None)
+
+
+def test_the_page_has_every_option_of_the_sink() -> None:
+    sink, source = ((ROOT / f"docs/how-to/spark-{name}.md").read_text() for name in ("sink", "source"))
+    security = source.split("\n### TLS and SASL\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in (sink + security).splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+    taken_silently = {"includeHeaders", "queryName", "kafka.acks", "kafka.enable.idempotence"}
+    assert set(known_options()) - taken_silently <= named
+    assert {name for name in named if name.startswith("kafka.")} - set(known_options()) == {
+        "kafka.ssl.endpoint.identification.algorithm"
+    }, "the page says that this one is of the source only"
