@@ -1,5 +1,5 @@
-"""docs/how-to/resume-a-producer.md: its programs in Python and Go are run as they stand there, killed at random, while
-proxies are killed as well; and a producer that chooses its own sequences resumes by the steps of the page."""
+"""Programs on how-to pages are run as they stand there. Those of docs/how-to/resume-a-producer.md are killed at random,
+while proxies are killed as well; and a producer that chooses its own sequences resumes by the steps of that page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.followed_page import blocks_of, changed
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/resume-a-producer.md"
-BLOCKS = {block.language: block.text for block in blocks_of(PAGE)}
+HOW_TO = Path(__file__).resolve().parents[3] / "docs/how-to"
+RESUMING = {block.language: block.text for block in blocks_of(HOW_TO / "resume-a-producer.md")}
 ROWS = [b"row %d" % number for number in range(100)]
 
 
@@ -33,13 +33,16 @@ ROWS = [b"row %d" % number for number in range(100)]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
     directory = tmp_path_factory.mktemp("resume")
     with LegacyCluster(directory, auto_create_topics=False, broker_settings=DELETES_SOON) as running:
+        running.create_topic("wal-orders", 1)
         yield running
 
 
 @pytest.fixture(scope="module")
 def pair(cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     directory = tmp_path_factory.mktemp("resume-proxies")
-    with TwoProxies(directory, cluster, settings="producers: {named: [job-*]}") as running:
+    with TwoProxies(
+        directory, cluster, settings="producers: {named: [job-*]}\ntopics: {conditional: [wal-*]}"
+    ) as running:
         yield running
         assert running.errors_of_ours(["internal error"]) == []
 
@@ -80,14 +83,14 @@ def test_the_program_in_python_has_each_row_stored_once(
     pair: TwoProxies, cluster: LegacyCluster, tmp_path: Path
 ) -> None:
     topic = fresh_topic(cluster, 1)
-    command = [sys.executable, "-W", "error", "-c", here(BLOCKS["python"], pair, topic)]
+    command = [sys.executable, "-W", "error", "-c", here(RESUMING["python"], pair, topic)]
     assert_each_row_is_stored_once(command, pair, cluster, topic, tmp_path, "done")
 
 
 @pytest.mark.promise("saved-numbers")
 def test_the_program_in_go_has_each_row_stored_once(pair: TwoProxies, cluster: LegacyCluster, tmp_path: Path) -> None:
     topic = fresh_topic(cluster, 1)
-    program = foreign_clients.go_program(here(BLOCKS["go"], pair, topic), tmp_path / "source")
+    program = foreign_clients.go_program(here(RESUMING["go"], pair, topic), tmp_path / "source")
     assert_each_row_is_stored_once([os.fspath(program)], pair, cluster, topic, tmp_path, "Done")
 
 
@@ -126,3 +129,19 @@ def is_described(bootstrap: str, topic: str) -> bool:
         return False
     finally:
         admin.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"), [("fence-by-name.md", "None\n"), ("conditional-publish.md", "")], ids=lambda text: text[:5]
+)
+def test_a_short_program_of_a_page_does_what_the_page_says(
+    pair: TwoProxies, cluster: LegacyCluster, page: str, printed: str
+) -> None:
+    (program,) = (block.text for block in blocks_of(HOW_TO / page) if block.language == "python")
+    text = here(program, pair, fresh_topic(cluster, 1))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+    if page == "conditional-publish.md":
+        assert stored_values(cluster, ("wal-orders", 0)) == [(0, b"mine")]
