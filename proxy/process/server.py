@@ -74,6 +74,7 @@ _LEVELS = {"note": "info", "warning": "warning", "problem": "error"}
 _REASONS_SHOWN_MAX = 5
 _WAITING_TOLD_SECONDS = 5.0
 """How often a start that cannot go on logs what it waits for."""
+_SILENT = "no answer yet"
 _LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer"
 """Said once: the check recognises an HTTP server, TLS on one side only, and a wrong password."""
 
@@ -247,8 +248,11 @@ class Server:
     async def _begin(self) -> None:
         """Serve, as soon as it is known who gives idempotence: brokers tell what they are, and Redis what was before.
         If proxies give it, serve so until the brokers can (docs/CUTOVER.md, Upgrade the brokers)."""
-        mode = self._mode
+        mode, addresses = self._mode, self.engine.topology.asked_first
         await self._until(lambda: self.engine.topology.is_known)
+        with trio.move_on_after(limits.SETTLE_SECONDS):  # one that is of another cluster ends the start
+            while any(_why_away(one) == _SILENT for one in addresses):  # noqa: ASYNC110 - looks only
+                await trio.sleep(limits.PROBE_SECONDS)
         with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
             await self._until(lambda: mode.by_brokers is not None or mode.wanted is Idempotence.NATIVE)
         if mode.may_be_native and self._embedded is not None and not self._embedded.data_directory.exists():
@@ -828,7 +832,7 @@ def _without_effect(settings: Settings) -> str:
 def _why_away(broker: Broker) -> str:
     """Return why a broker that a start waits for has not answered; empty: it has."""
     is_silent = not broker.is_ready and broker.judgement is None and broker.refusal is None
-    return broker.why_away or ("no answer yet" if is_silent else "")
+    return broker.why_away or (_SILENT if is_silent else "")
 
 
 def _wall_ms() -> int:
