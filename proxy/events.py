@@ -46,6 +46,16 @@ class ProduceConnectionLost:
 
 
 @value(frozen=True, slots=True)
+class ProduceOverdue:
+    """A broker has not answered produce requests for some seconds, and does not throttle. ``places``: topic and
+    partition of what is in them."""
+
+    broker_id: int
+    seconds: float
+    places: tuple[tuple[str, int], ...]
+
+
+@value(frozen=True, slots=True)
 class StepDone:
     """One step of one batch: reserve, append, resolve or commit. A step of a group is reported for each of its batches.
     Made only when spans are wanted; ``began``: reactor seconds."""

@@ -252,6 +252,11 @@ LATE_TIMES: Final = 8
 SLOW_APPEND_SECONDS: Final = 1.0
 """A request is late when it takes longer than so many times an average answer, within these bounds. From then on no
 other partition waits for its partitions, and each of them is tried alone to find out whether it is slow (rule R19)."""
+OVERDUE_SECONDS: Final = 3.0
+"""A produce request without an answer for so long is told to the operator: longer than a loaded disk or a collection of
+garbage takes, and shorter than anything that a client sees. A broker that throttles is not told of."""
+OVERDUE_SHOWN_MAX: Final = 100
+"""Partitions of overdue requests that one broker is said to have."""
 ANSWERS_AVERAGED: Final = 16
 SLOW_PARTITION_SECONDS: Final = 30.0
 """After so long without an append, a slow partition is tried alone before it shares a request with others again."""
@@ -283,6 +288,9 @@ absence of ``LEASE_SECONDS`` counts."""
 LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
 LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""
+REDIS_LOOK_SECONDS: Final = 0.5
+"""How often it is checked whether the private Redis is there; away twice in a row, it is started again. A connection
+that was lost alone is opened again by then."""
 STORE_WAIT_SHARE: Final = 0.25
 STORE_WAIT_SECONDS_MAX: Final = 8.0
 """A request waits for Redis for this share of its own timeout, and no longer than this; then it gets a retriable error

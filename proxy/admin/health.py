@@ -12,13 +12,14 @@ from typing import Final, Protocol
 from ...state.redis_store import RedisStore
 from .. import limits
 from ..engine.engine import Engine
+from ..engine.snapshot import Statistics
 from ..net.sockets import Traffic
 from ..telemetry import metric_names as names
 from ..telemetry.journal import Journal
 from ..telemetry.journal_file import JournalFile
 from ..telemetry.metrics import Sample
 from ..telemetry.redis_hints import redis_reason
-from ..telemetry.reports import Telemetry
+from ..telemetry.reports import Telemetry, some_places
 from ..versions import ApiKey
 
 CHECKS: Final = ("draining", "redis", "brokers", "listeners", "journal")
@@ -143,6 +144,7 @@ def concerns(watched: Watched) -> list[str]:
         for broker in now.topology.brokers
         if not broker.is_ready
     ]
+    found += list(_overdue(now))
     found += [f"broker {broker.id} {broker.why_held}" for broker in now.topology.brokers if broker.why_held]
     seconds = now.oldest_doubt_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
@@ -159,6 +161,14 @@ def concerns(watched: Watched) -> list[str]:
     if failures := counts[names.INTERNAL_ERRORS]:
         found.append(f"{failures:.0f} errors of the proxy's own; its log says more")
     return found
+
+
+def _overdue(now: Statistics) -> Iterator[str]:
+    for broker in now.topology.brokers:
+        lanes = broker.lanes + now.lanes_of_clients(broker.id)
+        if lanes.overdue:
+            seconds = f"{lanes.overdue_seconds:.0f} s"
+            yield f"broker {broker.id} has not answered a produce request for {seconds}: {some_places(lanes.overdue)}"
 
 
 def samples(watched: Watched) -> Iterator[Sample]:

@@ -91,6 +91,8 @@ class Lane:
         """How often the request was seen unanswered. Time in which this process did not run does not count."""
         self.is_late = False
         """The request was seen unanswered too often."""
+        self.is_overdue = False
+        """The request was told to the operator as unanswered."""
         self.is_forsaken = False
         """Set when the broker was away while a request was out here. The request may be lost, so it is not waited for
         as long as an answer that the broker delays to throttle."""
@@ -132,7 +134,7 @@ class Lane:
         self.timeout_seconds = timeout_ms / 1000
         self.pace = pace
         self.looks = 0
-        self.is_late = False
+        self.is_late = self.is_overdue = False
         body = encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)
         size = len(_HEADER) + sum(map(len, body))
         self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_START, self._correlation_id, _HEADER_END), *body)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import ceil
 
 from ...reactor import Reactor
 from .. import limits
-from ..events import ProduceConnectionLost, Report
+from ..events import ProduceConnectionLost, ProduceOverdue, Report
 from ..flow.effects import Append
 from ..flow.outcome import NotSent, Outcome
 from .append_queue import AppendQueue
@@ -32,15 +33,20 @@ _SERVED = (USUAL, SLOW, SUSPECT)
 
 @dataclass(frozen=True, slots=True)
 class LaneStatistics:
-    """Connections to one broker that may carry a batch, and appends that wait for one, at one moment."""
+    """Connections to one broker that may carry a batch, and appends that wait for one, at one moment. ``overdue``: what
+    is in requests that have no answer for ``OVERDUE_SECONDS``; ``overdue_seconds``: of the oldest of these."""
 
     busy: int = 0
     idle: int = 0
     waiting_appends: int = 0
+    overdue_seconds: float = 0.0
+    overdue: tuple[Place, ...] = ()
 
     def __add__(self, other: LaneStatistics) -> LaneStatistics:
         waiting = self.waiting_appends + other.waiting_appends
-        return LaneStatistics(self.busy + other.busy, self.idle + other.idle, waiting)
+        seconds = max(self.overdue_seconds, other.overdue_seconds)
+        overdue = (*self.overdue, *other.overdue)[: limits.OVERDUE_SHOWN_MAX]
+        return LaneStatistics(self.busy + other.busy, self.idle + other.idle, waiting, seconds, overdue)
 
 
 NO_LANES = LaneStatistics()
@@ -77,6 +83,7 @@ class LanePool:
         self.may_send = may_send
         self._open_lane = open_lane
         self._look_seconds = look_seconds
+        self._overdue_looks = ceil(limits.OVERDUE_SECONDS / look_seconds)
         self._is_away = is_away
         self._reactor = reactor
         self._report = report
@@ -169,7 +176,12 @@ class LanePool:
 
     def statistics(self) -> LaneStatistics:
         """Return the figures of this moment."""
-        return LaneStatistics(self.busy_lanes, self.idle_lanes, self.waiting_appends)
+        return LaneStatistics(self.busy_lanes, self.idle_lanes, self.waiting_appends, *self.overdue())
+
+    def overdue(self) -> tuple[float, tuple[Place, ...]]:
+        """Return the age in seconds of the oldest overdue request, and what is in all of them."""
+        found = [lane for lane in list(self._lanes) if lane.is_busy and lane.is_overdue]
+        return self._overdue_of(found) if found else (0.0, ())
 
     @property
     def busy_lanes(self) -> int:
@@ -190,6 +202,11 @@ class LanePool:
     def slow_partitions(self) -> int:
         """Partitions that have lanes of their own for now."""
         return len(self._paces.slow)
+
+    def _overdue_of(self, lanes: Collection[Lane]) -> tuple[float, tuple[Place, ...]]:
+        oldest = min(lane.sent_at for lane in lanes)
+        places = tuple(islice(chain.from_iterable(lane.places for lane in lanes), limits.OVERDUE_SHOWN_MAX))
+        return self._reactor.now() - oldest, places
 
     # ------------------------------------------------------------------ from the lanes
     def lane_opened(self, lane: Lane) -> None:
@@ -348,6 +365,7 @@ class LanePool:
         late_after = 1 + ceil(self._paces.late_seconds / self._look_seconds)
         if self._is_away():
             self._forsake_busy()
+        overdue: list[Lane] = []
         for lane in list(self._lanes):
             if not lane.is_busy:
                 continue
@@ -359,8 +377,15 @@ class LanePool:
                 lane.give_up("no answer in time")
                 continue
             lane.looks += 1
-            if lane.looks >= late_after and not lane.is_late and not is_throttled:
+            if is_throttled:
+                continue
+            if lane.looks >= late_after and not lane.is_late:
                 self._is_late(lane)
+            if lane.looks >= self._overdue_looks and not lane.is_overdue:
+                lane.is_overdue = True
+                overdue.append(lane)
+        if overdue:
+            self._report(ProduceOverdue(self.broker_id, *self._overdue_of(overdue)))
         if self._waiting and not self.busy_lanes and now - self._stands_still_since > limits.SLOW_APPEND_SECONDS:
             self.refuse_waiting("the broker takes no connection")
         self._plan_dispatch()  # a connection that could not be opened is tried again, also while others are busy

@@ -75,8 +75,7 @@ class Incarnations:
         self._report(GenerationChanged(generation))
         if first:
             self._life.era = 1
-            if self._shares_store:
-                self._wait_for_old_leases()
+            self._wait_for_old_leases()
             return
         self._begin()
 
@@ -101,5 +100,8 @@ class Incarnations:
 
     def _wait_for_old_leases(self) -> None:
         """What was granted under a lost state may still be in flight: those leases have to run out first (rule R10).
-        Called again once this incarnation is registered, as until then the state may be lost once more, unnoticed."""
-        self._life.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
+        Called again once this incarnation is registered, as until then the state may be lost once more, unnoticed.
+        Where no other proxy uses the store, all these leases were this process' own: it sends nothing more under them,
+        and what a broker has read of it is waited for by rule R6."""
+        if self._shares_store:
+            self._life.grace_until = self._reactor.now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS

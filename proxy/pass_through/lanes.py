@@ -158,8 +158,8 @@ class ClientLanes:
 
     def statistics(self) -> LaneStatistics:
         """Return what there is now. A connection that has carried a batch counts."""
-        busy = self._pool.busy_lanes
-        return LaneStatistics(busy, int(not busy and self._lane is not None), self._pool.waiting_appends)
+        busy, waiting = self._pool.busy_lanes, self._pool.waiting_appends
+        return LaneStatistics(busy, int(not busy and self._lane is not None), waiting, *self._pool.overdue())
 
     # ------------------------------------------------------------------ from the connection
     @property

@@ -514,7 +514,15 @@ class Server:
     def _store_says(self, event: StoreEvent) -> None:
         self._report(event)
         if isinstance(event, StoreReady):
+            self._end_earlier()
             self._look_whether_ready()
+
+    def _end_earlier(self) -> None:
+        """End the leases of the earlier incarnations of this process, under which nothing is sent any more: Redis may
+        have read them from its file, and then everybody would wait for them."""
+        assert self._store is not None
+        for incarnation in self.engine.context.life.earlier_incarnations:
+            self._store.end_member(incarnation, lambda _result: None)
 
     def _new_generation(self, generation: bytes) -> None:
         if self.engine.context.life.generation != NO_GENERATION:
@@ -562,16 +570,17 @@ class Server:
             return
         was_away = False
         while not self._stop.is_set():
-            await trio.sleep(limits.LEASE_RENEW_SECONDS)
+            await trio.sleep(limits.REDIS_LOOK_SECONDS)
             if self._store is not None and self._store.generation is not None:
                 was_away = False
             elif not was_away:
                 was_away = True  # a connection alone may have been lost; it is opened again by then
             else:
+                launches = self._embedded.launches
                 try:
                     await trio.to_thread.run_sync(self._embedded.start)
                     if self._telemetry is not None:
-                        self._telemetry.metrics.redis_restarts += 1
+                        self._telemetry.metrics.redis_restarts += self._embedded.launches - launches
                     self._say_which_redis()
                 except (EmbeddedRedisError, RuntimeError) as problem:  # RuntimeError: no thread for it
                     self._report(OperatorMessage("error", str(problem)))

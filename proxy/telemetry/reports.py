@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...codecs.error_codes import name_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("idemproxy")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _BATCH = "producer %d epoch %d sequence %d on %s-%d"
+_PLACES_SHOWN_MAX = 3
 _FIELDS = {
     "producer_id": "producer_id",
     "producer_epoch": "producer_epoch",
@@ -262,6 +263,29 @@ def _append_sent(telemetry: Telemetry, event: events.AppendSent) -> None:
     if telemetry.spans is not None:
         broker = telemetry.broker(event.broker_id)
         telemetry.spans.append_sent(event, None if broker is None else broker.address)
+
+
+def _overdue(telemetry: Telemetry, event: events.ProduceOverdue) -> None:
+    if telemetry.may_write("overdue produce requests"):
+        broker = telemetry.broker(event.broker_id)
+        telemetry.log(
+            logging.WARNING,
+            "broker %d%s has not answered a produce request for %.0f s: %s. It stands still or is overloaded, or the "
+            "followers of these partitions are. Their batches wait, and producers get retriable errors; look at the "
+            "broker's log, CPU and disks",
+            event.broker_id,
+            "" if broker is None else f" at {shown(broker.address)}",
+            event.seconds,
+            some_places(event.places),
+            about=event,
+        )
+
+
+def some_places(places: Sequence[tuple[str, int]]) -> str:
+    """Return the first of these partitions, and how many more there are."""
+    more = len(places) - _PLACES_SHOWN_MAX
+    first = ", ".join(f"{topic}-{partition}" for topic, partition in places[:_PLACES_SHOWN_MAX])
+    return f"{first} and {more} more" if more > 0 else first
 
 
 def _step_done(telemetry: Telemetry, event: events.StepDone) -> None:
@@ -501,6 +525,7 @@ _HANDLERS: dict[type, Any] = {
     events.OperatorMessage: _said,
     events.BatchAnswered: _answered,
     events.AppendSent: _append_sent,
+    events.ProduceOverdue: _overdue,
     events.StepDone: _step_done,
     events.DoubtOpened: _doubt_opened,
     events.DoubtResolved: _doubt_resolved,

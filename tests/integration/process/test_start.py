@@ -1,6 +1,7 @@
 """What ``idemproxy run`` does about its surroundings: a Redis that dies or is emptied."""
 
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import free_ports
+from idemproxy.proxy import limits
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
@@ -69,6 +71,9 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
         for number in range(6):
             assert client.produce_one("redis-dies", 0, records[number]).base_offset == number
         proxy.kill_redis()
+        killed = time.monotonic()
+        wait_until(lambda: proxy.log.count("Redis is ready") > 1, "it is started again", REDIS_BACK_SECONDS_MAX)
+        ready = time.monotonic()
 
         def goes_on() -> bool:
             try:
@@ -80,6 +85,8 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
             return answer.base_offset == 6
 
         wait_until(goes_on, "the producer goes on", REDIS_BACK_SECONDS_MAX)
+        print(f"back after {ready - killed:.1f} s, resumed after {time.monotonic() - ready:.1f} s")
+        assert time.monotonic() - ready < limits.LEASE_SECONDS, "nobody waits for leases: no other proxy has one"
         with RawClient(proxy.address) as again:
             retries = [again.produce_one("redis-dies", 0, records[number]) for number in range(2, 7)]
         assert [(one.error_code, one.base_offset) for one in retries] == [(0, number) for number in range(2, 7)]
