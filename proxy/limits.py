@@ -588,6 +588,8 @@ LINES_PER_MINUTE_MAX: Final = 20
 """Log lines of one kind that clients can cause at will: then one line says how many more there were."""
 DUPLICATE_LINES_PER_MINUTE_MAX: Final = 6_000
 """The same for duplicates, which an operator wants to read one by one, but not ten thousand a second."""
+CLIENT_FAILING_SECONDS: Final = 600.0
+"""For so long after an error to a batch of it a client is shown as failing, before all others."""
 RECENT_LINES_MAX: Final = 200
 """Lines of the log that the status page can show."""
 TRACED_RECORDS_MAX: Final = 100

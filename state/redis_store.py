@@ -290,7 +290,10 @@ class RedisStore:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
+        away = self._away if self.generation is None else None
         self._drop("a new lease is being taken, over a new connection")
+        if away is not None:  # Redis did not answer before, which says more than our own close
+            self._away = away
 
     def compare_again(self) -> None:
         """Connect anew, as what ``compare`` compares has changed."""

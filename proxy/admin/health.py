@@ -50,7 +50,8 @@ class Watched:
     """One proxy, to look at. ``store``: None until it is made. ``now``: the reactor's clock; ``wall``: unix seconds.
     ``ports_taken``: why brokers have no port, a sentence each. ``ports_open``: by the listener's name.
     ``why_no_store``: why Redis could not be asked for what is stored, before there is a store; "": it could, or was not
-    asked yet. ``journal``: None without one."""
+    asked yet. ``host``: the machine. ``findings``: what ``idemproxy check`` says of this configuration, each with its
+    sign (note, warning, problem), what it is about, and the text. ``journal``: None without one."""
 
     engine: Engine
     telemetry: Telemetry
@@ -63,6 +64,8 @@ class Watched:
     version: str
     ports_open: Callable[[], Mapping[str, int]] = dict
     why_no_store: Callable[[], str] = str
+    host: str = ""
+    findings: Callable[[], Sequence[tuple[str, str, str]]] = tuple
     journal: KeptJournal | None = None
     client_traffic: Traffic | None = None
 

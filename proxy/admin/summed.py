@@ -155,6 +155,7 @@ def status(told: Sequence[Told]) -> Json:
     not_ready = reasons(Told(one.number, one.answer["not_ready"]) for one in told)
     return {
         "version": first["version"],
+        "host": first["host"],
         "uptime_seconds": max(one["uptime_seconds"] for one in each),
         "ready": not not_ready,
         "not_ready": not_ready,
@@ -168,7 +169,8 @@ def status(told: Sequence[Told]) -> Json:
         },
         "connections": sum(one["connections"] for one in each),
         "totals": _added(one["totals"] for one in each),
-        "batches_per_second": _sum([one["batches_per_second"] or 0.0 for one in each]),
+        **{name: _sum([one[name] or 0.0 for one in each]) for name in ("batches_per_second", "requests_per_second")},
+        "client_bytes": _added(one["client_bytes"] for one in each),
         "doubts": {
             "now": sum(one["doubts"]["now"] for one in each),
             "oldest_seconds": max(one["doubts"]["oldest_seconds"] for one in each),
@@ -241,7 +243,7 @@ def duplicates(told: Sequence[Told]) -> list[Json]:
 
 
 def clients(told: Sequence[Told]) -> list[Json]:
-    """Return the clients of all, the one that was active last first."""
+    """Return the clients of all, those that fail first, then the one that was active last."""
     found: dict[tuple[str, str], Json] = {}
     for one in told:
         for row in one.answer:
@@ -253,8 +255,9 @@ def clients(told: Sequence[Told]) -> list[Json]:
             added = {name: row[name] + before[name] for name in _CLIENT_COUNTS}
             idle = min(row["idle_seconds"], before["idle_seconds"])
             verdicts = _added((row["verdicts"], before["verdicts"]))
-            found[place] = {**row, **added, "verdicts": verdicts, "idle_seconds": idle}
-    return sorted(found.values(), key=lambda row: float(row["idle_seconds"]))[:ROWS_MAX]
+            failing = row["failing"] or before["failing"]
+            found[place] = {**row, **added, "verdicts": verdicts, "idle_seconds": idle, "failing": failing}
+    return sorted(found.values(), key=lambda row: (not row["failing"], float(row["idle_seconds"])))[:ROWS_MAX]
 
 
 def named(told: Sequence[Told]) -> list[Json]:
@@ -290,6 +293,18 @@ def hidden_ranges(told: Sequence[Told]) -> list[Json]:
     return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:ROWS_MAX]
 
 
+def findings(told: Sequence[Told]) -> list[Json]:
+    """Return what is said of the configuration, once: all workers have the same."""
+    found = {tuple(row.values()): row for one in told for row in one.answer}
+    return list(found.values())
+
+
+def passing(told: Sequence[Told]) -> list[Json]:
+    """Return the requests of all by API, most first."""
+    found = _added({row["api"]: row["requests"] for row in one.answer} for one in told)
+    return [{"api": api, "requests": count} for api, count in sorted(found.items(), key=lambda one: -one[1])]
+
+
 def lines(told: Sequence[Told]) -> list[Json]:
     """Return the log lines of all, newest first."""
     each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
@@ -319,6 +334,8 @@ VIEWS: Final[Mapping[str, Add]] = {"page": page, "producers": producers, "client
 _OF_PAGE: Final[Mapping[str, Add]] = {
     "status": status,
     "history": history,
+    "findings": findings,
+    "passing": passing,
     "brokers": brokers,
     "doubts": doubts,
     "producers": producers,
@@ -326,6 +343,7 @@ _OF_PAGE: Final[Mapping[str, Add]] = {
     "clients": clients,
     "names": named,
     "hidden_ranges": hidden_ranges,
+    "troubles": lines,
     "events": lines,
 }
 """How each part of the page becomes one."""

@@ -9,12 +9,15 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Any, Final
 
+from .. import limits
 from ..broker.broker import BrokerStatistics
 from ..broker.lane_pool import LaneStatistics
 from ..producer.sequencer import ProducerStatistics
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
-from .health import Watched, concerns, reasons_not_ready
+from ..telemetry.activity import Activity
+from ..telemetry.reports import Line
+from .health import Watched, api_name, concerns, reasons_not_ready
 from .rates import Counts, Rates, Taken, per_second, since
 
 Json = dict[str, Any]
@@ -24,6 +27,12 @@ NAMED_PARTITIONS_MAX: Final = 5
 """Partitions of each name in the list of names; the list of producers has all of them."""
 _TIMES: Final = (names.CLIENT_TO_BROKER, names.BROKER, names.BROKER_TO_CLIENT, names.BATCH)
 """The histograms of which the page shows something."""
+
+
+_SIGNS: Final = ("problem", "warning", "note")
+"""Of findings, the worst first."""
+_TROUBLES: Final = ("warning", "error")
+"""Levels of lines that stand by themselves."""
 
 
 def totals(watched: Watched) -> dict[str, float]:
@@ -36,6 +45,7 @@ def totals(watched: Watched) -> dict[str, float]:
         "out_of_order_refused": plain[names.OUT_OF_ORDER_REFUSED],
         "doubts_opened": plain[names.DOUBTS_OPENED],
         "duplicates_found": plain[names.DUPLICATES_FOUND],
+        "requests": sum(watched.engine.statistics().requests_by_key.values()),
     }
 
 
@@ -51,6 +61,7 @@ def status(watched: Watched, rates: Rates) -> Json:
     not_ready = reasons_not_ready(watched)
     return {
         "version": watched.version,
+        "host": watched.host,
         "uptime_seconds": round(watched.now() - watched.started_at, 1),
         "ready": not not_ready,
         "not_ready": not_ready,
@@ -65,19 +76,22 @@ def status(watched: Watched, rates: Rates) -> Json:
         "connections": now.connections,
         "totals": totals(watched),
         "batches_per_second": rates.per_second("batches"),
+        "requests_per_second": rates.per_second("requests"),
+        "client_bytes": _client_bytes(watched),
         "doubts": {"now": len(now.doubts), "oldest_seconds": round(now.oldest_doubt_seconds, 1)},
         "times": {name: times_of(counts) for name, counts in rates.lately(durations(watched)).items()},
     }
 
 
 def history(rates: Rates) -> Json:
-    """The last hour, a number for each step, oldest first. ``seconds_ago``: when a step ended; ``batches``: per second;
-    ``batch_p99_seconds``: null where nothing was measured, or it was above the last bound of the histogram."""
+    """The last hour, a number for each step, oldest first. ``seconds_ago``: when a step ended; ``batches``,
+    ``requests``: per second; ``batch_p99_seconds``: null where nothing was measured, or it was above the last bound of
+    the histogram."""
     steps = rates.hour()
     now = steps[-1][1].at if steps else 0.0
     found: Json = {
         "seconds_ago": [round(now - after.at, 1) for _, after in steps],
-        "batches": [per_second(before, after, "batches") for before, after in steps],
+        **{name: [per_second(before, after, name) for before, after in steps] for name in ("batches", "requests")},
     }
     for name in ("duplicates_prevented", "doubts_opened"):
         found[name] = [after.totals.get(name, 0) - before.totals.get(name, 0) for before, after in steps]
@@ -139,10 +153,15 @@ def duplicates(watched: Watched) -> list[Json]:
 
 
 def clients(watched: Watched) -> list[Json]:
-    """What each client did on each topic, the one that was active last first; batches with a producer id."""
+    """What each client did on each topic, those that fail now first, then the one that was active last; batches with a
+    producer id."""
     activities = watched.telemetry.metrics.activities
     now = activities.now()
-    found = sorted(activities.items(), key=lambda one: -one[1].last_at)
+
+    def is_failing(one: Activity) -> bool:
+        return now - one.failed_at < limits.CLIENT_FAILING_SECONDS
+
+    found = sorted(activities.items(), key=lambda one: (not is_failing(one[1]), -one[1].last_at))
     return [
         {
             "client_id": client,
@@ -153,6 +172,7 @@ def clients(watched: Watched) -> list[Json]:
             "duplicates_prevented": one.prevented,
             "verdicts": {"appended": one.appended, **one.verdicts},
             "idle_seconds": round(max(0.0, now - one.last_at), 1),
+            "failing": is_failing(one),
         }
         for (client, topic), one in found[:ROWS_MAX]
     ]
@@ -207,15 +227,40 @@ def hidden_ranges(watched: Watched) -> list[Json]:
     ]
 
 
+def findings(watched: Watched) -> list[Json]:
+    """What ``idemproxy check`` says of this configuration, problems first."""
+    found = sorted(watched.findings(), key=lambda one: _SIGNS.index(one[0]))
+    return [{"sign": sign, "what": what, "text": text} for sign, what, text in found[:ROWS_MAX]]
+
+
+def passing(watched: Watched) -> list[Json]:
+    """The requests that came, by API, most first."""
+    now = watched.engine.statistics()
+    found: dict[str, int] = {}
+    for key, count in now.requests_by_key.items():
+        found[api_name(key)] = found.get(api_name(key), 0) + count
+    return [{"api": api, "requests": count} for api, count in sorted(found.items(), key=lambda one: -one[1])]
+
+
+def _client_bytes(watched: Watched) -> Json:
+    traffic = watched.client_traffic
+    received, sent = (0, 0) if traffic is None else (traffic.received_bytes, traffic.sent_bytes)
+    return {"received": received, "sent": sent}
+
+
+def troubles(watched: Watched) -> list[Json]:
+    """The last warnings and errors of the log, newest first."""
+    return [_line(line) for line in islice(reversed(watched.telemetry.recent_troubles.copy()), ROWS_MAX)]
+
+
 def lines(watched: Watched) -> list[Json]:
-    """The last lines of the log, newest first; warnings and errors have half of the places if they need them."""
-    telemetry = watched.telemetry
-    shown = list(islice(reversed(telemetry.recent_troubles.copy()), ROWS_MAX // 2))
-    known = set(map(id, shown))
-    others = (line for line in reversed(telemetry.recent.copy()) if id(line) not in known)
-    shown += islice(others, ROWS_MAX - len(shown))
-    shown.sort(key=lambda line: line.at_seconds, reverse=True)
-    return [{"at": line.at_seconds, "level": line.level, "text": line.text} for line in shown]
+    """The last other lines of the log, newest first."""
+    others = (line for line in reversed(watched.telemetry.recent.copy()) if line.level not in _TROUBLES)
+    return [_line(line) for line in islice(others, ROWS_MAX)]
+
+
+def _line(line: Line) -> Json:
+    return {"at": line.at_seconds, "level": line.level, "text": line.text}
 
 
 def page(watched: Watched, rates: Rates) -> Json:
@@ -223,6 +268,8 @@ def page(watched: Watched, rates: Rates) -> Json:
     return {
         "status": status(watched, rates),
         "history": history(rates),
+        "findings": findings(watched),
+        "passing": passing(watched),
         "brokers": brokers(watched),
         "doubts": doubts(watched),
         "producers": producers(watched, None, None),
@@ -230,6 +277,7 @@ def page(watched: Watched, rates: Rates) -> Json:
         "clients": clients(watched),
         "names": named(watched),
         "hidden_ranges": hidden_ranges(watched),
+        "troubles": troubles(watched),
         "events": lines(watched),
     }
 

@@ -46,7 +46,7 @@ _HEARD_BYTES_MAX = 4096
 
 def is_no_answer(reason: str) -> bool:
     """Did something take the connection, and not answer as it should? Then it is worth a look what it is."""
-    return reason.removeprefix("Redis is away: ").startswith(_NO_ANSWER)
+    return reason.removeprefix("Redis is away: ").startswith(_NO_ANSWER) and "TLS handshake" not in reason
 
 
 def told(kind: str, wanted: str) -> str:

@@ -54,7 +54,7 @@ from ..telemetry.reports import Telemetry
 from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from .descriptors import Descriptors, ForClients
-from .findings import Finding, findings_of_start
+from .findings import Finding, all_findings, findings_of_start
 from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
@@ -218,6 +218,8 @@ class Server:
                         self._admin.run,
                         ports_open=self._listeners.ports_open,
                         why_no_store=self._why_no_store,
+                        host=os.uname().nodename,
+                        findings=lambda: all_findings(replace(self._facts, unix_seconds=time.time())),
                         journal=self._upkeep,
                         client_traffic=self._reactor.client_traffic,
                     )

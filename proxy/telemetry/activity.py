@@ -18,9 +18,10 @@ BEYOND: Final = (OTHER, OTHER)
 class Activity:
     """One client on one topic: its batches with a producer id. ``appended``, ``records`` and ``record_bytes`` are of
     those that were appended. ``answered``, ``joined``: duplicates that were prevented, as they were answered from the
-    log, or joined to a first try that was under way. ``last_at``: seconds of the clock."""
+    log, or joined to a first try that was under way. ``last_at``, ``failed_at``: of the last batch, and of the last one
+    that got an error, seconds of the clock."""
 
-    __slots__ = ("answered", "appended", "joined", "last_at", "record_bytes", "records", "verdicts")
+    __slots__ = ("answered", "appended", "failed_at", "joined", "last_at", "record_bytes", "records", "verdicts")
 
     def __init__(self) -> None:
         self.appended = self.records = self.record_bytes = 0
@@ -28,6 +29,7 @@ class Activity:
         self.verdicts: dict[str, int] = {}
         """Batches with another verdict than appended."""
         self.last_at = 0.0
+        self.failed_at = float("-inf")
 
     def count_appended(self, record_count: int, record_bytes: int) -> None:
         """A batch was appended."""

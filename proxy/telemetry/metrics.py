@@ -42,6 +42,9 @@ COUNTED: Final[dict[type, Metric]] = {
     store.StoreEmptied: names.REDIS_EMPTIED,
 }
 """Events that are counted one by one, without a label."""
+USUAL_REFUSALS = ("duplicate_below_window", "conflict")
+"""Refusals that are part of normal operation: a late retry of a batch that is stored (46), and a conditional publisher
+that another one was faster than (rule R23)."""
 
 
 class Sample(NamedTuple):
@@ -185,6 +188,8 @@ class Metrics:
             one.count_appended(event.record_count, 0 if event.records is None else len(event.records))
         else:
             one.verdicts[event.verdict] = one.verdicts.get(event.verdict, 0) + 1
+            if event.error_code and event.verdict not in USUAL_REFUSALS:
+                one.failed_at = one.last_at
 
     def appended_at_once(self, batch: CountedBatch, topic: str) -> None:
         """Count a batch that was appended in the usual case, for which there is no event."""

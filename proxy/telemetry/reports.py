@@ -21,7 +21,7 @@ from .. import events, limits
 from ..settings.addresses import shown
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
-from .metrics import Metrics
+from .metrics import USUAL_REFUSALS, Metrics
 from .redis_hints import NEW_LEASE, redis_reason
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             whose = *_named(event), _whose(event)
             telemetry.log(logging.INFO, text, *whose, event.base_offset, span=span, about=event)
     elif telemetry.may_write(event.verdict):
-        is_trouble = event.error_code and event.verdict not in _USUAL_REFUSALS
+        is_trouble = event.error_code and event.verdict not in USUAL_REFUSALS
         telemetry.log(
             logging.WARNING if is_trouble else logging.INFO,
             f"%s: {_BATCH}%s: %s (%d): %s",
@@ -241,11 +241,6 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
             span=span,
             about=event,
         )
-
-
-_USUAL_REFUSALS = ("duplicate_below_window", "conflict")
-"""Refusals that are part of normal operation: a late retry of a batch that is stored (46), and a conditional publisher
-that another one was faster than (rule R23)."""
 
 
 def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:

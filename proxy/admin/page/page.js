@@ -120,6 +120,7 @@ const CHARTS = [
   { name: "duplicates_prevented", title: "Duplicates prevented, in 30 s", shown: (value) => number(value) },
   { name: "doubts_opened", title: "Doubts, in 30 s", shown: (value) => number(value) },
   { name: "batch_p99_seconds", title: "A batch, p99", shown: (value) => seconds(value) },
+  { name: "requests", title: "Requests per second", shown: (value) => number(value, 1), isNative: true },
 ];
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 300, HEIGHT = 90, LEFT = 52, TOP = 8, BOTTOM = 72;
@@ -137,6 +138,7 @@ function chart(one, history) {
   if (!figure) {
     figure = document.createElement("figure");
     figure.id = `chart_${one.name}`;
+    figure.className = one.isNative ? "native" : "proxied";
     const drawn = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-labelledby": `text_${one.name}` });
     drawn.append(
       svg("path", { class: "axis", d: `M${LEFT} ${TOP}V${BOTTOM}H${WIDTH - 4}` }),
@@ -186,6 +188,8 @@ function showStatus(status) {
   reasons.classList.toggle("warn", status.ready);
   write(byId("version"), status.version);
   write(byId("cluster"), status.cluster);
+  write(byId("host"), status.host || "–");
+  write(byId("mode"), { native: "the brokers (native)", proxy: "the proxy" }[status.idempotence] || "not known yet");
   write(byId("uptime"), seconds(status.uptime_seconds));
   const { totals, doubts, redis, times } = status;
   const isNative = status.idempotence === "native";
@@ -196,6 +200,9 @@ function showStatus(status) {
     duplicates_found: number(totals.duplicates_found),
     out_of_order_refused: number(totals.out_of_order_refused),
     connections: number(status.connections),
+    requests_per_second: number(status.requests_per_second, 1),
+    received: bytes(status.client_bytes.received),
+    sent: bytes(status.client_bytes.sent),
     lease: isNative ? "none needed: native brokers" : redis.connected ? seconds(redis.lease_remaining_seconds) : "no Redis",
     client_to_broker: quantile(times.client_to_broker),
     broker_time: quantile(times.broker),
@@ -248,7 +255,34 @@ function showClients(found) {
       one.client_id, one.topic, one.batches, one.records, one.bytes, one.duplicates_prevented,
       others(one).reduce((sum, [, count]) => sum + count, 0), one.idle_seconds,
     ],
+    data: { failing: String(one.failing) },
   })), wanted ? "No client or topic has that in its name." : "No batch with a producer id has come yet.");
+}
+
+const SIGNS = { problem: "error", warning: "warning" };
+
+function showFindings(found) {
+  byId("findings_section").hidden = !found.length;
+  fill("findings", found.map((one) => ({
+    key: JSON.stringify([one.what, one.text]),
+    cells: [one.sign, one.what, one.text],
+    data: { level: SIGNS[one.sign] || "info" },
+  })), "Nothing is wrong.");
+}
+
+function showLines(id, found) {
+  const seen = new Map();
+  fill(id, found.map((one) => {
+    const name = `${one.at} ${one.text}`;
+    seen.set(name, (seen.get(name) || 0) + 1);
+    return { key: `${name} ${seen.get(name)}`, cells: [clock(one.at), one.level, one.text], data: { level: one.level } };
+  }), "Nothing has been written to the log yet.");
+}
+
+// What only the proxy gives is not shown where the brokers give it, and the reverse.
+function showMode(isNative) {
+  document.querySelectorAll(".proxied").forEach((one) => (one.hidden = isNative));
+  document.querySelectorAll(".native").forEach((one) => (one.hidden = !isNative));
 }
 
 // Most proxies have none of these: their section is there only where there is something in it.
@@ -308,12 +342,12 @@ function show(page) {
   showProducers(page.producers);
   showNames(page.names);
   showHiddenRanges(page.hidden_ranges);
-  const seen = new Map();
-  fill("events", page.events.map((one) => {
-    const name = `${one.at} ${one.text}`;
-    seen.set(name, (seen.get(name) || 0) + 1);
-    return { key: `${name} ${seen.get(name)}`, cells: [clock(one.at), one.level, one.text], data: { level: one.level } };
-  }), "Nothing has been written to the log yet.");
+  showFindings(page.findings);
+  fill("passing", page.passing.map((one) => ({ key: one.api, cells: [one.api, number(one.requests)] })), "No request has come yet.");
+  byId("troubles_section").hidden = !page.troubles.length;
+  showLines("troubles", page.troubles);
+  showLines("events", page.events);
+  showMode(page.status.idempotence === "native");
 }
 
 async function ask(path) {

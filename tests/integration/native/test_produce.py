@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import time
@@ -89,7 +90,13 @@ def test_the_log_metrics_and_status_say_that_the_brokers_give_idempotence_and_th
     assert 'idemproxy_upstream_idempotence{by="native"} 1' in world.asked("/metrics")
     assert "idemproxy_redis_up " not in world.asked("/metrics")
     assert world.asked("/readyz") == "ok\n"
-    status = json.loads(world.asked("/api/v1/page"))["status"]
+    with RawClient(world.address(1)) as client:
+        client.ask(ApiKey.METADATA, 1, topics=[])
+    page = json.loads(world.asked("/api/v1/page"))
+    status = page["status"]
+    assert status["host"] == os.uname().nodename
+    assert status["client_bytes"]["sent"] > 0
+    assert {"api": "metadata", "requests": 1} in page["passing"]
     assert (status["idempotence"], status["ready"], status["concerns"]) == ("native", True, [])
 
 

@@ -88,7 +88,7 @@ def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:
 def test_the_newest_line_comes_first_and_so_many_are_told_as_the_page_has_rows(watched: Watched) -> None:
     for number in range(views.ROWS_MAX + 5):
         watched.telemetry(events.OperatorMessage("warning", f"line {number}"))
-    (newest, before, *others) = views.lines(watched)
+    (newest, before, *others) = views.troubles(watched)
     assert (newest["level"], newest["text"], before["text"]) == ("warning", "line 54", "line 53")
     assert 2 + len(others) == views.ROWS_MAX
 
@@ -97,10 +97,57 @@ def test_a_warning_stays_on_the_page_under_a_stream_of_other_lines(watched: Watc
     watched.telemetry(events.OperatorMessage("warning", "a warning"))
     for number in range(limits.RECENT_LINES_MAX + 1):
         watched.telemetry(events.OperatorMessage("info", f"line {number}"))
+    assert [one["text"] for one in views.troubles(watched)] == ["a warning"]
     shown = views.lines(watched)
     assert len(shown) == views.ROWS_MAX
-    assert [one["level"] for one in shown].count("warning") == 1
-    assert (shown[0]["text"], shown[-1]["text"]) == (f"line {limits.RECENT_LINES_MAX}", "a warning")
+    assert {one["level"] for one in shown} == {"info"}, "warnings stand by themselves"
+    assert shown[0]["text"] == f"line {limits.RECENT_LINES_MAX}"
+
+
+def answered(client: str, verdict: str, error_code: int) -> events.BatchAnswered:
+    return events.BatchAnswered(verdict, 7, 0, 0, "t", 0, error_code, -1, client=client)
+
+
+def test_clients_whose_batches_get_errors_come_first(watched: Watched) -> None:
+    measured = Telemetry()
+    measured.metrics.measure_passes(watched.engine.now)
+    watched = replace(watched, telemetry=measured)
+    for client, verdict, code in (
+        ("refused", "refused", 87),
+        ("retried", "retry", 7),
+        ("late", "duplicate_below_window", 46),
+        ("beaten", "conflict", 45),
+        ("fine", "appended", 0),
+    ):
+        measured(answered(client, verdict, code))
+    found = [(one["client_id"], one["failing"]) for one in views.clients(watched)]
+    assert sorted(found[:2]) == [("refused", True), ("retried", True)]
+    assert sorted(found[2:]) == [("beaten", False), ("fine", False), ("late", False)]
+    activities = measured.metrics.activities
+    later = activities.now() + limits.CLIENT_FAILING_SECONDS + 1
+    activities.now = lambda: later
+    assert not any(one["failing"] for one in views.clients(watched)), "ten minutes later they are as the others"
+
+
+def test_findings_stand_on_the_page_problems_first(watched: Watched) -> None:
+    told = [("note", "a", "x"), ("problem", "b", "y"), ("warning", "c", "z")]
+    page = views.page(replace(watched, findings=lambda: told, host="one.example"), Rates())
+    assert page["findings"] == [
+        {"sign": "problem", "what": "b", "text": "y"},
+        {"sign": "warning", "what": "c", "text": "z"},
+        {"sign": "note", "what": "a", "text": "x"},
+    ]
+    assert page["status"]["host"] == "one.example"
+
+
+def test_requests_are_told_by_api_most_first(watched: Watched) -> None:
+    watched.engine.requests_by_key.clear()
+    watched.engine.requests_by_key.update({3: 2, 0: 5, 32_000: 1, 32_001: 1})
+    assert [(one["api"], one["requests"]) for one in views.passing(watched)] == [
+        ("produce", 5),
+        ("metadata", 2),
+        ("other", 2),
+    ]
 
 
 def test_the_producer_that_was_used_last_comes_first(world: World, watched: Watched) -> None:

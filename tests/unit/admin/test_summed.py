@@ -131,12 +131,28 @@ def test_lines_and_doubts_of_all_are_in_their_order() -> None:
 
 def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_counts() -> None:
     row = {"client_id": "c", "topic": "t", "batches": 3, "records": 9, "bytes": 90, "duplicates_prevented": 1}
-    one = {**row, "verdicts": {"appended": 2, "refused": 1}, "idle_seconds": 7.0}
-    other = {**row, "verdicts": {"appended": 3}, "idle_seconds": 2.0}
+    one = {**row, "verdicts": {"appended": 2, "refused": 1}, "idle_seconds": 7.0, "failing": True}
+    other = {**row, "verdicts": {"appended": 3}, "idle_seconds": 2.0, "failing": False}
     (found,) = summed.clients([Told(1, [one]), Told(2, [other])])
     assert found["verdicts"] == {"appended": 5, "refused": 1}
     assert (found["batches"], found["records"], found["bytes"], found["duplicates_prevented"]) == (6, 18, 180, 2)
-    assert found["idle_seconds"] == 2.0
+    assert (found["idle_seconds"], found["failing"]) == (2.0, True)
+    newer = {**other, "client_id": "d", "idle_seconds": 0.0}
+    names = [one["client_id"] for one in summed.clients([Told(1, [one]), Told(2, [newer])])]
+    assert names == ["c", "d"], "one that fails comes first"
+
+
+def test_findings_of_all_workers_are_told_once_and_their_requests_are_added() -> None:
+    same, own = {"sign": "note", "what": "a", "text": "x"}, {"sign": "problem", "what": "b", "text": "y"}
+    assert summed.findings([Told(1, [same]), Told(2, [same, own])]) == [same, own]
+    first, second = (
+        [{"api": "fetch", "requests": 3}],
+        [{"api": "produce", "requests": 9}, {"api": "fetch", "requests": 1}],
+    )
+    assert summed.passing([Told(1, first), Told(2, second)]) == [
+        {"api": "produce", "requests": 9},
+        {"api": "fetch", "requests": 4},
+    ]
 
 
 def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_counted() -> None:

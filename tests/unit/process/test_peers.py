@@ -38,6 +38,7 @@ def test_only_what_is_not_wanted_is_told() -> None:
         ("Redis is away: no answer within 2 s", True),
         ("cannot connect: connection refused: nothing listens there", False),
         ("no connection within 5 s", False),
+        ("the peer closed the connection during the TLS handshake; does it speak TLS on this port?", False),
         ("", False),
     ],
 )

@@ -170,3 +170,11 @@ def test_registrations_that_are_deleted_all_the_time_make_no_busy_loop() -> None
     scene.network.run(30.0)
     assert 30 < attempts < 30 * 25
     assert scene.redis.get(b"k") is None
+
+
+def test_while_redis_does_not_answer_a_new_lease_is_not_given_as_the_reason() -> None:
+    scene = StoreScene(renews=True).ready()
+    scene.redis.host.pause(30)
+    scene.until(lambda: bool(scene.losses))
+    assert scene.registrations == [], "the next incarnation waits for Redis"
+    assert scene.store.why_away == "Redis is away: no answer within 2 s"
