@@ -288,9 +288,6 @@ absence of ``LEASE_SECONDS`` counts."""
 LEASE_RENEW_SECONDS: Final = lease.RENEW_SECONDS
 LEASE_MARGIN_SECONDS: Final = lease.MARGIN_SECONDS
 """No byte of a produce leaves later than this before the lease ends (rule R4)."""
-REDIS_LOOK_SECONDS: Final = 0.5
-"""How often it is checked whether the private Redis is there; away twice in a row, it is started again. A connection
-that was lost alone is opened again by then."""
 STORE_WAIT_SHARE: Final = 0.25
 STORE_WAIT_SECONDS_MAX: Final = 8.0
 """A request waits for Redis for this share of its own timeout, and no longer than this; then it gets a retriable error

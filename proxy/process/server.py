@@ -572,7 +572,7 @@ class Server:
             return
         was_away = False
         while not self._stop.is_set():
-            await trio.sleep(limits.REDIS_LOOK_SECONDS)
+            await trio.sleep(limits.LEASE_RENEW_SECONDS)
             if self._store is not None and self._store.generation is not None:
                 was_away = False
             elif not was_away:
