@@ -127,9 +127,9 @@ def parse_single_batch(records: memoryview) -> BatchHeader:
 
     Raises Truncated, or Malformed when it is more than one batch, another format, empty, or not as a producer sends it.
     """
-    if len(records) < BATCH_OVERHEAD_BYTES:
-        raise Truncated(f"record batch: {len(records)} bytes, its header alone has {BATCH_OVERHEAD_BYTES}")
     size_bytes = len(records)
+    if size_bytes < BATCH_OVERHEAD_BYTES:
+        raise Truncated(f"record batch: {size_bytes} bytes, its header alone has {BATCH_OVERHEAD_BYTES}")
     fields = HEADER.unpack_from(records)
     base_offset, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, record_count = fields
     if magic != MAGIC:

@@ -602,13 +602,11 @@ PARTITION_OBJECTS_BYTES: Final = 2 * KIB
 BATCH_OBJECTS_BYTES: Final = 4 * KIB
 """What a request, each partition in it, and each batch with a producer id take in memory beside their bytes, while they
 are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for good."""
-USUAL_REQUEST_OBJECTS_BYTES: Final = REQUEST_OBJECTS_BYTES + PARTITION_OBJECTS_BYTES + BATCH_OBJECTS_BYTES
-"""Of a request with one batch."""
-REQUEST_SHAPES_MAX: Final = 32
-REQUEST_SHAPE_BYTES_MAX: Final = KIB // 2
-"""Shapes of requests (header, topic and partition) that one connection keeps, by which it recognises further
-requests by their bytes, and the bytes of one shape. About as many as a producer has partitions at one broker; at most
-40 KB for a connection."""
+REQUEST_PREFIXES_MAX: Final = 32
+REQUEST_PREFIX_BYTES_MAX: Final = KIB // 2
+"""Prefixes of produce requests (header, topic and partition) that one connection keeps, so that further requests are
+not parsed again, and the bytes of one prefix. About as many as a producer has partitions at one broker; at most 40 KB
+for a connection."""
 MEMORY_LOOK_SECONDS: Final = 10.0
 """How often it is checked whether free memory can be given back to the kernel."""
 MEMORY_GROWN_BYTES: Final = 8 * MIB

@@ -47,6 +47,16 @@ class Identified(Protocol):
     def digest(self) -> bytes: ...
 
 
+class Unstored(Identified, Protocol):
+    """A batch that is about to be appended. ``left``: what is not stored yet; if nothing is stored, its identity."""
+
+    @property
+    def stored_records(self) -> int: ...
+
+    @property
+    def left(self) -> BatchIdentity: ...
+
+
 class PackedEntry:
     """The fields of an ``Entry``; its window is kept as the bytes that are stored. ``has_intent``: until the batches of
     that are committed. ``with_intent``: the whole value then, if it was made here. ``window_batches``: how many there
@@ -102,14 +112,18 @@ class PackedEntry:
         anchor: bytes,
         content: bytes,
         leader: int,
-        members: int,
-        batches: Sequence[int | bytes],
+        batches: Sequence[Unstored],
         attempts: int = 0,
     ) -> bytes:
-        """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``members``: how many batches, five at
-        most, of the entry's epoch. ``batches``: base sequence, record count and digest of each, in one flat sequence.
-        Nothing changes here: the caller sets ``version`` and what is said of the intent once the value is stored."""
-        epoch, is_timed = self.producer_epoch, self._batch is WINDOW_BATCH
+        """Return the value to store, as ``pack(reserved(entry, intent))`` does. ``batches``: five at most, of the
+        entry's epoch. Nothing changes here: the caller sets ``version`` and what is said of the intent once the value
+        is stored."""
+        epoch, is_timed, members = self.producer_epoch, self._batch is WINDOW_BATCH, 0
+        named: list[int | bytes] = []
+        for batch in batches:
+            members += 1
+            identity = batch.left if batch.stored_records else batch.identity  # nearly always: one call less
+            named += (identity.base_sequence, identity.record_count, batch.digest)
         return _layout(self.window_batches, is_timed, members).pack(
             FORMAT,
             self.version + 1,
@@ -131,13 +145,13 @@ class PackedEntry:
             leader,
             attempts,
             members,
-            *batches,
+            *named,
         )
 
     def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
         """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised at once, not when
         the value is stored: batches are committed in between, and no later write may have the version of this one."""
-        value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, 0, (), _APPEND_RESERVATION)
+        value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, (), _APPEND_RESERVATION)
         self.version += 1
         return value
 

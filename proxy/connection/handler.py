@@ -5,13 +5,17 @@ acts for the client (``session/``), the client's brokers give it idempotence the
 authenticates at the broker first (``pass_through/``). A handler may be replaced while the connection is open; and one
 that translates may stand in front of another, hand on what it is handed, and wrap the wire for the way back."""
 
+# ruff: noqa: B027 - what is empty here is right for a handler that keeps nothing
+
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 NAMELESS = "client"
 """The name of a client that has told no client id."""
 
 
-class Handler:
+class Handler(ABC):
     """Of one connection. What is here is right for a handler that keeps nothing; ``received`` is the only thing that
     each has to say for itself. ``name``: the client id. ``is_closed``: nothing is done for the client any more.
     ``is_idempotent``: the client has asked the proxy for a producer id, or used one of its. ``has_produced``: a produce
@@ -57,10 +61,10 @@ class Handler:
     def begin(self) -> None:
         """The connection is open."""
 
+    @abstractmethod
     def received(self, data: bytes) -> bool:
         """Take bytes of the client. True: look whether more is to be read of it. Raises WireError if what comes now
         cannot be read."""
-        raise NotImplementedError
 
     def go_on(self) -> None:
         """Take what waits, as far as it may be taken now."""

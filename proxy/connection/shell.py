@@ -24,8 +24,16 @@ from ..settings.addresses import PlaceOf
 from ..settings.config import Caps
 from .handler import NAMELESS, Handler
 
-_GONE = Handler()
-"""Behind a connection that has ended."""
+
+class _Gone(Handler):
+    """Behind a connection that has ended."""
+
+    def received(self, data: bytes) -> bool:
+        """Nothing is taken."""
+        return False
+
+
+_GONE = _Gone()
 
 
 class ConnectionHost(Protocol):

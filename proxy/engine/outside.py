@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...reactor import Reactor
-from ...state.store import Conflict, NameCheck, Store, StoreAway, Swapped, SwapResult
+from ...state.store import NameCheck, Store, SwapResult
 from .. import limits
 from ..admission.loop_budget import LoopBudget
 from ..broker.queued_append import QueuedAppend, Way
@@ -46,29 +46,19 @@ class EngineOutside:
         expected_version: int,
         value: bytes,
         ttl_ms: int,
-        done: Callable[[Swapped | Conflict | StoreAway], None],
+        done: Callable[[SwapResult], None],
+        name: NameCheck | None = None,
     ) -> None:
-        """Swap an entry (``Store.swap``)."""
+        """Swap an entry (``Store.swap``, ``Store.swap_named``)."""
         if self._runner.on_effect is not None:
-            self._runner.on_effect(Swap(key, expected_version, value, ttl_ms))
+            self._runner.on_effect(Swap(key, expected_version, value, ttl_ms, name))
         store = self._store
         if store is None:
             store = self._store = self._stored()
-        store.swap(key, expected_version, value, ttl_ms, done)
-
-    def swap_named(
-        self,
-        key: bytes,
-        expected_version: int,
-        value: bytes,
-        ttl_ms: int,
-        name: NameCheck,
-        done: Callable[[SwapResult], None],
-    ) -> None:
-        """Swap the entry of a named producer (``Store.swap_named``)."""
-        if self._runner.on_effect is not None:
-            self._runner.on_effect(Swap(key, expected_version, value, ttl_ms, name))
-        self._stored().swap_named(key, expected_version, value, ttl_ms, name, done)
+        if name is None:
+            store.swap(key, expected_version, value, ttl_ms, done)
+        else:
+            store.swap_named(key, expected_version, value, ttl_ms, name, done)
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
         """Let an append wait for a lane."""

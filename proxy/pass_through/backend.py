@@ -11,24 +11,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...codecs import messages
 from ...codecs import produce as produce_codec
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
-from ...codecs.produce import ProduceRequest
 from ...codecs.steps import Steps
 from .. import limits
-from ..admission.memory_budget import Held
 from ..admission.turns import in_turns
 from ..bridge import api_versions
 from ..bridge.base import Addresses
 from ..bridge.cluster import Cluster, Topic
-from ..bridge.metadata import TOPIC_NAME, ClientQuestion, encode_question, read_answer, tell_client
+from ..bridge.metadata import ClientQuestion, encode_question, read_answer, tell_client
 from ..broker.broker import Broker
-from ..session.backend import Client
 from ..session.pipe import Upstream
+from ..session.produce import ProduceCall
 from ..versions import ApiKey
 from .connection import ClientConnection
 from .host import Host
@@ -49,19 +46,6 @@ def refuse_sasl(api_key: int, api_version: int, message: str) -> bytes:
     return messages.encode_response(api_key, api_version, error_code=code, error_message=message, auth_bytes=b"")
 
 
-class _Waiting(NamedTuple):
-    """A produce request that may have to wait until the broker has said what the client may write. ``topics``: one
-    partition of each topic in it whose name is possible. ``came_at``: reactor seconds."""
-
-    client: Client
-    request: ProduceRequest
-    topics: Mapping[str, int]
-    version: int
-    held: Held | None
-    done: Callable[[bytes | None], None]
-    came_at: float
-
-
 def _nobody_to_tell(_reason: str) -> None:
     """The session has ended."""
 
@@ -69,6 +53,8 @@ def _nobody_to_tell(_reason: str) -> None:
 class ClientBackend:
     """The backend of one client. ``connection``: to ``broker``, over which the client has authenticated. ``broker_id``:
     the broker whose listener it came to, None for the bootstrap port."""
+
+    calls = PassThroughProduce
 
     def __init__(self, host: Host, broker: Broker, connection: ClientConnection, broker_id: int | None) -> None:
         self.abort: Callable[[str], None] = _nobody_to_tell
@@ -78,7 +64,8 @@ class ClientBackend:
         self._broker_id = broker_id
         self._connection = connection
         self._is_over = False
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[PassThroughProduce] = deque()
+        """Produce requests that may have to wait until the broker has said what the client may write."""
         self.write_acl = WriteAcl(host.now, self._ask_write_acl)
 
         def is_there() -> bool | None:
@@ -123,27 +110,19 @@ class ClientBackend:
         self.write_acl.end()
 
     # ------------------------------------------------------------------ produce
-    def produce(
-        self,
-        client: Client,
-        request: ProduceRequest,
-        version: int,
-        held: Held | None,
-        done: Callable[[bytes | None], None],
-    ) -> None:
-        """Begin a request once it is known what the client may write. The broker is not asked about names that no topic
-        can have: there nothing can be appended, and no state can be told."""
-        named = {item.topic: item.partition for item in request.partitions}
-        topics = {topic: partition for topic, partition in named.items() if TOPIC_NAME.fullmatch(topic)}
-        self._waiting.append(_Waiting(client, request, topics, version, held, done, self._host.now()))
+    def begin(self, call: ProduceCall) -> None:
+        """Begin a request once it is known what the client may write."""
+        assert isinstance(call, PassThroughProduce)
+        call.wait(self.write_acl)
+        self._waiting.append(call)
         self._admit()
 
     def _admit(self, told: Collection[str] = ()) -> None:
         """Begin requests in their order, as far as it is known what the client may write. ``told``: topics that the
         broker has just denied to it. That answer counts now, even if it took longer than a denial is remembered
         (``DENIAL_SECONDS``); otherwise a slow broker would be asked again for ever."""
-        while self._waiting and not self._is_over and not (one := self._waiting[0]).client.is_at_work:
-            request, topics = one.request, one.topics
+        while self._waiting and not self._is_over and not (call := self._waiting[0]).client.is_at_work:
+            topics = call.topics
             missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
             denied: Mapping[str, int] = {}
             # A request with acks=0 is not asked about: no batch in it is served with a producer id, and the others go
@@ -151,14 +130,13 @@ class ClientBackend:
             # broker answers us.
             if not missing:
                 denied = {topic: code for topic in topics if (code := self.write_acl.code_of(topic))}
-            elif request.acks != 0:
+            elif call.prefix.acks != 0:
                 self.write_acl.want(missing)
                 return
             self._waiting.popleft()
-            call = PassThroughProduce(self._host, one.client, request, one.version, one.done)
-            call.held = one.held
-            call.judge(self.write_acl, denied, one.came_at)
-            one.client.take_in_turns(call.starting())
+            call.denied = denied
+            call.begin()
+            call.client.part_if_gone()
         if not self._waiting:
             self.write_acl.forget_oldest()
 

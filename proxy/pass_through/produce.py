@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from ..bridge.metadata import TOPIC_NAME
 from ..producer import answers
 from ..producer.batch import Answer
 from ..session.produce import Part, ProduceCall
@@ -16,25 +18,45 @@ class PassThroughProduce(ProduceCall):
     may write there, by something that was sent after the request came: an append of this client that it accepted, or an
     answer to ``WriteAcl``."""
 
-    def judge(self, write_acl: WriteAcl, denied: Mapping[str, int], came_at: float) -> None:
-        """Set what is known of the client's rights. ``denied``: topics that it may not write to, with their error
-        codes. ``came_at``: when the request came, in reactor seconds. To be called before ``starting``."""
+    def wait(self, write_acl: WriteAcl) -> None:
+        """It waits until it is known what the client may write."""
+        self.counted()
         self._write_acl = write_acl
-        self.denied = denied
-        self._came_at = came_at
-        self._unconfirmed: dict[int, Part] = {}
-        """Parts that are done, and wait for the broker's word on the client's rights."""
+        self._came_at = self.host.now()
+        self._unconfirmed: dict[int, tuple[Part, Answer]] = {}
+        """Parts that are done, and wait for the broker's word on the client's rights, with what they are answered if it
+        may write."""
 
-    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
+    def begin(self) -> None:
+        """Begin it, now that it is known what the client may write."""
+        if self.denied:
+            self.begin_in_turns()
+        else:
+            super().begin()
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """One partition of each topic in it whose name is possible. The broker is not asked about others: there nothing
+        can be appended, and no state can be told."""
+        return {topic: partition for topic, partition in self.prefix.places if TOPIC_NAME.fullmatch(topic)}
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer of its only partition; ignored when there was one."""
+        if not self.is_done:
+            self.part_answered(self, self.noted(answer))
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch of its only partition is in the log."""
+        self.answer(answers.appended(base_offset, log_append_time_ms))
+
+    def part_answered(self, part: Part, answer: Answer) -> None:
         """One partition is done."""
-        item = self.request.partitions[index]
-        if not part.is_named or not answers.reveals_state(answer.error_code):
-            super().part_answered(index, part, answer)
+        if part.key is None or not answers.reveals_state(answer.error_code):
+            super().part_answered(part, answer)
             return
-        self._unconfirmed[index] = part
-        self._write_acl.confirm(
-            item.topic, item.partition, self._came_at, lambda code: self._heard(index, answer, code)
-        )
+        index = part.index
+        self._unconfirmed[index] = part, answer
+        self._write_acl.confirm(*self.prefix.places[index], self._came_at, partial(self._heard, index))
 
     def time_is_up(self, parts: Sequence[Part]) -> None:
         """Rule R18: what waits for the broker's word is answered, too."""
@@ -42,16 +64,16 @@ class PassThroughProduce(ProduceCall):
         for index in sorted(self._unconfirmed):
             self._tell(index, answers.in_doubt("the broker has not said yet whether this client may write here"))
 
-    def _heard(self, index: int, answer: Answer, code: int) -> None:
+    def _heard(self, index: int, code: int) -> None:
         if index not in self._unconfirmed:
             return
         if code:
             self._tell(index, answers.denied(code))
         else:
-            super().part_answered(index, self._unconfirmed.pop(index), answer)
+            super().part_answered(*self._unconfirmed.pop(index))
 
     def _tell(self, index: int, answer: Answer) -> None:
         """Give another answer than the one that was found."""
-        part = self._unconfirmed.pop(index)
+        part, _ = self._unconfirmed.pop(index)
         part.note(answer.error_code)
-        super().part_answered(index, part, answer)
+        super().part_answered(part, answer)

@@ -193,12 +193,8 @@ class GroupAppend:
         if plan.pieces is None:  # else the wrapper counts its bytes itself
             self._held_bytes += self.size_bytes
         context.memory.bytes_held += self._held_bytes
-        self.timeout_ms, members = group[0].timeout_ms, 0
-        batches: list[int | bytes] = []
+        self.timeout_ms = group[0].timeout_ms
         for batch in group:
-            members += 1
-            identity = batch.left if batch.stored_records else batch.identity
-            batches += (identity.base_sequence, identity.record_count, batch.digest)
             if batch.timeout_ms < self.timeout_ms:
                 self.timeout_ms = batch.timeout_ms
         by_flow = plan.by_flow
@@ -220,21 +216,15 @@ class GroupAppend:
             value = held.take_ownership(entry, owned, now)
         else:
             bound = plan.bound
-            value = entry.reserving(
-                plan.owner, bound.offset, bound.anchor, plan.wrapped[2], plan.leader, members, batches
-            )
+            value = entry.reserving(plan.owner, bound.offset, bound.anchor, plan.wrapped[2], plan.leader, group)
             if held.ownership is not None:
                 held.ownership.is_ending = True  # R17: nothing begins under it from here on
             if held.name is not None:
                 value = as_named(value)
             self._value = value
-        if held.name is None:
-            ttl_ms = 0 if stream.is_conditional else stream.life.ids_ttl_ms  # R2; R23: a fence stays
-            self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved)
-        else:  # R22: compared in the step of the reserve
-            check = held.name.check(entry.producer_epoch)
-            ttl_ms = stream.life.ids_ttl_ms
-            self._outside.swap_named(held.key, held.stored_version, value, ttl_ms, check, self._reserved)
+        ttl_ms = 0 if stream.is_conditional else stream.life.ids_ttl_ms  # R2; R23: a fence stays
+        check = None if held.name is None else held.name.check(entry.producer_epoch)  # R22: in the step of the reserve
+        self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved, check)
 
     def _reserved(self, result: SwapResult) -> None:
         """Take the reply to the swap. A swap that is not confirmed is repeated by a flow: a proxy that may have
@@ -410,8 +400,5 @@ class GroupAppend:
         if owned is None:
             return unpack(self._value)
         owned.move_to(plan.entry.end_offset, plan.entry.anchor)
-        batches: list[int | bytes] = []
-        for batch in plan.group:
-            batches += (batch.identity.base_sequence, batch.identity.record_count, batch.digest)
         where = owned.owner, owned.lower_bound, owned.anchor, plan.wrapped[2], owned.leader
-        return unpack(plan.entry.reserving(*where, len(plan.group), batches))
+        return unpack(plan.entry.reserving(*where, plan.group))

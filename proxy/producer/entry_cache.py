@@ -29,7 +29,7 @@ from ...state.names import is_named
 from ...state.packed import PackedEntry
 from ...state.producer_ids import Block, block_of, unpack_block
 from ...state.sequence import is_ahead
-from ...state.store import NO_VERSION, PASSING_VERSION, Conflict, NameMoved, StoreAway, Swapped
+from ...state.store import NO_VERSION, PASSING_VERSION, Conflict, NameMoved, StoreAway, Swapped, SwapResult
 from .. import limits
 from ..events import OperatorMessage
 from ..flow.effects import Pause, Read, Swap, Wakeup
@@ -156,7 +156,8 @@ class CachedEntry:
         ttl_ms = self._life.ids_ttl_ms
         swap(self.key, self.stored_version, value, ttl_ms, partial(self._wrote_owned, owned, packed))
 
-    def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: Swapped | Conflict | StoreAway) -> None:
+    def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: SwapResult) -> None:
+        assert not isinstance(result, NameMoved), "a named producer has no ownership"
         if self.ownership is not owned or owned.is_ending or self.known_era != self._life.era:
             return  # the flow that ends the ownership sees by its own swap what is stored
         if owned.answered(owned.version, result) is Told.LOST:

@@ -88,8 +88,7 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
 
 def _planning_parts(target: Target, batch: Batch, codec: Codec, size_max: int | None) -> Steps[deque[Wrapper]]:
     """Return the wrappers of a single batch; of one that is far larger than others the first ones."""
-    left = batch.left if batch.stored_records else batch.identity
-    due = _identity(target, left)
+    due = _identity(target, batch.left)
     conversion = Conversion(
         batch.records, batch.header, target.options.policy, unpacked_bytes_max=limits.UNPACKED_BYTES_MAX
     )

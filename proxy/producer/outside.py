@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...state.store import Conflict, NameCheck, StoreAway, Swapped, SwapResult
+from ...state.store import NameCheck, SwapResult
 from ..broker.queued_append import QueuedAppend, Way
 from ..flow.outcome import Outcome
 
@@ -30,8 +30,19 @@ class Leaders(Protocol):
     def broker(self, broker_id: int) -> Broker | None: ...
 
 
-Swapping = Callable[[bytes, int, bytes, int, Callable[[Swapped | Conflict | StoreAway], None]], None]
-"""Key, expected version, value, time to live, and the callback that gets the result."""
+class Swapping(Protocol):
+    """Swaps in an entry, if the stored version is the expected one and ``name`` holds, if there is one."""
+
+    def __call__(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Callable[[SwapResult], None],
+        name: NameCheck | None = None,
+        /,
+    ) -> None: ...
 
 
 class Flushed(Protocol):
@@ -48,27 +59,9 @@ class Outside(Protocol):
     @property
     def leaders(self) -> Leaders: ...
 
-    def swap(
-        self,
-        key: bytes,
-        expected_version: int,
-        value: bytes,
-        ttl_ms: int,
-        done: Callable[[Swapped | Conflict | StoreAway], None],
-    ) -> None:
+    @property
+    def swap(self) -> Swapping:
         """Swap in an entry: as the effect ``Swap``."""
-        ...
-
-    def swap_named(
-        self,
-        key: bytes,
-        expected_version: int,
-        value: bytes,
-        ttl_ms: int,
-        name: NameCheck,
-        done: Callable[[SwapResult], None],
-    ) -> None:
-        """The same, but only if ``name`` holds as well."""
         ...
 
     def push(self, broker: Any, append: QueuedAppend) -> None:

@@ -1,8 +1,10 @@
 """What is usual about a group of batches, and how such a group is prepared at once, without a flow. Rules R1, R2, R6,
 R8, R10, R11, R12, R15, R17, R22, R23.
 
-``Unusual`` and ``UsualCase._why_not`` are the table of the conditions: what is not usual is prepared by a flow
-(``sequencer.py``), which looks at everything that is passed over here. Both end in the same append (``append.py``)."""
+``Unusual`` and ``UsualCase._why_not`` are the table of the conditions, all of them: what is not usual is prepared by a
+flow (``sequencer.py``), which looks at everything that is passed over here. Both end in the same append
+(``append.py``). A batch that comes while a group of its producer is out, or others wait, is looked at in its turn (rule
+R3): that alone makes nothing unusual."""
 
 from __future__ import annotations
 
@@ -76,19 +78,20 @@ class UsualCase:
         self._place = (stream.topic, stream.partition)
         self._cluster: object = None
         self._broker: Broker | None = None
-        """The leader, as ``_cluster`` has it."""
-        self.why: Unusual | None = None
+        """The leader, as ``_cluster`` had it."""
+        self.why: Unusual | None = Unusual.NOT_KNOWN
         """Why the last batch was not usual."""
 
     def prepare(self, first: Batch) -> Prepared | None:
         """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
         nothing has happened."""
         stream = self._stream
-        entry, owned, life = stream.held.packed, stream.held.ownership, stream.life
-        self.why = why = self._why_not(first, entry)
+        entry, owned, life, broker = stream.held.packed, stream.held.ownership, stream.life, self._broker
+        if broker is None or not broker.takes_batches or stream.context.outside.leaders.cluster is not self._cluster:
+            broker = self._leader()
+        self.why = why = self._why_not(first, entry, broker)
         if why is not None:
             return None
-        broker = self._broker
         assert entry is not None
         assert broker is not None
         group = gather(first, stream.queue) if stream.queue else [first]
@@ -118,7 +121,7 @@ class UsualCase:
             bound = Position(entry.end_offset, entry.anchor)
         return Prepared(entry, group, broker.id, broker, bound, wrapped, pieces, owned, life.era, life.incarnation)
 
-    def _why_not(self, first: Batch, entry: PackedEntry | None) -> Unusual | None:
+    def _why_not(self, first: Batch, entry: PackedEntry | None, broker: Broker | None) -> Unusual | None:
         """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
         this process."""
         stream, append, identity, place = self._stream, self._append, first.identity, self._place
@@ -174,24 +177,21 @@ class UsualCase:
             return Unusual.MEMORY
         if context.is_pass_long():
             return Unusual.PASS_LONG
-        broker, is_known = self._broker, context.outside.leaders.cluster is self._cluster
-        if not ((is_known and broker is not None and broker.takes_batches) or self._has_leader()):
+        if broker is None or not broker.takes_batches:
             return Unusual.LEADER
         if owned is not None:
             now = first.arrived_at if first.arrived_at > append.committed_at else append.committed_at
-            assert self._broker is not None
-            if not owned.may_append(now, self._broker.id):
+            if not owned.may_append(now, broker.id):
                 return Unusual.OWNERSHIP
         return None
 
-    def _has_leader(self) -> bool:
-        """Look the leader up. Is it known, and can something be sent to it now?"""
-        stream = self._stream
-        leaders = stream.context.outside.leaders
-        leader = leaders.leader_of(stream.topic, stream.partition)
-        self._broker = broker = None if leader is None else leaders.broker(leader)
+    def _leader(self) -> Broker | None:
+        """Look the leader up."""
+        leaders = self._stream.context.outside.leaders
+        leader = leaders.leader_of(*self._place)
+        self._broker = None if leader is None else leaders.broker(leader)
         self._cluster = leaders.cluster
-        return broker is not None and broker.takes_batches
+        return self._broker
 
     def _is_traced(self, group: list[Batch]) -> bool:
         """Is a span wanted of one of them? Its steps are timed."""

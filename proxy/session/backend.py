@@ -9,27 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ...codecs.produce import ProduceRequest
-from ...codecs.steps import Steps
-from ..admission.memory_budget import Held
 from ..bridge import api_versions
 from ..bridge.base import Addresses
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..broker.queued_append import Way
 from ..versions import ApiKey
-from . import produce
 from .host import Host
 from .pipe import Pipe, Upstream
-
-
-class Client(produce.Client, Protocol):
-    """A session, as its backend sees it."""
-
-    @property
-    def is_at_work(self) -> bool: ...
-
-    def take_in_turns(self, steps: Steps[None]) -> None: ...
+from .produce import ProduceCall
 
 
 class Backend(Protocol):
@@ -51,16 +39,14 @@ class Backend(Protocol):
         """Answer Metadata."""
         ...
 
-    def produce(
-        self,
-        client: Client,
-        request: ProduceRequest,
-        version: int,
-        held: Held | None,
-        done: Callable[[bytes | None], None],
-    ) -> None:
-        """Begin a produce request, now or once it may begin. ``held``: counts its bytes. ``done``: gets the answer's
-        body, None if there is none to send (acks=0)."""
+    @property
+    def calls(self) -> type[ProduceCall]:
+        """The class of its produce requests."""
+        ...
+
+    @property
+    def begin(self) -> Callable[[ProduceCall], None]:
+        """Begins a produce request, now or once it may begin."""
         ...
 
     def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
@@ -81,6 +67,8 @@ class SharedBackend:
 
     __slots__ = ("_host",)
     way = None
+    calls = ProduceCall
+    begin = staticmethod(ProduceCall.begin)
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -96,19 +84,6 @@ class SharedBackend:
     ) -> None:
         """Answer Metadata from memory."""
         self._host.metadata(version, question, addresses, done)
-
-    def produce(
-        self,
-        client: Client,
-        request: ProduceRequest,
-        version: int,
-        held: Held | None,
-        done: Callable[[bytes | None], None],
-    ) -> None:
-        """Begin a produce request."""
-        call = produce.ProduceCall(self._host, client, request, version, done)
-        call.held = held
-        client.take_in_turns(call.starting())
 
     def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
         """Open a connection for this client."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...codecs.convert import HeaderPolicy
 from ...reactor import Reactor
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
+from ..admission.memory_budget import MemoryBudget
 from ..admission.noted_failures import NotedFailures
 from ..bridge.base import Addresses
 from ..bridge.describe_producers import Place
@@ -21,13 +22,54 @@ from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
+from .conditional_topics import ConditionalTopics
 from .describe_producers import Told
 from .names import Client
-from .produce import Outside
-from .sweeper import Sweeper
+from .sweeper import Sweepable, Sweeper
 
 
-class Host(Outside, ConnectionHost, Protocol):
+class ProduceHost(Protocol):
+    """The engine, as produce requests see it."""
+
+    def now(self) -> float: ...
+
+    @property
+    def reactor(self) -> Reactor: ...
+
+    @property
+    def memory(self) -> MemoryBudget: ...
+
+    @property
+    def conditional_topics(self) -> ConditionalTopics:
+        """They are the same for as long as the process lives."""
+        ...
+
+    @property
+    def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
+
+    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
+
+    def has_partition(self, topic: str, partition: int) -> bool: ...
+
+    def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
+
+    def sweep(self, call: Sweepable, parts: Sequence[Any]) -> None: ...
+
+    def swept(self, call: Sweepable) -> None: ...
+
+    @property
+    def sweeper(self) -> Sweeper: ...
+
+    def report(self, event: object) -> None: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    @property
+    def requests_by_key(self) -> dict[int, int]: ...
+
+
+class Host(ProduceHost, ConnectionHost, Protocol):
     """The engine, as sessions see it."""
 
     @property
@@ -43,15 +85,6 @@ class Host(Outside, ConnectionHost, Protocol):
     def for_clients(self) -> Reactor:
         """Opens connections to brokers that belong to one client."""
         ...
-
-    @property
-    def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
-
-    @property
-    def sweeper(self) -> Sweeper: ...
-
-    @property
-    def requests_by_key(self) -> dict[int, int]: ...
 
     @property
     def loop_budget(self) -> LoopBudget: ...

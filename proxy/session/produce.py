@@ -1,26 +1,37 @@
-"""One produce request: checked, split by partition, its answers gathered. Rules R11, R16, R18, R20, R23.
+"""One produce request: parsed, checked, split by partition, its answers gathered. Rules R11, R16, R18, R20, R23.
 
-Every check that needs no state is made here, before a sequencer hears of the batch: what fails them moves no state
-and is never forwarded. Batches with a producer id go to their sequencer, batches without one go on as they come
-(``non_idempotent.py``)."""
+Each request takes the same way. What its client has sent before, all but correlation id and records, is not parsed
+again: it is looked up by its bytes (``ProducePrefix``). Every check that needs no state is made here, before a
+sequencer hears of the batch: what fails them moves no state and is never forwarded. Batches with a producer id go to
+their sequencer, batches without one go on as they come (``non_idempotent.py``)."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
+from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Final, Protocol
 
 from ...codecs.compression import Codec
 from ...codecs.error_codes import name_of, named
 from ...codecs.errors import ChecksumMismatch, LimitExceeded, WireError
+from ...codecs.framing import Frame
+from ...codecs.headers import RequestHeader, encode_response_header
 from ...codecs.message_set import OVERHEAD_BYTES
-from ...codecs.produce import PartitionAnswer, PartitionRecords, ProduceRequest, encode_response
+from ...codecs.produce import (
+    API_KEY,
+    FLEXIBLE_VERSION,
+    PartitionAnswer,
+    PartitionRecords,
+    encode_response,
+    parse_request,
+)
 from ...codecs.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
+    MAGIC,
     RECORD_BYTES_MIN,
     TRANSACTIONAL_FLAG,
     BatchHeader,
@@ -29,70 +40,53 @@ from ...codecs.record_batch import (
     says_it_follows,
     verify_crc,
 )
-from ...codecs.steps import Steps, at_once
-from ...reactor import Reactor
+from ...codecs.steps import Steps
+from ...reactor import Buffer
 from ...state.conditional import CONDITIONAL_EPOCH, sequence_of
 from ...state.decide import BatchIdentity, Fenced
 from ...state.entry import NO_PRINCIPAL
 from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
-from ..admission.memory_budget import Held, MemoryBudget
+from ..admission.memory_budget import Held
 from ..bridge.metadata import TOPIC_NAME
 from ..broker.queued_append import Way
 from ..events import ClientRefused
 from ..producer import answers
 from ..producer.batch import Answer, Batch
-from ..producer.retry_notes import Link, RetryNotes
-from .conditional_topics import ConditionalTopics, reading_expected_offset
-from .sweeper import UNORDERED, Sweepable
+from ..producer.retry_notes import Key, Link, RetryNotes
+from .conditional_topics import reading_expected_offset
+from .host import ProduceHost
+from .sweeper import UNORDERED
 
-if TYPE_CHECKING:
-    from ..producer.sequencer import Sequencer
-
-_NOT_SERVED_FLAGS = CONTROL_FLAG | TRANSACTIONAL_FLAG
-_STEP_PARTITIONS = 300
+_NOT_SERVED_FLAGS: Final = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_STEP_PARTITIONS: Final = 300
 """Partitions of a request that are begun in one step: a few milliseconds."""
-_MAGIC_2_SINCE = 3
-_ZSTD_SINCE = 7
+_MAGIC_2_SINCE: Final = 3
+_ZSTD_SINCE: Final = 7
+_ZSTD: Final = int(Codec.ZSTD)
 
+_SIZE: Final = Struct(">i")
+_TRANSACTIONAL_SINCE: Final = 3
+"""From this version to the flexible one all requests are laid out alike."""
+_CORRELATION_AT: Final = 4
+_CLIENT_AT: Final = 8
+"""Of a request: after API key, version and correlation id."""
+_TOPIC_AT: Final = 12
+"""Of a body: after transactional id (null), acks, timeout and the number of topics."""
+_AFTER_TOPIC: Final = 8
+"""The number of partitions, and the partition."""
+_ANSWER: Final = Struct(">hqq")
+_ANSWER_V5: Final = Struct(">hqqq")
+_OBJECTS_BYTES: Final = limits.REQUEST_OBJECTS_BYTES + limits.PARTITION_OBJECTS_BYTES
 
 PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 """A batch without a producer id, and the callback for its answer."""
 
 
-class Outside(Protocol):
-    """What a produce request needs of the engine."""
-
-    def now(self) -> float: ...
-
-    @property
-    def memory(self) -> MemoryBudget: ...
-
-    @property
-    def conditional_topics(self) -> ConditionalTopics: ...
-
-    def sequencer(self, producer_id: int, topic: str, partition: int) -> Sequencer | None: ...
-
-    def has_partition(self, topic: str, partition: int) -> bool: ...
-
-    def look_for_topic(self, topic: str, done: Callable[[], None]) -> None: ...
-
-    def sweep(self, call: Sweepable, parts: Sequence[Part]) -> None: ...
-
-    def swept(self, call: Sweepable) -> None: ...
-
-    @property
-    def reactor(self) -> Reactor: ...
-
-    def report(self, event: object) -> None: ...
-
-    @property
-    def is_draining(self) -> bool: ...
-
-
 class Client(Protocol):
     """What a produce request needs of its session."""
 
+    name: str
     is_idempotent: bool
     """Has it asked for a producer id, or used one?"""
 
@@ -101,9 +95,6 @@ class Client(Protocol):
 
     @property
     def is_closed(self) -> bool: ...
-
-    @property
-    def name(self) -> str: ...
 
     @property
     def address(self) -> str: ...
@@ -126,64 +117,120 @@ class Client(Protocol):
         """Send batches without a producer id on, in order."""
         ...
 
+    @property
+    def is_at_work(self) -> bool:
+        """Is a request taken in steps?"""
+        ...
+
+    def take_in_turns(self, steps: Steps[None]) -> None:
+        """Take a request in steps: one now, each other one in a later pass."""
+        ...
+
+    def part_if_gone(self) -> None:
+        """A request has begun: end the connection if its client has left, and is a producer with an id."""
+        ...
+
+    def answer_is_ready(self) -> None:
+        """One of the answers may leave, if those before it have left."""
+        ...
+
+
+class ProducePrefix:
+    """A produce request without its correlation id and its records. ``places``: topic and partition of each batch, in
+    wire order. ``answer_seconds``: after so many seconds its client is answered, whatever is known (rule R18).
+    ``is_usual``: it has one batch, for a topic with a possible name that takes what comes.
+
+    ``answer_size``, ``answer_start``, ``answer_end``: what is around the result in an answer without an error, if it
+    is kept for the requests that follow; else None."""
+
+    __slots__ = (
+        "acks",
+        "answer_end",
+        "answer_seconds",
+        "answer_size",
+        "answer_start",
+        "client_id",
+        "is_transactional",
+        "is_usual",
+        "places",
+        "timeout_ms",
+        "version",
+    )
+
+    def __init__(
+        self,
+        host: ProduceHost,
+        header: RequestHeader,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        places: Sequence[tuple[str, int]],
+    ) -> None:
+        self.version = header.api_version
+        self.client_id = header.client_id[:64] if header.client_id else ""
+        self.is_transactional = transactional_id is not None
+        self.acks = acks
+        self.timeout_ms = max(timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
+        self.answer_seconds = self.timeout_ms / 1000 * limits.ANSWER_SHARE
+        self.places = places
+        self.is_usual = (
+            len(places) == 1
+            and transactional_id is None
+            and TOPIC_NAME.fullmatch(places[0][0]) is not None
+            and not host.conditional_topics.has(places[0][0])
+        )
+        self.answer_size: bytes | None = None
+        self.answer_start = self.answer_end = b""
+
+    def keep_answer(self) -> None:
+        """Prepare the answer without an error, of which only correlation id and result are missing."""
+        ((topic, partition),) = self.places
+        empty = encode_response(self.version, [PartitionAnswer(topic, partition, 0, 0, 0, 0)])
+        at = _AFTER_TOPIC + 2 + len(topic.encode()) + 4
+        end = at + (_ANSWER_V5 if self.version >= 5 else _ANSWER).size
+        self.answer_start, self.answer_end = empty[:at], empty[end:]
+        self.answer_size = _SIZE.pack(_SIZE.size + len(empty))
+
 
 class Part:
-    """One partition of one request: waits for the answer of its batch.
+    """One partition of one request: waits for the answer of its batch. ``key``: of the producer of its batch; None: the
+    batch has no producer id, or was not looked at. ``number``: of the request, among those of its connection. ``link``:
+    the place of a conditional batch in the pipeline of its connection (rule R23). ``numbers_itself``: it is published
+    conditionally, by a client whose base sequences are not offsets: the offset is in a record header.
 
-    It refers to its request, and so to the bytes, until it is answered. The request does not refer to its parts: such a
-    cycle would keep the bytes of every request until the garbage collector runs."""
+    It refers to its request until it is answered. The request does not refer to its parts: such a cycle would keep the
+    bytes of every request until the garbage collector runs."""
 
-    __slots__ = ("_call", "_client", "_identity", "_index", "_key", "is_done", "link", "number", "numbers_itself")
+    __slots__ = ("_call", "connection", "identity", "index", "is_done", "key", "link", "number", "numbers_itself")
+    identity: BatchIdentity
+    number: int
 
     def __init__(self, call: ProduceCall, index: int) -> None:
         self._call: ProduceCall | None = call
-        self._client = call.client
-        self._index = index
-        self._key: tuple[int, str, int] | None = None
-        self._identity: BatchIdentity | None = None
-        self.number = 0
-        self.is_done = False
+        self.connection = call.client
+        self.index = index
+        self.key: Key | None = None
+        self.is_done = self.numbers_itself = False
         self.link: Link | None = None
-        """The place of a conditional batch in the pipeline of its connection (rule R23)."""
-        self.numbers_itself = False
-        """Is it published conditionally, by a client whose base sequences are not offsets (rule R23)? Then the offset
-        is in a record header."""
-
-    @property
-    def is_named(self) -> bool:
-        """Is its batch one with a producer id?"""
-        return self._key is not None
-
-    def names(self, topic: str, partition: int, header: BatchHeader, records: memoryview) -> BatchIdentity:
-        """Return the identity of its batch, and keep it, so that a retriable failure of the batch is remembered (rule
-        R11). What becomes of a conditional batch decides about those that its client has sent behind it (rule R23)."""
-        self._key = (header.producer_id, topic, partition)
-        self._identity = identity = BatchIdentity(header.producer_epoch, header.base_sequence, header.record_count)
-        self.number = self._client.retry_notes.request_number()
-        if header.producer_id == CONDITIONAL_ID:
-            follows = says_it_follows(records)
-            self.link = self._client.retry_notes.link(self._key, identity, says_it_follows=follows)
-        return identity
 
     @property
     def is_gone(self) -> bool:
         """Is it answered, or the connection closed?"""
-        return self.is_done or self._client.is_closed
-
-    @property
-    def connection(self) -> Client:
-        """The client connection on which it came."""
-        return self._client
+        return self.is_done or self.connection.is_closed
 
     def answer(self, answer: Answer) -> None:
-        """Take the answer."""
+        """Take the answer; ignored when there was one."""
         call, self._call = self._call, None
         if call is not None:
-            self.is_done = True
-            if self.numbers_itself:
-                answer = answers.conflict_by_header(answer)
-            self.note(answer.error_code)
-            call.part_answered(self._index, self, answer)
+            call.part_answered(self, self.noted(answer))
+
+    def noted(self, answer: Answer) -> Answer:
+        """Note that it is answered, and return what its client is told."""
+        self.is_done = True
+        if self.numbers_itself:
+            answer = answers.conflict_by_header(answer)
+        self.note(answer.error_code)
+        return answer
 
     def appended(self, base_offset: int, log_append_time_ms: int) -> None:
         """Its batch is in the log."""
@@ -195,103 +242,157 @@ class Part:
 
     def hold(self) -> None:
         """Its batch waits for something: what comes behind it is no gap (rule R11)."""
-        if self._key is not None and self._identity is not None:
-            self._client.retry_notes.hold(self._key, self._identity)
+        if self.key is not None:
+            self.connection.retry_notes.hold(self.key, self.identity)
 
     def let_go(self) -> None:
         """It no longer waits."""
-        if self._key is not None and self._identity is not None:
-            self._client.retry_notes.let_go(self._key, self._identity)
+        if self.key is not None:
+            self.connection.retry_notes.let_go(self.key, self.identity)
 
     def note(self, error_code: int) -> None:
         """Note what its client is answered."""
-        if self._key is not None and self._identity is not None:
+        if self.key is not None:
             has_failed = answers.is_failure(error_code)
-            will_be_retried = has_failed and answers.will_be_retried(error_code, self._identity.record_count)
-            self._client.retry_notes.note(self._key, self._identity, has_failed, will_be_retried, self.number)
+            will_be_retried = has_failed and answers.will_be_retried(error_code, self.identity.record_count)
+            notes = self.connection.retry_notes
+            notes.note(self.key, self.identity, has_failed, will_be_retried, self.number)
             if self.link is not None:
-                self._client.retry_notes.end_link(self._key, self.link, has_failed, will_be_retried)
+                notes.end_link(self.key, self.link, has_failed, will_be_retried)
 
 
-Missing = dict[str, list[tuple[int, int, Part, Batch]]]
-"""Partitions that are not known and are looked for, by topic: partition, producer id, and the part and batch that
-wait."""
+class Gathered:
+    """What is begun once all partitions of a request were looked at. ``plain``: batches without a producer id;
+    ``missing``: those for partitions that are not known and are looked for, by topic."""
+
+    __slots__ = ("missing", "plain")
+
+    def __init__(self) -> None:
+        self.plain: list[PlainPart] = []
+        self.missing: dict[str, list[tuple[Part, Batch]]] = {}
 
 
-class ProduceCall:
-    """One request. ``done`` gets the response body, or None when there is none to send (acks=0)."""
+class ProduceCall(Part):
+    """One request in flight, and the place of its answer in the order of the requests. Nearly all have one partition:
+    then it is its own only part; else each partition has one.
 
+    ``records``: of each partition, until they are begun. ``request_bytes``: what the request takes in memory while it
+    is at work. ``held``: counts them, once anything of it waits. ``chunks``: its answer; None: it has none yet, empty:
+    none is sent (acks=0)."""
+
+    __slots__ = (
+        "_answers",
+        "_correlation_id",
+        "_has_refused",
+        "_left",
+        "answer_by",
+        "chunks",
+        "client",
+        "held",
+        "host",
+        "prefix",
+        "records",
+        "request_bytes",
+        "sweep_line",
+    )
     denied: Mapping[str, int] = MappingProxyType({})
     """Topics that the client may not write to, with their error codes."""
+    _answers: list[Answer | None]
+    _left: int
+    answer_by: float
 
     def __init__(
         self,
-        outside: Outside,
+        host: ProduceHost,
         client: Client,
-        request: ProduceRequest,
-        api_version: int,
-        done: Callable[[bytes | None], None],
+        prefix: ProducePrefix,
+        correlation_id: bytes,
+        records: Sequence[memoryview | None],
+        request_bytes: int,
     ) -> None:
-        self.outside = outside
-        self.client = client
-        self.request = request
-        self.answer_by = 0.0
-        self.sweep_line = UNORDERED
-        self._version = api_version
-        self._done = done
-        self._answers: list[Answer | None] = [None] * len(request.partitions)
-        self._left = len(request.partitions)
-        self.is_done = False
-        """Has it been answered?"""
+        self.host = host
+        self.connection = self.client = client
+        self.prefix = prefix
+        self._correlation_id = correlation_id
+        self.records = records
+        self.request_bytes = request_bytes
+        self.sweep_line = prefix.timeout_ms
         self.held: Held | None = None
-        """Counts the bytes of the request; kept by whoever keeps any of them."""
-        self._has_refused = False
-        self._is_named = False
+        self.chunks: Sequence[Buffer] | None = None
+        self.index, self.key, self.link = 0, None, None
+        self._has_refused = self.is_done = self.numbers_itself = False
 
-    def start(self) -> None:
-        """What ``starting`` does, at once."""
-        at_once(self.starting())
+    def counted(self) -> Held:
+        """Count its bytes in the memory budget, as long as anything keeps what is returned."""
+        held = self.held
+        if held is None:
+            held = self.held = Held(self.host.memory.hold_bytes, self.request_bytes)
+        return held
 
-    def starting(self) -> Steps[None]:
-        """Check every partition and send its batch on its way, in steps where that takes long. To be run once only:
-        nothing of it can be begun anew."""
-        request = self.request
-        now = self.outside.now()
-        timeout_ms = max(request.timeout_ms, limits.PRODUCE_TIMEOUT_MS_MIN)
-        self.answer_by = now + timeout_ms / 1000 * limits.ANSWER_SHARE
-        if not request.partitions:
-            self._finish()
+    def begin(self) -> None:
+        """Check every partition and send its batch on its way, in steps where that takes long. To be called once."""
+        prefix = self.prefix
+        if not prefix.is_usual:
+            self.begin_in_turns()
             return
-        is_large = len(request.partitions) > _STEP_PARTITIONS
+        now, records, self.records = self.host.now(), self.records[0], ()
+        self.answer_by = now + prefix.answer_seconds
+        self._start_part(self, records, now)
+        if self.key is not None and self.chunks is None:
+            self.host.sweep(self, (self,))
+
+    def begin_in_turns(self) -> None:
+        """Do the same for any request."""
+        now, records, self.records = self.host.now(), self.records, ()
+        self.answer_by = now + self.prefix.answer_seconds
+        self.counted()
+        self.client.take_in_turns(self._beginning(records, now))
+
+    def _beginning(self, records: Sequence[memoryview | None], now: float) -> Steps[None]:
+        prefix, places = self.prefix, self.prefix.places
+        if not places:
+            self._finish(())
+            return
+        is_large = len(places) > _STEP_PARTITIONS
         is_one_step = not is_large
         if is_large:
-            yield  # to read it took long enough
-        doubled = _doubled(request.partitions) if len(request.partitions) > 1 else frozenset()
-        plain: list[PlainPart] = []
-        missing: Missing = {}
-        parts = [Part(self, index) for index in range(len(request.partitions))]
+            yield  # to parse it took long enough
+        doubled = _doubled(places) if len(places) > 1 else frozenset()
+        gathered = Gathered()
+        parts: Sequence[Part] = (self,)
+        if len(places) > 1:
+            parts = [Part(self, index) for index in range(len(places))]
+            self._answers, self._left = [None] * len(places), len(places)
         if is_large:
             yield
-        for index, (item, part) in enumerate(zip(request.partitions, parts, strict=True), 1):
-            if (item.topic, item.partition) in doubled:
-                self._refuse(part, item, answers.invalid("the partition is named twice in one request", self._version))
-            elif item.topic in self.denied:
-                self._deny(part, item)
-            elif (header := self._start_part(item, part, timeout_ms, now, plain, missing)) is not None:
-                is_one_step = False
-                yield from self._start_expected(item, part, header, timeout_ms, now, missing)
-                if index < len(parts):
-                    yield  # its records were read, each may have taken nearly a step
+        for part, place, of_part in zip(parts, places, records, strict=True):
+            topic, index = place[0], part.index + 1
+            if place in doubled:
+                self._refuse(part, answers.invalid("the partition is named twice in one request", prefix.version))
+            elif topic in self.denied:
+                self._start_part(part, of_part, now, denied=answers.denied(self.denied[topic]))
+            elif prefix.is_transactional:
+                self._refuse(part, answers.transactional())
+            elif TOPIC_NAME.fullmatch(topic) is None:
+                self._refuse(part, answers.impossible_topic())
+            else:
+                is_conditional = self.host.conditional_topics.has(topic)
+                header = self._start_part(part, of_part, now, gathered, is_conditional)
+                if header is not None and of_part is not None:
+                    is_one_step = False
+                    yield from self._start_expected(part, of_part, header, now, gathered)
+                    if index < len(parts):
+                        yield  # its records were read, each may have taken nearly a step
             if is_large and not index % _STEP_PARTITIONS:
                 yield
-        for topic, routed in missing.items():
-            self.outside.look_for_topic(topic, partial(self._route_found, topic, deque(routed)))
-        if plain:
-            self.client.produce_plainly(request.acks, timeout_ms, plain)
-        if is_one_step:
-            self.sweep_line = timeout_ms
-        if self._is_named and not self.is_done:
-            self.outside.sweep(self, [part for part in parts if part.is_named])
+        if not is_one_step:
+            self.sweep_line = UNORDERED
+        for topic, waiting in gathered.missing.items():
+            self._look_for(topic, waiting)
+        if gathered.plain:
+            self._produce_plainly(gathered.plain)
+        if self.chunks is None and (named := [part for part in parts if part.key is not None]):
+            self.host.sweep(self, named)
 
     # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self, parts: Sequence[Part]) -> None:
@@ -307,223 +408,344 @@ class ProduceCall:
     # ------------------------------------------------------------------ one partition
     def _start_part(
         self,
-        item: PartitionRecords,
         part: Part,
-        timeout_ms: int,
+        records: memoryview | None,
         now: float,
-        plain: list[PlainPart],
-        missing: Missing,
+        gathered: Gathered | None = None,
+        is_conditional: bool = False,
+        denied: Answer | None = None,
+        offset: int | None = None,
     ) -> BatchHeader | None:
-        """Check one partition, and refuse its batch or send it on. A batch without a producer id is added to ``plain``,
-        one for a partition that is not known to ``missing``. Returns None; but for a conditional batch whose records
-        have to be read for their offset (rule R23) its header, and nothing has been done with it then."""
-        records = item.records
-        topics = self.outside.conditional_topics
-        is_conditional = topics.are_any and topics.has(item.topic)
-        if self.request.transactional_id is not None:
-            self._refuse(part, item, answers.transactional())
-            return None
-        if TOPIC_NAME.fullmatch(item.topic) is None:
-            self._refuse(part, item, answers.impossible_topic())
-            return None
-        if records is None or not len(records):
-            self._refuse(part, item, answers.invalid("the record set is null or empty", self._version))
+        """Check one partition, and refuse its batch or send it on. ``gathered``: gets what waits for the other
+        partitions of the request; None: there are no others. ``denied``: its refusal, whatever it is. ``offset``: where
+        it has to be, as its records say. Returns None; but for a conditional batch whose records have to be read for
+        their offset (rule R23) its header, and nothing has been done with it then."""
+        host, client, prefix, held = self.host, self.client, self.prefix, self.held
+        topic, partition = prefix.places[part.index]
+        if not records:
+            self._refuse(part, denied or answers.invalid("the record set is null or empty", prefix.version))
             return None
         try:
-            if self._version < _MAGIC_2_SINCE and magic_of(records) < 2:
-                if is_conditional:
-                    self._refuse(part, item, answers.not_conditional(item.topic))
+            if prefix.version < _MAGIC_2_SINCE and magic_of(records) < MAGIC:
+                if denied or is_conditional:
+                    self._refuse(part, denied or answers.not_conditional(topic))
                 else:
-                    plain.append((item, part.answer))
+                    self._go_plainly((PartitionRecords(topic, partition, records), part.answer), gathered)
                 return None
             header = parse_single_batch(records)
-            refusal = self._judge(header)
-            if refusal is None and is_conditional and header.producer_id != CONDITIONAL_ID:
+            if offset is not None:
+                header = header._replace(
+                    producer_id=CONDITIONAL_ID, producer_epoch=CONDITIONAL_EPOCH, base_sequence=sequence_of(offset)
+                )
+            _, _, attributes, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
+            refusal = denied or self._refusal_of(attributes, producer_id, producer_epoch, base_sequence, is_conditional)
+            if is_conditional and refusal is None and producer_id != CONDITIONAL_ID:
                 verify_crc(records, header)
                 return header
-            if refusal is None and header.producer_id == CONDITIONAL_ID:
-                refusal = _judge_conditional(header, is_conditional)
-            if refusal is None and header.producer_id >= 0 and self.request.acks not in (-1, 1):
-                refusal = answers.invalid_acks(self.request.acks)
-            if header.producer_id >= 0 and (refusal is None or is_conditional):
-                identity = part.names(item.topic, item.partition, header, records)
-                self._is_named = self.client.is_idempotent = True
+            if producer_id >= 0 and (refusal is None or is_conditional or denied):
+                # R11: a retriable failure of the batch is remembered.
+                part.key = key = (producer_id, topic, partition)
+                part.identity = identity = BatchIdentity(producer_epoch, base_sequence, record_count)
+                notes = client.retry_notes
+                notes.requests = part.number = notes.requests + 1
+                client.is_idempotent = True
+                if producer_id == CONDITIONAL_ID:
+                    # R23: what becomes of it decides about those that its client has sent behind it.
+                    part.link = notes.link(key, identity, says_it_follows=says_it_follows(records))
             if refusal is None:
                 verify_crc(records, header)
         except ChecksumMismatch as error:
             refusal = answers.corrupt(str(error))
         except WireError as error:
-            refusal = answers.invalid(str(error), self._version)
+            refusal = denied or answers.invalid(str(error), prefix.version)
         if refusal is not None:
-            self._refuse(part, item, refusal)
-        elif header.producer_id < 0:
-            plain.append((item, partial(self._answer_plainly, part)))
+            self._refuse(part, refusal)
+        elif producer_id < 0:
+            item = PartitionRecords(topic, partition, records)
+            self._go_plainly((item, partial(self._answer_plainly, part)), gathered)
         else:
             # R23: a shard belongs to all who may write to its topic.
-            principal = NO_PRINCIPAL if header.producer_id == CONDITIONAL_ID else self.client.principal
-            self._send_on(item, part, Batch(identity, records, header, timeout_ms, now, [part], principal), missing)
+            principal = NO_PRINCIPAL if is_conditional else client.principal
+            batch = Batch(identity, records, header, prefix.timeout_ms, now, [part], principal)
+            if held is None:
+                uncounted_bytes = self.request_bytes + limits.BATCH_OBJECTS_BYTES
+            else:
+                batch.held, batch.expected_offset, uncounted_bytes = held, offset, 0
+            sequencer = host.known_sequencer(key)
+            if sequencer is None or not sequencer.goes_at_once(batch, uncounted_bytes):
+                self._wait(key, part, batch, gathered)
         return None
 
+    def _refusal_of(
+        self, attributes: int, producer_id: int, producer_epoch: int, base_sequence: int, is_conditional: bool
+    ) -> Answer | None:
+        """Return the refusal of a batch that no broker would take from an idempotent producer, or that is not
+        conditional where all have to be; None if there is none."""
+        if attributes & _NOT_SERVED_FLAGS:
+            return answers.invalid("control and transactional batches are not served", self.prefix.version)
+        codec = attributes & CODEC_MASK
+        if codec >= _ZSTD and (codec > _ZSTD or self.prefix.version < _ZSTD_SINCE):
+            return answers.codec_not_served()
+        if producer_id < 0:
+            return None
+        if base_sequence < 0 or producer_epoch < 0:
+            return answers.invalid("a batch with a producer id needs a sequence and an epoch", self.prefix.version)
+        if producer_id == CONDITIONAL_ID:
+            if not is_conditional:
+                return answers.not_served_conditionally("this topic is not among topics.conditional")
+            if producer_epoch != CONDITIONAL_EPOCH:
+                return answers.fenced(Fenced(CONDITIONAL_EPOCH))
+        elif is_conditional:
+            return None  # its records have to say where it is to be (R23); nothing else of it is looked at before
+        return None if self.prefix.acks in (-1, 1) else answers.invalid_acks(self.prefix.acks)
+
     def _start_expected(
-        self, item: PartitionRecords, part: Part, header: BatchHeader, timeout_ms: int, now: float, missing: Missing
+        self, part: Part, records: memoryview, header: BatchHeader, now: float, gathered: Gathered
     ) -> Steps[None]:
         """Rule R23: start a batch of a client that numbers its batches itself, for a conditional topic: its records say
         at which offset they have to be."""
-        records = item.records
-        assert records is not None
+        prefix, place = self.prefix, self.prefix.places[part.index]
         try:
             offset = yield from reading_expected_offset(records, header)
         except LimitExceeded as error:
-            self._refuse(part, item, answers.unreadable(error))
+            self._refuse(part, answers.unreadable(error))
             return
         except WireError as error:
-            self._refuse(part, item, answers.invalid(str(error), self._version))
+            self._refuse(part, answers.invalid(str(error), prefix.version))
             return
         if offset is None:
-            self._refuse(part, item, answers.not_conditional(item.topic))
+            self._refuse(part, answers.not_conditional(place[0]))
             return
-        if self.request.acks not in (-1, 1):
-            self._refuse(part, item, answers.invalid_acks(self.request.acks))
-            return
-        header = header._replace(
-            producer_id=CONDITIONAL_ID, producer_epoch=CONDITIONAL_EPOCH, base_sequence=sequence_of(offset)
-        )
-        identity = part.names(item.topic, item.partition, header, records)
         part.numbers_itself = True
-        self._is_named = self.client.is_idempotent = True
-        batch = Batch(identity, records, header, timeout_ms, now, [part], NO_PRINCIPAL)
-        batch.expected_offset = offset
-        self._send_on(item, part, batch, missing)
+        self._start_part(part, records, now, gathered, is_conditional=True, offset=offset)
 
-    def _send_on(self, item: PartitionRecords, part: Part, batch: Batch, missing: Missing) -> None:
-        if self.outside.is_draining:
+    def _go_plainly(self, item: PlainPart, gathered: Gathered | None) -> None:
+        if gathered is None:
+            self._produce_plainly([item])
+        else:
+            gathered.plain.append(item)
+
+    def _produce_plainly(self, items: list[PlainPart]) -> None:
+        """Rule R20: these go on as they are."""
+        self.counted()
+        self.client.produce_plainly(self.prefix.acks, self.prefix.timeout_ms, items)
+
+    def _wait(self, key: Key, part: Part, batch: Batch, gathered: Gathered | None) -> None:
+        """The batch is not appended at once: something is not usual about it (``producer/usual.py``), or it is the turn
+        of another one."""
+        host, held = self.host, self.held
+        if host.is_draining:
             part.answer(answers.held_back("the proxy is shutting down"))
             return
-        if self.held is not None:
-            self.held.grow(limits.BATCH_OBJECTS_BYTES)
-        batch.held = self.held
-        batch.ahead = Held(self.outside.memory.hold_bytes, wrapper_bytes(batch.header, len(batch.records)))
-        self._route(item.topic, item.partition, batch.header.producer_id, part, batch, missing)
-
-    def _answer_plainly(self, part: Part, answer: Answer) -> None:
-        """Hand on what a batch of format v2 without a producer id is answered; its checksum was right."""
-        part.answer(answers.refused_plainly(answer, self._version))
-
-    def _deny(self, part: Part, item: PartitionRecords) -> None:
-        """Refuse a batch for a topic that is closed to the client. One that may come again, and comes before others, is
-        remembered (rule R11)."""
-        with suppress(WireError):
-            records = memoryview(b"") if item.records is None else item.records
-            header = parse_single_batch(records)
-            if header.producer_id >= 0:
-                part.names(item.topic, item.partition, header, records)
-        self._refuse(part, item, answers.denied(self.denied[item.topic]))
-
-    def _judge(self, header: BatchHeader) -> Answer | None:
-        """Return the refusal of a batch that no broker would take from an idempotent producer, None if there is
-        none."""
-        if header.attributes & _NOT_SERVED_FLAGS:
-            return answers.invalid("control and transactional batches are not served", self._version)
-        codec = header.attributes & CODEC_MASK
-        if codec and (codec > Codec.ZSTD or (codec == Codec.ZSTD and self._version < _ZSTD_SINCE)):
-            return answers.codec_not_served()
-        if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-            return answers.invalid("a batch with a producer id needs a sequence and an epoch", self._version)
-        return None
-
-    def _route(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        part: Part,
-        batch: Batch,
-        missing: Missing,
-    ) -> None:
-        if self.outside.has_partition(topic, partition):
-            self._submit(topic, partition, producer_id, batch)
+        if held is None:
+            batch.held = Held(host.memory.hold_bytes, self.request_bytes + limits.BATCH_OBJECTS_BYTES)
+        else:
+            held.grow(limits.BATCH_OBJECTS_BYTES)
+        batch.ahead = Held(host.memory.hold_bytes, wrapper_bytes(batch.header, len(batch.records)))
+        _, topic, partition = key
+        if host.has_partition(topic, partition):
+            self._enqueue(part, batch)
         elif partition >= 0:
             part.hold()
-            missing.setdefault(topic, []).append((partition, producer_id, part, batch))
+            if gathered is None:
+                self._look_for(topic, [(part, batch)])
+            else:
+                gathered.missing.setdefault(topic, []).append((part, batch))
         else:
             part.answer(answers.unknown_partition())
 
-    def _route_found(self, topic: str, routed: deque[tuple[int, int, Part, Batch]]) -> None:
-        for _ in range(min(len(routed), _STEP_PARTITIONS)):
-            partition, producer_id, part, batch = routed.popleft()
+    def _look_for(self, topic: str, waiting: list[tuple[Part, Batch]]) -> None:
+        self.host.look_for_topic(topic, partial(self._route_found, topic, deque(waiting)))
+
+    def _route_found(self, topic: str, waiting: deque[tuple[Part, Batch]]) -> None:
+        for _ in range(min(len(waiting), _STEP_PARTITIONS)):
+            part, batch = waiting.popleft()
             part.let_go()
-            if self.outside.has_partition(topic, partition):
-                self._submit(topic, partition, producer_id, batch)
+            if self.host.has_partition(topic, self.prefix.places[part.index][1]):
+                self._enqueue(part, batch)
             else:
                 part.answer(answers.unknown_partition())
-        if routed:
-            self.outside.reactor.later(0, partial(self._route_found, topic, routed))
+        if waiting:
+            self.host.reactor.later(0, partial(self._route_found, topic, waiting))
 
-    def _submit(self, topic: str, partition: int, producer_id: int, batch: Batch) -> None:
-        sequencer = self.outside.sequencer(producer_id, topic, partition)
+    def _enqueue(self, part: Part, batch: Batch) -> None:
+        assert part.key is not None
+        sequencer = self.host.sequencer(*part.key)
         if sequencer is not None:
-            sequencer.submit(batch)
+            sequencer.enqueue(batch)
         else:
-            batch.waiters[0].answer(answers.held_back("too many producers are at work"))
+            part.answer(answers.held_back("too many producers are at work"))
 
-    def _refuse(self, part: Part, item: PartitionRecords, answer: Answer) -> None:
+    def _answer_plainly(self, part: Part, answer: Answer) -> None:
+        """Hand on what a batch of format v2 without a producer id is answered; its checksum was right."""
+        part.answer(answers.refused_plainly(answer, self.prefix.version))
+
+    def _refuse(self, part: Part, answer: Answer) -> None:
         """Bad input: said in the log, answered, and nothing else happens. One line for all of a request: it may name
         a hundred thousand partitions, and everybody waits while they are written down."""
         if not self._has_refused:
             self._has_refused = True
-            where = f"{item.topic[:64]!r}-{item.partition}"
+            topic, partition = self.prefix.places[part.index]
             code = f"{name_of(answer.error_code)} ({answer.error_code})"
-            what = f"{where} of {len(self._answers)} partitions: {code}: {answer.message}"
-            self.outside.report(ClientRefused(self.client.name, what))
+            what = f"{topic[:64]!r}-{partition} of {len(self.prefix.places)} partitions: {code}: {answer.message}"
+            self.host.report(ClientRefused(self.client.name, what))
         part.answer(answer)
 
     # ------------------------------------------------------------------ gathering
-    def part_answered(self, index: int, part: Part, answer: Answer) -> None:
+    def part_answered(self, part: Part, answer: Answer) -> None:
         """One partition is done; with the last one the response goes out."""
-        self._answers[index] = answer
+        if part is self:
+            self._finish((answer,))
+            return
+        self._answers[part.index] = answer
         self._left -= 1
         if self._left == 0:
             if len(self._answers) > _STEP_PARTITIONS:
-                self.outside.reactor.later(0, self._finish)
+                self.host.reactor.later(0, partial(self._finish, self._answers))
             else:
-                self._finish()
+                self._finish(self._answers)
 
-    def _finish(self) -> None:
-        self.is_done = True
-        self.outside.swept(self)
-        if self.request.acks == 0:
-            failed = next((a for a in self._answers if a is not None and a.error_code), None)
+    def answer(self, answer: Answer) -> None:
+        """Take the answer of its only partition; ignored when there was one."""
+        if self.is_done:
+            return
+        if answer.error_code or self.prefix.answer_size is None or not self.client.retry_notes.is_empty:
+            self.part_answered(self, self.noted(answer))
+        else:
+            self.appended(answer.base_offset, answer.log_append_time_ms)
+
+    def appended(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The batch of its only partition is in the log. Where the answer is prepared, it is all that is left to do."""
+        prefix, notes = self.prefix, self.client.retry_notes
+        if prefix.answer_size is None or not notes.is_empty:
+            self.answer(answers.appended(base_offset, log_append_time_ms))
+        elif not self.is_done:
+            self.is_done = True
+            if prefix.version >= 5:
+                result = _ANSWER_V5.pack(0, base_offset, log_append_time_ms, 0)
+            else:
+                result = _ANSWER.pack(0, base_offset, log_append_time_ms)
+            start = prefix.answer_size + self._correlation_id + prefix.answer_start
+            self.chunks = (start + result + prefix.answer_end,)
+            lines, line = self.host.sweeper.lines, self.sweep_line
+            if line in lines and self in lines[line]:  # as ``swept``, without its calls
+                del lines[line][self]
+            self.client.answer_is_ready()
+
+    def leave(self) -> None:
+        """It keeps nothing of its request."""
+
+    def _finish(self, found: Sequence[Answer | None]) -> None:
+        prefix = self.prefix
+        if prefix.acks == 0:
+            failed = next((answer for answer in found if answer is not None and answer.error_code), None)
             if failed is not None:
                 self.client.abort(f"a produce with acks=0 failed: {named(failed.error_code)}")
-            self._done(None)
-            return
-        self._done(
-            encode_response(
-                self._version,
-                [
-                    PartitionAnswer(
-                        item.topic,
-                        item.partition,
-                        answer.error_code,
-                        answer.base_offset,
-                        answer.log_append_time_ms,
-                        0 if answer.error_code == 0 else answer.next_offset,
-                        answer.message,
-                    )
-                    for item, answer in zip(self.request.partitions, self._answers, strict=True)
-                    if answer is not None
-                ],
-            )
+            self.chunks = ()
+        else:
+            self.chunks = self._encoded(found)
+        self.host.swept(self)
+        self.client.answer_is_ready()
+
+    def _encoded(self, found: Sequence[Answer | None]) -> Sequence[Buffer]:
+        prefix = self.prefix
+        body = encode_response(
+            prefix.version,
+            [
+                PartitionAnswer(
+                    *place,
+                    answer.error_code,
+                    answer.base_offset,
+                    answer.log_append_time_ms,
+                    0 if answer.error_code == 0 else answer.next_offset,
+                    answer.message,
+                )
+                for place, answer in zip(prefix.places, found, strict=True)
+                if answer is not None
+            ],
         )
+        correlation_id = int.from_bytes(self._correlation_id, "big", signed=True)
+        start = encode_response_header(API_KEY, prefix.version, correlation_id)
+        return _SIZE.pack(len(start) + len(body)), start, body
 
 
-def _judge_conditional(header: BatchHeader, is_conditional: bool) -> Answer | None:
-    """Return the refusal of a batch with the producer id of conditional publish."""
-    if not is_conditional:
-        return answers.not_served_conditionally("this topic is not among topics.conditional")
-    if header.producer_epoch != CONDITIONAL_EPOCH:
-        return answers.fenced(Fenced(CONDITIONAL_EPOCH))
-    return None
+class ProduceRequests:
+    """The produce requests of one connection: their only parser. ``prefixes``: those that were parsed before, by their
+    bytes. ``calls``: the class of what is made of them; ``begin``: begins one, now or once it may begin."""
+
+    __slots__ = ("_begin", "_calls", "_host", "_slots", "_topic_at", "prefixes")
+
+    def __init__(
+        self,
+        host: ProduceHost,
+        calls: type[ProduceCall],
+        begin: Callable[[ProduceCall], None],
+        slots: deque[Any],
+    ) -> None:
+        """``slots``: where a request gets its place in the order of the answers."""
+        self._host = host
+        self._calls = calls
+        self._begin = begin
+        self._slots = slots
+        self._topic_at = 0
+        self.prefixes: dict[bytes, ProducePrefix] = {}
+
+    def take_known(self, client: Client, frame: Frame, start: int, size: int) -> bool:
+        """Take a request whose prefix was parsed before. ``start``: where it begins in ``frame`` (its API key);
+        ``size``: of ``frame``, which ends with it. False: it has no such prefix, and nothing has happened."""
+        topic_at, prefixes = self._topic_at, self.prefixes
+        at = start + topic_at
+        if not topic_at or size <= at + 1 or type(frame) is not bytes:
+            return False
+        end = at + 2 + (frame[at] << 8 | frame[at + 1]) + _AFTER_TOPIC
+        known = frame[start : start + _CORRELATION_AT] + frame[start + _CLIENT_AT : end]
+        records_at = end + _SIZE.size
+        if known not in prefixes or size < records_at or _SIZE.unpack_from(frame, end)[0] != size - records_at:
+            return False
+        prefix, correlation_id = prefixes[known], frame[start + _CORRELATION_AT : start + _CLIENT_AT]
+        records = (memoryview(frame)[records_at:],)
+        call = self._calls(self._host, client, prefix, correlation_id, records, size - start + _OBJECTS_BYTES)
+        if prefix.client_id:
+            client.name = prefix.client_id
+        self._host.requests_by_key[API_KEY] += 1
+        self._slots += (call,)
+        self._begin(call)
+        return True
+
+    def take(self, client: Client, frame: Frame, header: RequestHeader) -> None:
+        """Take any request. Raises WireError if it cannot be parsed."""
+        call = self.parse(client, frame, header)
+        self._slots.append(call)
+        self._begin(call)
+
+    def parse(self, client: Client, frame: Frame, header: RequestHeader) -> ProduceCall:
+        """Parse any request. Raises WireError."""
+        request = parse_request(frame, header.body_offset, header.api_version)
+        places, records = [], []
+        for item in request.partitions:
+            places.append((item.topic, item.partition))
+            records.append(item.records)
+        whose = request.transactional_id, request.acks, request.timeout_ms
+        prefix = ProducePrefix(self._host, header, *whose, places)
+        if prefix.is_usual and records[0] is not None:
+            self._keep(frame, header, prefix, len(frame) - len(records[0]) - _SIZE.size)
+        request_bytes = len(frame) + limits.REQUEST_OBJECTS_BYTES + len(places) * limits.PARTITION_OBJECTS_BYTES
+        correlation_id = bytes(frame[_CORRELATION_AT:_CLIENT_AT])
+        return self._calls(self._host, client, prefix, correlation_id, records, request_bytes)
+
+    def _keep(self, frame: Frame, header: RequestHeader, prefix: ProducePrefix, prefix_bytes: int) -> None:
+        """Keep a prefix: requests may follow that differ only in correlation id and records."""
+        if (
+            type(frame) is not bytes
+            or not _TRANSACTIONAL_SINCE <= header.api_version < FLEXIBLE_VERSION
+            or prefix_bytes > limits.REQUEST_PREFIX_BYTES_MAX
+        ):
+            return
+        self._topic_at = header.body_offset + _TOPIC_AT
+        if len(self.prefixes) >= limits.REQUEST_PREFIXES_MAX:
+            self.prefixes.clear()
+        prefix.keep_answer()
+        self.prefixes[frame[:_CORRELATION_AT] + frame[_CLIENT_AT:prefix_bytes]] = prefix
 
 
 def wrapper_bytes(header: BatchHeader, size: int) -> int:
@@ -534,7 +756,6 @@ def wrapper_bytes(header: BatchHeader, size: int) -> int:
     return size + min(header.record_count, size // RECORD_BYTES_MIN) * (OVERHEAD_BYTES[1] - RECORD_BYTES_MIN)
 
 
-def _doubled(items: Sequence[PartitionRecords]) -> frozenset[tuple[str, int]]:
+def _doubled(places: Sequence[tuple[str, int]]) -> frozenset[tuple[str, int]]:
     """Return partitions that are named more than once: a broker would silently take the last one."""
-    named = Counter((item.topic, item.partition) for item in items)
-    return frozenset(place for place, count in named.items() if count > 1)
+    return frozenset(place for place, count in Counter(places).items() if count > 1)

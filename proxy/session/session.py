@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from ...codecs import produce as produce_codec
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
+from ...codecs.produce import CLIENT_VERSION_MAX
 from ...codecs.steps import Steps
 from ...reactor import Buffer
 from .. import limits
@@ -40,11 +40,10 @@ from ..hidden_ranges.known import Skips
 from ..producer.retry_notes import RetryNotes
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
-from .fast_produce import FastProduce, FastRequest
 from .host import Host
 from .non_idempotent import NonIdempotentBatches
 from .pipe import Upstream
-from .produce import PlainPart
+from .produce import PlainPart, ProduceCall, ProduceRequests
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
 _CHANGES_TOPICS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
@@ -85,14 +84,14 @@ class Session(Handler):
         self._shell = shell
         self._request_bytes_max = host.caps.request_bytes_max
         self._splitter = FrameSplitter(self._request_bytes_max)
-        self._slots: deque[_Slot | FastRequest] = deque()
+        self._slots: deque[_Slot | ProduceCall] = deque()
+        self._requests = ProduceRequests(host, self._backend.calls, self._backend.begin, self._slots)
         self._waiting: deque[Frame] = deque()  # requests that are not taken yet
         self._flush_planned = False
         self._pipe: Upstream | None = None
         self._broker: Broker | None = None
         """At the other end of the pipe."""
         self._skips: Skips | None = None
-        self._fast = FastProduce(host) if self.way is None else None
         self._at_work: Steps[None] | None = None
         self._converting: NonIdempotentBatches | None = None
 
@@ -106,7 +105,7 @@ class Session(Handler):
     def has_produce_in_flight(self) -> bool:
         """Has a Produce or InitProducerId been read that is not answered yet? A drain waits for these, and not for a
         fetch that waits for records itself."""
-        return any(slot.header.api_key in _FINISHED_KEYS for slot in self._slots) or any(
+        return any(type(slot) is not _Slot or slot.header.api_key in _FINISHED_KEYS for slot in self._slots) or any(
             int.from_bytes(frame[:2], "big") in _FINISHED_KEYS for frame in self._waiting
         )
 
@@ -145,12 +144,12 @@ class Session(Handler):
     # ------------------------------------------------------------------ bytes, and turns
     def received(self, data: bytes) -> bool:
         """Take bytes of requests."""
-        fast, host, slots, shell = self._fast, self._host, self._slots, self._shell
-        budget = host.loop_budget
-        looks_usual = (
-            fast is not None
-            and fast.shapes
-            and (size := int.from_bytes(data[:SIZE_BYTES], "big")) == len(data) - SIZE_BYTES  # it has come alone
+        host, slots, shell = self._host, self._slots, self._shell
+        budget, size = host.loop_budget, len(data) - SIZE_BYTES
+        if (
+            self._requests.prefixes
+            and self.way is None
+            and int.from_bytes(data[:SIZE_BYTES], "big") == size  # one request has come alone, and it is its turn
             and size <= self._request_bytes_max
             and not (
                 shell.unfinished_bytes
@@ -163,12 +162,9 @@ class Session(Handler):
                 or (len(slots) + 1 if slots else 1) >= host.caps.requests_in_flight_max
                 or (budget.seconds() if budget.began_at is None else host.now() - budget.began_at) > limits.PASS_SECONDS
             )
-        )
-        if looks_usual:
-            usual = fast.take(self, data, SIZE_BYTES, size + SIZE_BYTES)  # type: ignore[union-attr]
-            if usual is not None:
-                slots += (usual,)
-                return False
+            and self._requests.take_known(self, data, SIZE_BYTES, size + SIZE_BYTES)
+        ):
+            return False
         frames = self._splitter.feed(data)
         has_many, fair_share = len(frames) > limits.REQUESTS_PER_TURN_MAX or self._waiting, shell.fair_share
         is_held = has_many or host.loop_budget.is_long or host.is_draining or shell.rests_until
@@ -179,7 +175,7 @@ class Session(Handler):
                 self._waiting.extendleft(reversed(frames[index:]))
                 host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                 break
-            self._take(frame, may_be_usual=not looks_usual)
+            self._take(frame)
             if shell.takes_no_more:
                 return False
         if self._splitter.error is not None:
@@ -248,8 +244,7 @@ class Session(Handler):
 
     # ------------------------------------------------------------------ the end
     def stop(self) -> None:
-        """Nothing more comes. What waits is read as a whole, so that it is noticed if it names a producer."""
-        self._fast = None
+        """Nothing more comes."""
         self._splitter = FrameSplitter(self._request_bytes_max)
 
     def flush(self) -> None:
@@ -305,10 +300,10 @@ class Session(Handler):
     def _take_if_silent(self, frame: Frame) -> None:
         header = parse_request_header(frame)
         if header.api_key == _PRODUCE_KEY:
-            request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-            if request.acks == 0:
-                held = Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES)
-                SharedBackend(self._host).produce(self, request, header.api_version, held, lambda _nothing: None)
+            backend = SharedBackend(self._host)
+            call = ProduceRequests(self._host, backend.calls, backend.begin, deque()).parse(self, frame, header)
+            if call.prefix.acks == 0:
+                call.begin()
 
     def _close_upstream(self) -> None:
         if self._pipe is not None:
@@ -330,42 +325,38 @@ class Session(Handler):
             self._shell.close()
 
     # ------------------------------------------------------------------ requests
-    def _take(self, frame: Frame, *, may_be_usual: bool = True) -> None:
+    def _take(self, frame: Frame) -> None:
         """Take a request. One that cannot be read ends the connection, once those before it are answered."""
         last = self._slots[-1] if self._slots else None
         try:
-            self._handle(frame, may_be_usual=may_be_usual)
+            self._handle(frame)
         except WireError as error:
             self._leave_out_behind(last)
             self._shell.refuse(str(error))
 
-    def _leave_out_behind(self, last: _Slot | FastRequest | None) -> None:
+    def _leave_out_behind(self, last: _Slot | ProduceCall | None) -> None:
         """Answer none of the requests that were taken behind this one, and take none that waits."""
         while self._slots and self._slots[-1] is not last:
             self._slots.pop().held = None
         self._drop_waiting()
 
-    def _handle(self, frame: Frame, *, may_be_usual: bool = True) -> None:
-        fast = self._fast
-        if (
-            may_be_usual
-            and fast is not None
-            and fast.shapes
-            and (usual := fast.take(self, frame, 0, len(frame))) is not None
-        ):
-            self._slots.append(usual)
+    def _handle(self, frame: Frame) -> None:
+        if self._requests.prefixes and self._requests.take_known(self, frame, 0, len(frame)):
+            self.part_if_gone()
             return
         header = parse_request_header(frame)
         if header.client_id:
             self.name = header.client_id[:64]
+        key, version = header.api_key, header.api_version
+        if key == _PRODUCE_KEY and 0 <= version <= CLIENT_VERSION_MAX:
+            self._host.count_request(key)
+            self._requests.take(self, frame, header)
+            self.part_if_gone()
+            return
         arrived_at = 0.0 if self._host.measure_request is None else self._host.reactor.now()
         slot = _Slot(header, Held(self._host.memory.hold_bytes, len(frame) + limits.REQUEST_OBJECTS_BYTES), arrived_at)
         self._slots.append(slot)
-        key, version = header.api_key, header.api_version
         self._host.count_request(key)
-        if key == _PRODUCE_KEY and 0 <= version <= produce_codec.CLIENT_VERSION_MAX:
-            self._produce(slot, frame)
-            return
         if (body := self._backend.answer(key, version)) is not None:
             self._answer(slot, body)
             return
@@ -384,16 +375,6 @@ class Session(Handler):
         else:
             self._pass_on(slot, frame)
 
-    def _produce(self, slot: _Slot, frame: Frame) -> None:
-        header = slot.header
-        request = produce_codec.parse_request(frame, header.body_offset, header.api_version)
-        held = slot.held
-        assert held is not None
-        held.grow(len(request.partitions) * limits.PARTITION_OBJECTS_BYTES)
-        self._backend.produce(self, request, header.api_version, held, partial(self._answer, slot))
-        if self._fast is not None and self.is_idempotent:
-            self._fast.learn(frame, header, request)
-
     def _init_producer_id(self, slot: _Slot, body: memoryview) -> None:
         request = parse_init_producer_id(body, slot.header.api_version)
         self.is_idempotent = True
@@ -404,7 +385,7 @@ class Session(Handler):
             self._answer(slot, encode_init_producer_id(version, error_code, producer_id, producer_epoch))
 
         self._host.init_producer_id(request, version, slot.header.client_id, self, issued)
-        self._has_made_step()
+        self.part_if_gone()
 
     def _describe_producers(self, slot: _Slot, body: memoryview) -> None:
         def told(partitions: Sequence[DescribedPartition]) -> None:
@@ -535,6 +516,10 @@ class Session(Handler):
     def _has_made_step(self) -> None:
         if self._at_work is not None:
             self._host.reactor.later(0, self._take_next_step)
+        self.part_if_gone()
+
+    def part_if_gone(self) -> None:
+        """A request has begun, or gone on: end the connection if its client has left, and is a producer with an id."""
         # After a FIN nothing is begun for a producer with an id (rule R17). Whether a request names one is known once
         # its batches were read, which may take steps.
         if self._shell.has_hung_up and self.is_idempotent and not self.is_closed:
@@ -604,15 +589,15 @@ class Session(Handler):
         out: list[Buffer] = []
         while self._slots and self._slots[0].chunks is not None:
             slot = self._slots.popleft()
-            chunks, slot.held = slot.chunks, None
-            self.has_produced |= slot.header.api_key == _PRODUCE_KEY
-            if not chunks:
-                continue
-            if type(slot) is FastRequest:
+            chunks, slot.held = slot.chunks or (), None
+            if type(slot) is not _Slot:
+                self.has_produced = True
                 out += chunks
                 continue
+            if not chunks:
+                continue
             header = slot.header
-            if header.api_key != _PRODUCE_KEY and isinstance(slot, _Slot) and slot.arrived_at:
+            if slot.arrived_at:
                 self._measure(slot)
             start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
             size = len(start) + sum(map(len, chunks))

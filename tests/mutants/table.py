@@ -48,7 +48,7 @@ BY_HAND = (
         Patch(
             "proxy.producer.append",
             "GroupAppend.start",
-            "self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved)",
+            "self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved, check)",
             "self._reserved(Swapped())",
         ),
         deaths=("I1",),
@@ -160,7 +160,7 @@ BY_HAND = (
             "value = held.take_ownership(entry, owned, now)\n"
             "entry.version -= 1\n"
             "where = plan.owner, plan.bound.offset, plan.bound.anchor, plan.wrapped[2], plan.leader\n"
-            "value = entry.reserving(*where, members, batches)\n"
+            "value = entry.reserving(*where, group)\n"
             "entry.version += 1\n",
         ),
         deaths=("I1", "I2", "I3", "45", "the user"),
@@ -515,7 +515,7 @@ BY_HAND = (
         "unit/session/test_requests_at_the_end.py::test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id",
         Patch(
             "proxy.session.session",
-            "Session._has_made_step",
+            "Session.part_if_gone",
             "self._shell.has_hung_up and self.is_idempotent and (not self.is_closed)",
             "False",
         ),
@@ -709,7 +709,7 @@ BY_HAND = (
         Patch(
             "proxy.session.produce",
             "ProduceCall._start_part",
-            "refusal is None and is_conditional and header.producer_id != CONDITIONAL_ID",
+            "is_conditional and refusal is None and producer_id != CONDITIONAL_ID",
             "False",
         ),
     ),

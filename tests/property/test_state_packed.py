@@ -39,6 +39,11 @@ class Batch:
 
     identity: BatchIdentity
     digest: bytes
+    stored_records: int = 0
+
+    @property
+    def left(self) -> BatchIdentity:
+        return self.identity
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,7 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         members = [IntentBatch(one.identity.base_sequence, one.identity.record_count, one.digest) for one in batches]
         bound = group.base_offset // 2
         intent = Intent(owner, entry.producer_epoch, tuple(members), bound, anchor, content, group.leader)
-        flat = [field for one in members for field in (one.base_sequence, one.record_count, one.digest)]
-        value = packed.reserving(owner, bound, anchor, content, group.leader, len(members), flat)
+        value = packed.reserving(owner, bound, anchor, content, group.leader, batches)
         assert value == pack(reserved(entry, intent))
         assert packed.entry() == entry, "nothing has changed"
         if not group.is_stored:

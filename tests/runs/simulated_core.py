@@ -16,7 +16,6 @@ WHOLE_FOLDERS = ("codecs", "state", "proxy/producer", "proxy/broker", "proxy/par
 SINGLE_FILES = (
     "src/idemproxy/values.py",
     "proxy/admission/long_work.py",
-    "proxy/session/fast_produce.py",
     "proxy/session/produce.py",
     "proxy/session/init_producer.py",
     "proxy/pass_through/connection.py",

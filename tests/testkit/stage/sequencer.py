@@ -212,16 +212,16 @@ class StagedOutside:
         return self.leader
 
     # ------------------------------------------------------------------ calls
-    def swap(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, done: Callable[[Any], None]) -> None:
-        self._swap(Swap(key, expected_version, value, ttl_ms), done)
-
-    def swap_named(
-        self, key: bytes, version: int, value: bytes, ttl_ms: int, name: NameCheck, done: Callable[[Any], None]
+    def swap(
+        self,
+        key: bytes,
+        version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Callable[[Any], None],
+        name: NameCheck | None = None,
     ) -> None:
-        self._swap(Swap(key, version, value, ttl_ms, name), done)
-
-    def _swap(self, effect: Swap, done: Callable[[Any], None]) -> None:
-        result = self._stage.perform(effect)
+        result = self._stage.perform(Swap(key, version, value, ttl_ms, name))
         if self._stage.swap_seconds:
             self._stage.later(self._stage.swap_seconds, lambda: done(result))
         else:

@@ -209,9 +209,9 @@ class Begun:
         self.at: list[float] = []
         shipped = ProduceCall._start_part
 
-        def start_part(call: ProduceCall, *arguments: Any) -> None:
+        def start_part(call: ProduceCall, *arguments: Any) -> Any:
             self.at.append(quick.world.network.now)
-            shipped(call, *arguments)
+            return shipped(call, *arguments)
 
         monkeypatch.setattr(ProduceCall, "_start_part", start_part)
 

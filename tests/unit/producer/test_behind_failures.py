@@ -7,20 +7,19 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.producer import answers
-from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.produce import Part, ProduceCall
 from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
+from idemproxy.state.entry import principal_of
+from testkit.stage.door import DoorClient, call_of, code_of
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
-from testkit.virtual import client_bytes
 
 NOT_LEADER, REQUEST_TIMED_OUT, HELD_BACK = 6, 7, 19
 UNSUPPORTED, OUT_OF_ORDER, INVALID = 43, 45, 87
@@ -209,20 +208,6 @@ def test_these_codes_make_no_client_begin_a_new_epoch(code: ErrorCode) -> None:
 
 
 # ---------------------------------------------------------------------- a topic that nobody has seen yet
-class Session(Client):
-    """A connection that sends whole requests."""
-
-    is_idempotent = True
-
-    def abort(self, reason: str) -> None:
-        raise AssertionError(reason)
-
-    def produce_plainly(
-        self, acks: int, timeout_ms: int, parts: list[tuple[PartitionRecords, Callable[[Answer], None]]]
-    ) -> None:
-        raise AssertionError("every batch has a producer id")
-
-
 class LookedFor:
     """What is around a request whose topic has to be looked for: a stage, and brokers that take their time."""
 
@@ -239,6 +224,9 @@ class LookedFor:
 
     def now(self) -> float:
         return self.stage.now
+
+    def known_sequencer(self, _key: object) -> Sequencer:
+        return self.stage.sequencer
 
     def sequencer(self, _producer_id: int, _topic: str, _partition: int) -> Sequencer:
         return self.stage.sequencer
@@ -259,22 +247,26 @@ class LookedFor:
         self.stage.events.append(event)
 
 
-class Sending:
+class Sending(DoorClient):
     """A client whose requests go through that. ``told``: sequences and codes, in the order of the answers."""
 
     def __init__(self, scene: LookedFor) -> None:
+        super().__init__()
+        self.principal = principal_of(None)
         self.scene = scene
-        self.session = Session()
+        self.calls: dict[int, ProduceCall] = {}
         self.told: list[tuple[int, int]] = []
 
     def produce(self, sequence: int) -> None:
-        item = PartitionRecords(TOPIC, PARTITION, batch_of([b"value %d" % sequence], sequence))
+        item = (TOPIC, PARTITION, batch_of([b"value %d" % sequence], sequence))
+        self.calls[sequence] = call_of(self.scene, self, [item])
+        self.calls[sequence].begin()
 
-        def tell(body: bytes | None) -> None:
-            assert body is not None
-            self.told.append((sequence, client_bytes.parse_produce(body)[TOPIC, PARTITION][0]))
-
-        ProduceCall(self.scene, self.session, ProduceRequest(None, -1, 30_000, [item]), 3, tell).start()
+    def answer_is_ready(self) -> None:
+        (sequence,) = (one for one, call in self.calls.items() if call.chunks)
+        code = code_of(self.calls.pop(sequence), TOPIC, PARTITION)
+        assert code is not None
+        self.told.append((sequence, code))
 
     def find(self) -> None:
         """The brokers have answered."""

@@ -253,7 +253,8 @@ REFUSED = {
 
 def why_not(play: Play, batch: Batch) -> Unusual | None:
     """What the table says of a batch."""
-    return play.stage.sequencer._usual._why_not(batch, play.stage.stream.held.packed)
+    usual = play.stage.sequencer._usual
+    return usual._why_not(batch, play.stage.stream.held.packed, usual._leader())
 
 
 def asked(unusual: Unusual) -> object:

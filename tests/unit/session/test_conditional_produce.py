@@ -10,21 +10,19 @@ import pytest
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import Malformed
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.codecs.record_batch import FOLLOWS, Record, encode_batch, parse_single_batch
-from idemproxy.codecs.steps import at_once
+from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics, reading_expected_offset
-from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.session.produce import Part
 from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.conditional import Ahead
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.stage.sequencer import Client
+from testkit.stage.door import DoorClient, call_of, code_of
 from testkit.virtual.broker_faults import BrokerFault
-from testkit.virtual.client_bytes import parse_produce
 from testkit.virtual.named_scene import NamedScene
 from testkit.virtual.world import TOPIC
 
@@ -42,11 +40,13 @@ class Door:
     def __init__(self) -> None:
         self.memory = MemoryBudget(Caps())
         self.taken: list[tuple[int, Batch]] = []
-        self.plain: list[PartitionRecords] = []
         self.events: list[object] = []
 
     def now(self) -> float:
         return 0.0
+
+    def known_sequencer(self, _key: object) -> None:
+        """Each producer is a new one."""
 
     def sequencer(self, producer_id: int, _topic: str, _partition: int) -> Any:
         return Taker(self, producer_id)
@@ -70,35 +70,17 @@ class Door:
         self, topic: str, records: bytes, *, acks: int = -1, version: int = 3, client: DoorClient | None = None
     ) -> int | None:
         """Send one batch; the code of its answer, None if it is on its way."""
-        told: list[bytes | None] = []
-        client = client or DoorClient(self)
-        item = PartitionRecords(topic, 0, memoryview(records))
-        ProduceCall(self, client, ProduceRequest(None, acks, 30_000, [item]), version, told.append).start()
-        if not told or told[0] is None:
-            return None
-        return int(parse_produce(told[0])[topic, 0][0])
+        call = call_of(self, client or DoorClient(), [(topic, 0, records)], acks=acks, version=version)
+        call.begin()
+        return code_of(call, topic)
 
 
 class Taker:
     def __init__(self, door: Door, producer_id: int) -> None:
         self._door, self._producer_id = door, producer_id
 
-    def submit(self, batch: Batch) -> None:
+    def enqueue(self, batch: Batch) -> None:
         self._door.taken.append((self._producer_id, batch))
-
-
-class DoorClient(Client):
-    is_idempotent = False
-
-    def __init__(self, door: Door) -> None:
-        super().__init__("somebody")
-        self._door = door
-
-    def abort(self, _reason: str) -> None:
-        """A batch with acks=0 was refused."""
-
-    def produce_plainly(self, _acks: int, _timeout_ms: int, parts: list[Any]) -> None:
-        self._door.plain += [item for item, _ in parts]
 
 
 @pytest.fixture
@@ -118,18 +100,21 @@ def by_sequence(sequence: int, epoch: int = 0) -> bytes:
 
 
 def test_who_is_not_conditional_is_refused(door: Door) -> None:
-    assert door.send(SHARD, batch()) == NOT_CONDITIONAL
-    assert door.send(SHARD, batch(producer_id=7, producer_epoch=0, base_sequence=0)) == NOT_CONDITIONAL
-    assert door.send(SHARD, encode_set([(None, b"old", 0)], magic=1), version=2) == NOT_CONDITIONAL
-    assert door.send(SHARD, batch(2, b"5"), version=3) == INVALID, "only the first record says it"
-    assert (door.taken, door.plain) == ([], [])
+    client = DoorClient()
+    batch_of_another = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert door.send(SHARD, batch(), client=client) == NOT_CONDITIONAL
+    assert door.send(SHARD, batch_of_another, client=client) == NOT_CONDITIONAL
+    assert door.send(SHARD, encode_set([(None, b"old", 0)], magic=1), version=2, client=client) == NOT_CONDITIONAL
+    assert door.send(SHARD, batch(2, b"5"), version=3, client=client) == INVALID, "only the first record says it"
+    assert (door.taken, client.plain) == ([], [])
     assert len(door.events) == 4
 
 
 def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) -> None:
-    assert door.send(OTHER, batch()) is None
+    client = DoorClient()
+    assert door.send(OTHER, batch(), client=client) is None
     assert door.send(OTHER, batch(producer_id=7, producer_epoch=0, base_sequence=0)) is None
-    assert (len(door.plain), [producer_id for producer_id, _ in door.taken]) == (1, [7])
+    assert (len(client.plain), [producer_id for producer_id, _ in door.taken]) == (1, [7])
     assert door.send(OTHER, by_sequence(0)) == NO_SHARD
 
 
@@ -222,15 +207,20 @@ def test_patterns() -> None:
 def test_shards_of_one_request_are_read_in_steps(door: Door) -> None:
     count, shards = 900, 100
     data = memoryview(batch(count, *(b"%d" % at for at in range(count))))
-    items = [PartitionRecords(SHARD, partition, data) for partition in range(shards)]
-    call = ProduceCall(door, DoorClient(door), ProduceRequest(None, -1, 30_000, items), 3, lambda _: None)
-    steps = sum(1 for _ in call.starting())
+    steps = 0
+
+    class InSteps(DoorClient):
+        def take_in_turns(self, taken: Steps[None]) -> None:
+            nonlocal steps
+            steps += sum(1 for _ in taken)
+
+    call_of(door, InSteps(), [(SHARD, partition, data) for partition in range(shards)]).begin()
     assert len(door.taken) == shards
     assert steps >= shards - 1, "each is read in steps of its own"
 
 
 def test_a_batch_that_is_refused_at_once_decides_about_what_follows_it(door: Door) -> None:
-    client = DoorClient(door)
+    client = DoorClient()
     assert door.send(SHARD, by_sequence(5), acks=0, client=client) is None, "acks=0 has no answer"
     following = bytearray(by_sequence(6))
     following[12:16] = FOLLOWS.to_bytes(4, "big")

@@ -10,15 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from idemproxy.codecs.produce import PartitionRecords, ProduceRequest
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.limits import ANSWER_SHARE, ANSWER_SWEEP_SECONDS, ANSWERED_PER_STEP, SWEPT_LINES_EMPTY_MAX
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
-from idemproxy.proxy.session.produce import ProduceCall
 from idemproxy.proxy.session.sweeper import UNORDERED, Sweeper
 from idemproxy.proxy.settings.config import Caps
-from testkit.stage.sequencer import Client
+from testkit.stage.door import DoorClient, call_of
 
 TIMEOUT_MS = 30_000
 PARTITIONS = 700
@@ -185,8 +184,11 @@ class Door:
         self.sweep, self.swept = self.sweeper.add, self.sweeper.remove
         self.now = self.reactor.now
 
+    def known_sequencer(self, _key: object) -> None:
+        """Each producer is a new one."""
+
     def sequencer(self, _producer_id: int, _topic: str, _partition: int) -> Any:
-        return SimpleNamespace(submit=lambda batch: None)
+        return SimpleNamespace(enqueue=lambda batch: None)
 
     def has_partition(self, _topic: str, _partition: int) -> bool:
         return True
@@ -198,33 +200,45 @@ class Door:
         raise AssertionError
 
 
-class DoorClient(Client):
-    is_idempotent = False
+class Telling(DoorClient):
+    """Its request is begun in steps, the others of which the test takes. ``told``: when it was answered."""
 
-    def abort(self, _reason: str) -> None:
-        raise AssertionError
+    def __init__(self, door: Door) -> None:
+        super().__init__()
+        self.door = door
+        self.told: list[float] = []
+        self.steps: Steps[None] = no_steps()
 
-    def produce_plainly(self, _acks: int, _timeout_ms: int, _parts: object) -> None:
-        raise AssertionError
+    def take_in_turns(self, steps: Steps[None]) -> None:
+        next(steps)
+        self.steps = steps
+
+    def answer_is_ready(self) -> None:
+        self.told.append(self.door.now())
 
 
-def produce(door: Door, partitions: int, told: list[float]) -> ProduceCall:
+def no_steps() -> Steps[None]:
+    yield from ()
+
+
+def produces(door: Door, partitions: int) -> Telling:
+    """A client that has sent a request with so many."""
     one = Record(0, 0, None, b"value", ())
-    records = memoryview(encode_batch([one], producer_id=7, producer_epoch=0, base_sequence=0))
-    items = [PartitionRecords("topic", number, records) for number in range(partitions)]
-    request = ProduceRequest(None, -1, TIMEOUT_MS, items)
-    return ProduceCall(cast(Any, door), DoorClient(), request, 3, lambda _body: told.append(door.now()))
+    records = encode_batch([one], producer_id=7, producer_epoch=0, base_sequence=0)
+    client = Telling(door)
+    items = [("topic", number, records) for number in range(partitions)]
+    call_of(door, client, items, timeout_ms=TIMEOUT_MS).begin()
+    return client
 
 
 def test_a_request_that_was_taken_in_steps_is_answered_in_time_though_others_came_meanwhile() -> None:
-    door, told, told_later = Door(), list[float](), list[float]()
-    steps = produce(door, PARTITIONS, told).starting()
-    next(steps)
+    door = Door()
+    first = produces(door, PARTITIONS)
     door.reactor.seconds = 5.0
-    produce(door, 1, told_later).start()
-    for _ in steps:
-        pass
+    later = produces(door, 1)
+    at_once(first.steps)
     door.reactor.run(60.0)
+    told, told_later = first.told, later.told
     due = TIMEOUT_MS / 1000 * ANSWER_SHARE
     assert [len(told), len(told_later)] == [1, 1]
     assert due <= told[0] <= due + 2 * ANSWER_SWEEP_SECONDS

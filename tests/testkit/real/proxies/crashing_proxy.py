@@ -28,7 +28,7 @@ from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.reactor import Reactor
 from idemproxy.state.entry import Intent, unpack
-from idemproxy.state.store import Conflict, Swapped
+from idemproxy.state.store import Conflict, NameCheck, Swapped
 
 SAYS = "killed by itself: "
 
@@ -193,11 +193,19 @@ class CrashingOutside:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shipped, name)
 
-    def swap(self, key: bytes, expected_version: int, value: bytes, ttl_ms: int, done: Resume) -> None:
+    def swap(
+        self,
+        key: bytes,
+        expected_version: int,
+        value: bytes,
+        ttl_ms: int,
+        done: Resume,
+        name: NameCheck | None = None,
+    ) -> None:
         def perform(effect: Swap, resume: Resume) -> None:
-            self._shipped.swap(effect.key, effect.expected_version, effect.value, effect.ttl_ms, resume)
+            self._shipped.swap(effect.key, effect.expected_version, effect.value, effect.ttl_ms, resume, effect.name)
 
-        self._runner.swap(Swap(key, expected_version, value, ttl_ms), done, perform)
+        self._runner.swap(Swap(key, expected_version, value, ttl_ms, name), done, perform)
 
     def push(self, broker: Any, append: QueuedAppend) -> None:
         if self._runner.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):

@@ -1,5 +1,5 @@
-"""Whether a request is recognised by its bytes or read as a whole: its client is answered the same, and the same is in
-the log and in the store."""
+"""Whether a request begins as one before it or is parsed as a whole: its client is answered the same, and the same is
+in the log and in the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.proxy import limits
-from idemproxy.proxy.session import fast_produce
+from idemproxy.proxy.session.produce import ProduceRequests
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch, resigned
 from testkit.virtual.line import Line
@@ -28,11 +28,18 @@ TIMEOUT_MS = 3_000
 BATCH_HEADER_BYTES = 61
 
 
+class Forgetful(dict[bytes, Any]):
+    """Keeps nothing."""
+
+    def __setitem__(self, _name: bytes, _prefix: object) -> None:
+        """It is forgotten at once."""
+
+
 class Scene:
     """A proxy, a broker with two partitions, and one client."""
 
-    def __init__(self, *, is_fast: bool) -> None:
-        """``is_fast``: requests may be recognised by their bytes; else all are read as a whole."""
+    def __init__(self, *, keeps: bool) -> None:
+        """``keeps``: prefixes are kept; else all requests are parsed as a whole."""
         self.world = World(1, WorldSettings(brokers=1, partitions=2, clients=0))
         self.world.start()
         self.world.network.run(20)  # leases of an earlier life have ended, and the first looks are over
@@ -41,8 +48,8 @@ class Scene:
         host = self.world.network.host("client")
         host.connect(self.proxy.addresses[0], self.line)
         assert self.world.network.run(5, lambda: self.line.wire is not None)
-        for session in self.proxy.engine.sessions if not is_fast else ():
-            session.handler._fast = None
+        for session in self.proxy.engine.sessions if not keeps else ():
+            session.handler._requests.prefixes = Forgetful()
         self.correlation_id = 0x7FFFFFF0
 
     def send(self, *frames: bytes, seconds: float = 1.0) -> None:
@@ -112,8 +119,8 @@ def is_kept(key: bytes) -> bool:
     return LEASE not in key and not key.endswith(b":life")
 
 
-def play(asks: Sequence[Ask], *, is_fast: bool) -> dict[str, Any]:
-    scene = Scene(is_fast=is_fast)
+def play(asks: Sequence[Ask], *, keeps: bool) -> dict[str, Any]:
+    scene = Scene(keeps=keeps)
     due: dict[int, int] = {}
     waiting: list[bytes] = []
     for ask in (Ask(), Ask(), *asks):
@@ -137,35 +144,41 @@ def play(asks: Sequence[Ask], *, is_fast: bool) -> dict[str, Any]:
 
 
 def compare(asks: Sequence[Ask]) -> None:
-    slow, fast = play(asks, is_fast=False), play(asks, is_fast=True)
-    assert fast == slow
-    assert fast["held"] == 0
-    assert fast["errors"] == []
+    parsed, kept = play(asks, keeps=False), play(asks, keeps=True)
+    assert kept == parsed
+    assert kept["held"] == 0
+    assert kept["errors"] == []
 
 
 def taken(asks: Sequence[Ask], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Which of them are recognised by their bytes."""
+    """Which of them are not parsed."""
     found: list[bool] = []
-    take = fast_produce.FastProduce.take
+    take, parse = ProduceRequests.take_known, ProduceRequests.parse
 
-    def watched(self: Any, *arguments: Any) -> Any:
-        request = take(self, *arguments)
-        found.append(request is not None)
-        return request
+    def watched(self: Any, *arguments: Any) -> bool:
+        is_known = take(self, *arguments)
+        if is_known:
+            found.append(True)
+        return is_known
 
-    monkeypatch.setattr(fast_produce.FastProduce, "take", watched)
-    play(asks, is_fast=True)
+    def parsed(self: Any, *arguments: Any) -> Any:
+        found.append(False)
+        return parse(self, *arguments)
+
+    monkeypatch.setattr(ProduceRequests, "take_known", watched)
+    monkeypatch.setattr(ProduceRequests, "parse", parsed)
+    play(asks, keeps=True)
     return found[-len(asks) :]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_usual_request_is_recognised(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_begins_as_one_before_is_not_parsed(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = [Ask(version=version, records=3), Ask(version=version), Ask(version=version, codec=Codec.LZ4)]
     assert taken(asks, monkeypatch)[1:] == [True, True]
     compare([*asks, Ask(version=version, is_with_next=True), Ask(version=version, records=5)])
 
 
-UNUSUAL: dict[str, Ask] = {
+OTHERS: dict[str, Ask] = {
     "a version of another layout": Ask(version=9),
     "another client id": Ask(client_id="another"),
     "no client id": Ask(client_id=None),
@@ -176,6 +189,10 @@ UNUSUAL: dict[str, Ask] = {
     "another timeout": Ask(timeout_ms=TIMEOUT_MS + 1),
     "two partitions": Ask(is_twice=True),
     "no records": Ask(has_records=False),
+    "bytes that are missing": Ask(cut=3),
+    "a batch that ends in its header": Ask(cut=40),
+}
+REFUSED: dict[str, Ask] = {
     "a codec that is not served": Ask(change=(22, b"\4")),
     "a control batch": Ask(change=(22, b"\x20")),
     "a transactional batch": Ask(change=(22, b"\x10")),
@@ -189,15 +206,14 @@ UNUSUAL: dict[str, Ask] = {
     "another producer id": Ask(producer_id=PRODUCER_ID + 1),
     "no epoch": Ask(change=(51, b"\xff\xff")),
     "no sequence": Ask(change=(53, b"\xff" * 4)),
-    "bytes that are missing": Ask(cut=3),
-    "a batch that ends in its header": Ask(cut=40),
 }
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_an_unusual_request_is_read_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert taken([Ask(), UNUSUAL[name]], monkeypatch) == [True, False]
-    compare([Ask(), UNUSUAL[name], Ask(), Ask(records=2)])
+@pytest.mark.parametrize("name", [*OTHERS, *REFUSED])
+def test_only_what_has_another_prefix_is_parsed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = OTHERS[name] if name in OTHERS else REFUSED[name]
+    assert taken([Ask(), ask], monkeypatch) == [True, name in REFUSED]
+    compare([Ask(), ask, Ask(), Ask(records=2)])
 
 
 @pytest.mark.parametrize("name", ["a retry", "a gap", "a newer epoch in its middle"])
@@ -231,23 +247,17 @@ def test_of_any_requests_both_leave_the_same(asks: list[Ask]) -> None:
     compare(asks)
 
 
-def test_only_so_many_kinds_of_requests_are_kept() -> None:
-    shapes = fast_produce.FastProduce(Scene(is_fast=True).proxy.engine)
-    for number in range(limits.REQUEST_SHAPES_MAX * 2 + 1):
-        scene_request = _parsed(b"client %d" % number)
-        shapes.learn(*scene_request)
-        assert len(shapes.shapes) <= limits.REQUEST_SHAPES_MAX
-    shapes.shapes.clear()
-    shapes.learn(*_parsed(b"c" * limits.REQUEST_SHAPE_BYTES_MAX))
-    assert not shapes.shapes
+def test_only_so_many_prefixes_are_kept() -> None:
+    scene = Scene(keeps=True)
+    (session,) = scene.proxy.engine.sessions
+    prefixes = session.handler._requests.prefixes
 
+    def send(client_id: str) -> None:
+        scene.send(scene.request(Ask(client_id=client_id), batch([b"v"], producer_id=1)), seconds=0.1)
 
-def _parsed(client_id: bytes) -> Any:
-    from idemproxy.codecs.headers import parse_request_header
-    from idemproxy.codecs.produce import parse_request
-
-    records = batch([b"v"], producer_id=1)
-    body = RawClient.produce_body([(TOPIC, 0, records)], version=3)
-    frame = encode_request_header(ApiKey.PRODUCE, 3, 1, client_id.decode()) + body
-    header = parse_request_header(frame)
-    return frame, header, parse_request(frame, header.body_offset, 3)
+    for number in range(limits.REQUEST_PREFIXES_MAX * 2 + 1):
+        send(f"client {number}")
+        assert 0 < len(prefixes) <= limits.REQUEST_PREFIXES_MAX
+    prefixes.clear()
+    send("c" * limits.REQUEST_PREFIX_BYTES_MAX)
+    assert not prefixes
