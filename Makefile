@@ -89,7 +89,7 @@ bench-spark: uv  ## the pipeline on Spark beside Spark's own Kafka connector; BE
 native: uv  ## five real clients at five brokers with producer ids, under faults; a line each in benchmarks/results/native.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.native $(VERSIONS)
 
-chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see docs/CHAOS.md
+chaos: uv  ## real everything, broken for MINUTES=20 [SEED=1] [CHAOS_ARGS=--control]; see dev/chaos.md
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m chaos --record --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 crashes: uv  ## the proxy killed ten times at each step of a produce; a line in benchmarks/results/crashes.jsonl
@@ -185,8 +185,8 @@ wheels: uv  ## wheels with the compiled kernel for Linux on x86-64 and arm64, in
 	@for machine in x86_64 aarch64; do \
 		KERNEL_COMPILER=zig:$$machine $(UV) build --quiet --wheel --out-dir $(or $(DIRECTORY),dist) || exit 1; done
 
-docs: uv  ##use the pages of docs/ as a site, in .cache/site; a link to nowhere is an error
-	@NO_MKDOCS_2_WARNING=1 $(RUN_TOOLS) mkdocs build && echo "open .cache/site/index.html"
+docs: uv  ##use the pages of docs/ as a site, in .cache/docs/site; a link to nowhere is an error
+	@$(RUN_PROXY) --group docs python docs/site/build.py && echo "open .cache/docs/site/index.html"
 
 model: uv  ## the model of the rules, its short list, as a table; a minute or two; ROWS="a1 b" for others
 	@$(RUN_TOOLS) python tests/model/run.py $(or $(ROWS),--short)

@@ -91,7 +91,7 @@ def free_broker(_directory: Path) -> Iterator[Broker]:
 
 
 def reserving(upstream: str, directory: Path) -> AbstractContextManager[Side]:
-    """This proxy, which reserves each batch (docs/APPEND_RESERVATIONS.md)."""
+    """This proxy, which reserves each batch (docs/explanation/how-it-works.md)."""
     config = directory / "reserving.yaml"
     config.write_text("producers: {append_reservations: false}\n")
     return proxy("reserving", ROOT, upstream, directory, ("--config", str(config)))

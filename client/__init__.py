@@ -1,8 +1,8 @@
 """A small Kafka client for producers that choose their numbers: producer id, epoch and base sequence. What was sent
 before a crash is sent again under the same numbers, and is in the log once.
 
-``Client`` blocks; ``trio_client.TrioClient`` is the same on trio. docs/CLIENT.md shows how it is used, docs/PROTOCOL.md
-what it says to a server, byte for byte."""
+``Client`` blocks; ``trio_client.TrioClient`` is the same on trio. resume-a-producer.md shows how it is used,
+wire-protocol.md what it says to a server, byte for byte."""
 
 from ..producing.errors import (
     BehindFailed,

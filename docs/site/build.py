@@ -6,19 +6,20 @@ MkDocs read as well. A link to nowhere is an error."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from posixpath import dirname, relpath
 from typing import Final
 
 from idemproxy import __version__
 from references import ROOT, with_references
 
 DOCS: Final = ROOT / "docs"
-CARRIED: Final = "repository"
+CARRIED: Final = Path("repository")
 """Folder of the site for files that are not in docs/."""
 _LINK: Final = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)(?=[)#])")
 _COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
@@ -29,28 +30,28 @@ def write_pages(folder: Path) -> None:
     """Write all that the site is made of. Raises FileNotFoundError for a link to a file that is not there."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS, folder, ignore=_LEFT_OUT)
-    for page in folder.rglob("*.md"):
-        place = page.relative_to(folder).as_posix()
-        page.write_text(_with_carried(with_references(page.read_text()), place, folder))
+    waiting = sorted(folder.rglob("*.md"))
+    while waiting:
+        page = waiting.pop()
+        text = with_references(page.read_text())
+        page.write_text(_LINK.sub(partial(_in_site, page, folder, waiting), text))
 
 
-def _with_carried(text: str, place: str, folder: Path) -> str:
-    return _LINK.sub(lambda match: _carried(match[1], place, folder), text)
-
-
-def _carried(link: str, place: str, folder: Path) -> str:
-    """Return the link as it is in the site. A file of the repository outside of docs/ is copied into it."""
-    target = (DOCS / dirname(place) / link).resolve()
-    if target.is_relative_to(DOCS):
-        return link
-    copy = folder / CARRIED / target.relative_to(ROOT)
+def _in_site(page: Path, folder: Path, waiting: list[Path], link: re.Match[str]) -> str:
+    """Return the link as it is in the site. A file of the repository outside of docs/ is copied, and a page waits to be
+    written like all others."""
+    place = page.relative_to(folder)
+    home = ROOT / place.relative_to(CARRIED) if place.is_relative_to(CARRIED) else DOCS / place
+    target = (home.parent / link[1]).resolve()
     if target.is_dir():
-        shutil.copytree(target, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        copy = copy / "README.md"
-    else:
+        target /= "README.md"
+    copy = folder / (target.relative_to(DOCS) if target.is_relative_to(DOCS) else CARRIED / target.relative_to(ROOT))
+    if not copy.exists():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(target, copy)
-    return relpath(copy.relative_to(folder).as_posix(), dirname(place) or ".")
+        if copy.suffix == ".md":
+            waiting.append(copy)
+    return Path(os.path.relpath(copy, page.parent)).as_posix()
 
 
 def build(folder: Path) -> int:

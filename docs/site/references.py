@@ -198,11 +198,28 @@ def _function(name: str, one: Callable[..., Any], depth: int) -> str:
     return f"{'#' * depth} {name}\n\n```python\n{short}{_signature(one)}\n```\n\n{_text(one)}".rstrip()
 
 
+_STARS: Final[Mapping[Any, str]] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_SIGNATURE_COLUMNS: Final = 70
+
+
 def _signature(one: Callable[..., Any]) -> str:
-    try:
-        return re.sub(r"\bself, |\bself\b", "", str(inspect.signature(one))).replace("'", "")
-    except ValueError:
-        return ""
+    """Return the parameters, each on a line of its own where they are long, and what is returned."""
+    found = inspect.signature(one)
+    shown = [
+        f"{_STARS.get(name.kind, '')}{name.name}"
+        + (f": {name.annotation}" if name.annotation is not name.empty else "")
+        + (f" = {name.default!r}" if name.default is not name.empty else "")
+        for name in found.parameters.values()
+        if name.name != "self"
+    ]
+    kinds = [name.kind for name in found.parameters.values() if name.name != "self"]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        shown.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returned = "" if found.return_annotation in (found.empty, None, "None") else f" -> {found.return_annotation}"
+    line = f"({', '.join(shown)}){returned}"
+    return (
+        line if len(line) <= _SIGNATURE_COLUMNS else "(\n" + "".join(f"    {one},\n" for one in shown) + f"){returned}"
+    )
 
 
 def _text(one: object) -> str:

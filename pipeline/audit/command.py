@@ -1,4 +1,4 @@
-"""``idemproxy audit``: checks the options, runs the job, writes the report. Exit status 0, 1 or 2: docs/AUDIT.md."""
+"""``idemproxy audit``: checks the options, runs the job, writes the report. Exit status 0, 1 or 2: audit-a-topic.md."""
 
 from __future__ import annotations
 

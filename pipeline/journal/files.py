@@ -1,5 +1,5 @@
 """The files of a journal as one: the current file, those that were renamed before it, and those of workers, in the
-order in which they were written. docs/JOURNAL.md has the format; ``proxy/telemetry/journal_file.py`` writes it.
+order in which they were written. journal-format.md has the format; ``proxy/telemetry/journal_file.py`` writes it.
 
 Files may be renamed and deleted while they are read: what was begun is read to its end, and then what came after it."""
 

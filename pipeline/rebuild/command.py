@@ -1,5 +1,5 @@
 """``idemproxy rebuild``: checks what is needed, runs, prints what was found and written. Exit status 0, 1 or 2:
-docs/REBUILD.md."""
+docs/how-to/redis-data-loss.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What touches brokers and Redis: a range is read, brokers are waited for, and one partition is concluded.
 
-The order is what makes it sound beside running proxies (docs/REBUILD.md, model rows P). The leases of whatever was lost
+The order is what makes it sound while proxies run (dev/rules.md, R10, model rows P). The leases of whatever was lost
 have run out; then every broker was seen awake for a second; then the stored entries are read; then the end of the log
 is asked for and the rest is read to it; then each entry is swapped in where it is still as it was read. Who reserves
 meanwhile raises the version, and wins.

@@ -1,6 +1,6 @@
 """A batch of the query is decided once, published, and noted as published: what ``commit`` does, apart from Spark.
 
-The steps, and what holds after each of them, also after a crash (docs/SPARK_SINK.md has the whole proof):
+The steps, and what holds after each of them, also after a crash (docs/how-to/spark-sink.md has the whole proof):
 
 1. The stage files of the winners are durable: Spark runs the batch again, and other files win.
 2. ``<batch>.json``, the manifest, is created, by exactly one of the drivers that try: from here on it alone says what

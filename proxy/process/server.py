@@ -249,7 +249,7 @@ class Server:
 
     async def _begin(self) -> None:
         """Serve, as soon as it is known who gives idempotence: brokers tell what they are, and Redis what was before.
-        If proxies give it, serve so until the brokers can (docs/CUTOVER.md, Upgrade the brokers)."""
+        If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
         mode, addresses = self._mode, self.engine.topology.asked_first
         await self._until(lambda: self.engine.topology.is_known)
         with trio.move_on_after(limits.SETTLE_SECONDS):  # one that is of another cluster ends the start

@@ -4,7 +4,7 @@ A line is written before the answer leaves, so what a client was told is in it a
 be written leaves a gap in the journal, which states its size; it never stops the proxy, unless the journal is
 *required*: then ``lost`` is called in the same step, before the answer leaves. Decides nothing of a batch.
 
-docs/JOURNAL.md has the format for those who read it; ``pipeline/journal/files.py`` reads it."""
+docs/reference/journal-format.md has the format for those who read it; ``pipeline/journal/files.py`` reads it."""
 
 from __future__ import annotations
 

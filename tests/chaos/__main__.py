@@ -1,4 +1,4 @@
-"""``python -m chaos`` is ``make chaos``: see docs/CHAOS.md."""
+"""``python -m chaos`` is ``make chaos``: see dev/chaos.md."""
 
 from __future__ import annotations
 

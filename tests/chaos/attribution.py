@@ -1,4 +1,4 @@
-"""What each anomaly is due to: one of the causes that docs/GUARANTEES.md names, with the evidence for it, or nothing,
+"""What each anomaly is due to: one of the causes that guarantees.md names, with the evidence for it, or nothing,
 and then it is a violation. Pure. A cause is never taken from the time of a fault alone where the log can tell more."""
 
 from __future__ import annotations

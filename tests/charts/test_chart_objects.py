@@ -62,7 +62,7 @@ def test_user_and_data_directory_are_those_of_the_image(helm: Path) -> None:
     (data,) = (mount for mount in container_of(manifests)["volumeMounts"] if mount["name"] == "data")
     assert f"VOLUME {data['mountPath']}" in dockerfile
     assert configuration_of(manifests)["data_directory"] == data["mountPath"]
-    # What is run by hand in a pod finds the configuration where the image has it: docs/RUNBOOK.md does so.
+    # What is run by hand in a pod finds the configuration where the image has it: docs/how-to/run-book.md does so.
     (default,) = re.findall(r'^CMD \["run", "--config", "(\S+)"\]', dockerfile, re.MULTILINE)
     assert container_of(manifests)["args"] == ["run", f"--config={default}"]
 
@@ -104,15 +104,16 @@ def test_the_probes_ask_the_admin_port(helm: Path) -> None:
 
 
 def test_what_the_proxy_holds_at_most_fits_into_the_pods_memory(helm: Path) -> None:
-    """What docs/SIZING.md adds up, with the figures that it has for the process and for one producer."""
+    """What performance.md adds up, with the figures that it has for the process and for one producer."""
     memory = container_of(render_minimal(helm))["resources"]["limits"]["memory"]
-    rows = (ROOT / "docs/SIZING.md").read_text()
-    (process,) = re.findall(r"^\| the process itself.* with the admin port (\d+) MB \|$", rows, re.MULTILINE)
-    (producer,) = re.findall(r"^\| a producer on a partition that is in memory .*\| ([\d,]+) \|$", rows, re.MULTILINE)
-    (connection,) = re.findall(r"^\| clients to a proxy .*\| (\d+) KB idle;", rows, re.MULTILINE)
-    (converted,) = re.findall(r"^\| one batch while it is converted.*\| (\d+) MiB \|$", rows, re.MULTILINE)
+    rows = (ROOT / "docs/explanation/performance.md").read_text()
+    (process,) = re.findall(r"^\| the process, with admin port \| (\d+) MB \|$", rows, re.MULTILINE)
+    (producer,) = re.findall(r"^\| each producer on a partition.*\| ([\d,]+) bytes \|$", rows, re.MULTILINE)
+    (connections,) = re.findall(r"^\| 10,000 idle and 1,000 slow connections \| (\d+) MB \|$", rows, re.MULTILINE)
+    (converted,) = re.findall(r"^\| one batch while it is converted \| (\d+) MiB \|$", rows, re.MULTILINE)
     held = 1.2 * (limits.REQUEST_BYTES_TOTAL_MAX + limits.RESPONSE_BYTES_TOTAL_MAX) + int(converted) * 2**20
-    known = limits.SEQUENCERS_MAX * int(producer.replace(",", "")) + limits.CONNECTIONS_MAX * int(connection) * 1000
+    known = limits.SEQUENCERS_MAX * int(producer.replace(",", "")) + int(connections) * 10**6
+    assert limits.CONNECTIONS_MAX == 10_000
     assert held + known + int(process) * 10**6 < int(memory.removesuffix("Mi")) * 2**20
 
 

@@ -1,5 +1,5 @@
-"""docs/DEPLOY.md and the how-to pages that take its place keep their word: their values are rendered and taken by the
-product, their helm commands work, and the objects and values that they name are there."""
+"""The how-to pages of Helm, systemd and Compose keep their word: their values are rendered and taken by the product,
+their helm commands work, and the objects and values that they name are there."""
 
 import json
 import re
@@ -13,55 +13,46 @@ import yaml
 from charts.node import PROXY
 from charts.rendering import CHART, ROOT, configuration_of, render, run_helm
 
-PAGE = (ROOT / "docs/DEPLOY.md").read_text()
-PAGES = {"DEPLOY.md": PAGE, "helm.md": (ROOT / "docs/how-to/helm.md").read_text()}
-WITHOUT_CHART = {"DEPLOY.md": PAGE, "systemd-and-compose.md": (ROOT / "docs/how-to/systemd-and-compose.md").read_text()}
+HELM = (ROOT / "docs/how-to/helm.md").read_text()
+WITHOUT_CHART = (ROOT / "docs/how-to/systemd-and-compose.md").read_text()
 CHART_VALUES = ("outside.yaml", "production.yaml")
-BLOCKS = {name: dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", page, re.DOTALL)) for name, page in PAGES.items()}
+BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", HELM, re.DOTALL))
 HELM_COMMANDS = [
-    (name, line.strip())
-    for name, page in PAGES.items()
-    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    line.strip()
+    for block in re.findall(r"```console\n(.*?)```", HELM, re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
     if re.match(r"helm (install|upgrade)", line)
 ]
 
 
 @pytest.mark.parametrize("name", CHART_VALUES)
-@pytest.mark.parametrize("page", PAGES)
-def test_the_values_on_the_page_render(helm: Path, tmp_path: Path, page: str, name: str) -> None:
-    (tmp_path / name).write_text(BLOCKS[page][name])
+def test_the_values_on_the_page_render(helm: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(BLOCKS[name])
     assert len(render(helm, tmp_path / name)) > 5
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_port_that_clients_from_outside_are_told_is_open_at_the_load_balancer(
-    helm: Path, tmp_path: Path, page: str
-) -> None:
-    (tmp_path / "outside.yaml").write_text(BLOCKS[page]["outside.yaml"])
+def test_the_port_that_clients_from_outside_are_told_is_open_at_the_load_balancer(helm: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.yaml").write_text(BLOCKS["outside.yaml"])
     manifests = render(helm, tmp_path / "outside.yaml")
     (outside,) = (one for one in configuration_of(manifests)["listeners"] if one["name"] == "outside")
     (service,) = (one for one in manifests if one["kind"] == "Service" and one["spec"].get("type") == "LoadBalancer")
     assert str(service["spec"]["ports"][0]["port"]) == outside["advertised"].rpartition(":")[2]
 
 
-@pytest.mark.parametrize(("page", "command"), HELM_COMMANDS)
-def test_the_helm_commands_on_the_page_work(helm: Path, tmp_path: Path, page: str, command: str) -> None:
+@pytest.mark.parametrize("command", HELM_COMMANDS)
+def test_the_helm_commands_on_the_page_work(helm: Path, tmp_path: Path, command: str) -> None:
     for name in CHART_VALUES:
-        (tmp_path / name).write_text(BLOCKS[page][name])
+        (tmp_path / name).write_text(BLOCKS[name])
     _, _, *words = shlex.split(command)
     here = [str(ROOT / word) if word.startswith("charts/") else word for word in words]
     done = run_helm(helm, "template", *[str(tmp_path / word) if word in CHART_VALUES else word for word in here])
     assert (done.returncode, done.stderr) == (0, "")
     workloads = {item["metadata"]["name"] for item in yaml.safe_load_all(done.stdout) if item["kind"] == "StatefulSet"}
-    assert set(re.findall(r"statefulset/(\S+)", PAGES[page])) == workloads
+    assert set(re.findall(r"statefulset/(\S+)", HELM)) == workloads
 
 
-@pytest.mark.parametrize("page", WITHOUT_CHART)
-def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_published(
-    tmp_path: Path, page: str
-) -> None:
-    text = WITHOUT_CHART[page]
+def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_published(tmp_path: Path) -> None:
+    text = WITHOUT_CHART
     (found,) = re.findall(r"```yaml\n# idemproxy\.yaml\n(.*?)```", text, re.DOTALL)
     configuration: dict[str, Any] = yaml.safe_load(found)
     file = tmp_path / "idemproxy.yaml"
@@ -77,16 +68,10 @@ def test_the_configuration_for_the_image_is_taken_and_opens_the_ports_that_are_p
     assert ":/etc/idemproxy/idemproxy.yaml:ro" in text
 
 
-def test_the_page_names_every_alert() -> None:
-    alerts = {item["alert"] for item in yaml.safe_load((CHART / "files/alerts.yaml").read_text())}
-    assert set(re.findall(r"\bIdemproxy\w+", PAGE)) == alerts
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_names_only_values_that_the_chart_has(page: str) -> None:
+def test_the_page_names_only_values_that_the_chart_has() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     roots = "redis|upstream|persistence|networkPolicy|prometheusRule|serviceMonitor|dashboard|autoscaling|tracing|test"
-    paths = re.findall(rf"`((?:{roots})(?:\.[a-zA-Z]+)+)\b(?!_)", PAGES[page])
+    paths = re.findall(rf"`((?:{roots})(?:\.[a-zA-Z]+)+)\b(?!_)", HELM)
     assert len(paths) > 10
     for path in paths:
         at: Any = values

@@ -1,5 +1,4 @@
-"""Commands on the pages that nobody follows from top to bottom: those of CONFIGURE.md are run, and of all others it is
-looked whether what they call takes what they say."""
+"""Commands on the pages that nobody follows from top to bottom: those of settings are run, all others are parsed."""
 
 import os
 import re
@@ -39,7 +38,7 @@ def lines() -> list[tuple[str, str]]:
 def test_the_commands_on_the_first_page_of_settings_work_in_their_order(
     quiet: QuietPair, tmp_path: Path, children: ChildProcesses
 ) -> None:
-    blocks = [block for block in blocks_of(ROOT / "docs/CONFIGURE.md") if not block.title]
+    blocks = [block for block in blocks_of(ROOT / "docs/reference/settings.md") if not block.title]
     file, commands = blocks[0], blocks[1].text.splitlines()
     broker = "{}:{}".format(*quiet.cluster.address(0))
     places = {f"old-kafka-{number}.example:9092": broker for number in (1, 2)}

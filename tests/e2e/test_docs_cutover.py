@@ -1,5 +1,5 @@
-"""docs/CUTOVER.md, the way back and the way on: brokers that are upgraded in place under the proxy, and the proxy taken
-away, or left in front as one that passes bytes. What consumers see is read by a client that knows nothing of it."""
+"""upgrade-brokers.md, the way back and the way on: brokers that are upgraded in place under the proxy, and the proxy
+taken away, or left in front as one that passes bytes. What consumers see is read by a client that knows nothing."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """Two proxies that clients are told of by addresses of their own: who finds the one that is left, after a SIGKILL.
 
-The table in docs/DEPLOY.md says it of all clients; here are the Java clients. librdkafka is in the walk-through."""
+The table in helm.md says it of all clients; here are the Java clients. librdkafka is in the walk-through."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

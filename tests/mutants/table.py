@@ -1,5 +1,5 @@
 """The mutants, in the order of their rules: one for each rule, and one for each part of a rule to which the executable
-model has a counterexample of its own (docs/RULES.md names these rows). At most 80: a new one takes another one's place.
+model has a counterexample of its own (dev/rules.md names these rows). At most 80: a new one takes another one's place.
 And one made of each row of the table that says what is usual (``proxy/producer/usual.py``)."""
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``python -m runs.suites [NAME ...]`` is ``make suites``: each suite is fetched by its package's name into .cache/suites
 and run without a person. A line of JSON in benchmarks/results/suites.jsonl for each way to run it takes the place of
-the one before; docs/COMPATIBILITY.md shows them. Exit status 1 where a test fails through the proxy and suite_reasons
+the one before; compatibility.md shows them. Exit status 1 where a test fails through the proxy and suite_reasons
 does not know why, 2 where a suite cannot be made here. Fetching and building needs the package indexes, Go, npm and a C
 compiler, and takes minutes, once.
 """

@@ -1,6 +1,6 @@
 """The one table of what may happen to a producer besides "each batch once, in order, at the offset that was told".
 
-Each line is a limit that docs/GUARANTEES.md names, or an answer that is the broker's own; the oracle lets a complaint
+Each line is a limit that guarantees.md names, or an answer that is the broker's own; the oracle lets a complaint
 pass only by one of these names, under the condition that stands in the oracle beside it, and counts how often.
 """
 

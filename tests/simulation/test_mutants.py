@@ -38,7 +38,7 @@ def test_every_patch_fits_the_source() -> None:
                 patch_tree(ast.parse(path.read_text()), patch)
             except (PatchError, OSError) as error:
                 stale.append(f"{one.name}: {error}")
-    assert stale == [], "the mutants have to follow the source: see docs/SIMULATION.md"
+    assert stale == [], "the mutants have to follow the source: see dev/simulation.md"
 
 
 def test_a_copy_with_nothing_changed_is_not_caught() -> None:

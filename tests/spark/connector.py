@@ -1,5 +1,5 @@
 """Spark's own Kafka connector, unmodified and with no option set for it, through the proxy on a real 0.10.2.2: what it
-can do there, and that it reads the same rows as ``format("idemproxy")``. docs/SPARK.md has the table.
+can do there, and that it reads the same rows as ``format("idemproxy")``. docs/how-to/spark-source.md has the table.
 
 Not a part of ``make test``: ``make test-spark`` runs it.
 """

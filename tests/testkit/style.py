@@ -226,13 +226,10 @@ def _headings(text: str) -> Iterator[str]:
             yield "".join(child.content for child in children if child.type in ("text", "code_inline"))
 
 
-def dead_links(
-    page: Path, root: Path, with_references: Callable[[str], str], unwritten: Collection[Path]
-) -> Iterator[Finding]:
+def dead_links(page: Path, root: Path, with_references: Callable[[str], str]) -> Iterator[Finding]:
     """Yield the relative links of a page that lead to no file below ``root``, or to no heading there.
 
-    ``with_references`` adds what the site adds to a page while it is built. Pages that are ``unwritten`` may be
-    missing.
+    ``with_references`` adds what the site adds to a page while it is built.
     """
     for block in blocks_of(page.read_text()):
         for link in block.links:
@@ -243,7 +240,6 @@ def dead_links(
             if not target.is_relative_to(root):
                 yield Finding(block.line, "a link that leaves the repository", link)
             elif not target.is_file():
-                if target not in unwritten:
-                    yield Finding(block.line, "a link to no file", link)
+                yield Finding(block.line, "a link to no file", link)
             elif anchor and target.suffix == ".md" and anchor not in anchors_of(with_references(target.read_text())):
                 yield Finding(block.line, "a link to no heading", link)

@@ -1,4 +1,4 @@
-"""docs/CLIENT.md: its programs are run as they stand there, each in a process of its own, through a real proxy."""
+"""resume-a-producer.md: its programs are run as they are, each in a process of its own, through a real proxy."""
 
 import json
 import random
@@ -16,7 +16,7 @@ from testkit.real.clients.numbered_batches import Place
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.scenes.followed_page import blocks_of, changed
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/CLIENT.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/resume-a-producer.md"
 
 
 def run(program: str, directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""Real clients that other proxies gave trouble to (docs/COMPARED.md), through the proxy with a real broker."""
+"""Real clients that other proxies gave trouble to (compared.md), through the proxy with a real broker."""
 
 from __future__ import annotations
 

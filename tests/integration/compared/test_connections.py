@@ -1,4 +1,4 @@
-"""Clients that do not wait: for the broker's connection, or for an answer (docs/COMPARED.md). With a real broker."""
+"""Clients that do not wait: for the broker's connection, or for an answer (compared.md). With a real broker."""
 
 from __future__ import annotations
 

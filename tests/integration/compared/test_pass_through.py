@@ -1,4 +1,4 @@
-"""Clients that show the broker who they are, want no answer and are gone at once (docs/COMPARED.md)."""
+"""Clients that show the broker who they are, want no answer and are gone at once (docs/explanation/compared.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom we trust may change without a restart, too: authorities of clients, and of brokers (docs/COMPARED.md)."""
+"""Whom we trust may change without a restart, too: authorities of clients, and of brokers (compared.md)."""
 
 from __future__ import annotations
 

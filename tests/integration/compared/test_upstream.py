@@ -1,4 +1,4 @@
-"""Brokers that hang up on idle connections, or are not where they should be (docs/COMPARED.md)."""
+"""Brokers that hang up on idle connections, or are not where they should be (docs/explanation/compared.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What real producers do with each answer to a produce, as the table in docs/DIFFERENCES.md says: a relay answers one
-produce in the place of the proxy, and what comes after it gets through."""
+"""What real producers do with each answer to a produce, as the table in docs/reference/error-codes.md says: a relay
+answers one produce in the place of the proxy, and what comes after it gets through."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ def test_a_client_does_what_the_table_says(
     stored = PRODUCERS[client](relay.address, topic, tmp_path)
     assert not relay.codes, "the client has sent it to the relay"
     cell = ROWS[code][client]
-    assert stored == (0 if cell == "drops" else 2), cell
+    assert stored == (0 if cell == "drop" else 2), cell
     with RawClient(scene.proxy.address) as reader:
         assert reader.end_offset(topic, 0) == stored

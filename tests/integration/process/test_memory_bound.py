@@ -18,7 +18,7 @@ REQUEST_BYTES_MAX = 64 * MIB
 CONNECTION_BYTES = 20_000
 """Of one that is at work."""
 UNPACKED_BYTES = 130 * MIB
-"""One batch while it is converted, as docs/SIZING.md says."""
+"""One batch while it is converted, as docs/explanation/performance.md says."""
 LEFT_ALONE_AT_BYTES = 1 << 30
 SECONDS = 5.0
 

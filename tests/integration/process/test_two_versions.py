@@ -1,4 +1,4 @@
-"""Two versions of the product on one Redis, as docs/UPGRADE.md has it: the next one is a copy of this one with another
+"""Two versions of the product on one Redis, as upgrade.md has it: the next one is a copy of this one with another
 swap script, and one too far ahead also writes values that this one cannot read."""
 
 import os

@@ -1,4 +1,4 @@
-"""The user at Redis that docs/SECURITY.md describes may do what proxies and commands do, and hardly more."""
+"""The user at Redis that docs/how-to/sasl.md describes may do what proxies and commands do, and hardly more."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from testkit.real.store.inspecting import Place, idemproxy, insist, lines_of
 from testkit.real.store.redis_process import converse
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "SECURITY.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/sasl.md"
 FOR_PROXIES, FOR_INSPECTION, FOR_NAMES = re.findall(r"^ACL SETUSER (.+)$", PAGE.read_text(), re.MULTILINE)
 NAME, SECRET = FOR_PROXIES.split()[0], re.findall(r">(\S+)", FOR_PROXIES)[0]
 SINCE_7_2 = {"+client|no-touch", "+client|setinfo"}

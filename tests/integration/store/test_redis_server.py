@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import shutil
 import signal
 import socket
@@ -40,7 +39,6 @@ VALUES_OF_6_2 = {
     "idem:default:{old/0}:3": b"\x01\0\0\0\0\0\0\0\x04by a script",
     "idem:for-ever": b"\xff\x00 bytes",
 }
-UPGRADE = Path(__file__).resolve().parents[3] / "docs" / "UPGRADE.md"
 YEAR_2100_MS = 4_102_444_800_000
 SERVER = """
 import fcntl, os, socket, sys
@@ -342,23 +340,6 @@ def test_a_server_of_6_2_that_outlived_its_proxy_is_replaced_and_its_data_are_ta
         path = redis.start()
         assert old.wait(60) == 0
     assert redis.shown.startswith("Valkey 9.")
-    check_values_of_6_2(path)
-
-
-def test_the_way_back_to_one_file_on_the_page_works(directory: Path) -> None:
-    directory.mkdir()
-    (directory / "appendonly.aof").write_bytes(FILE_OF_6_2)
-    redis = EmbeddedRedis(directory)
-    ask(redis.start(), "SET", "new", "value")
-    redis.stop()
-    (commands,) = re.findall(r"^```console\n(.*?)^```", UPGRADE.read_text(), re.MULTILINE | re.DOTALL)
-    subprocess.run(["bash", "-ec", commands], cwd=directory, check=True, timeout=30)
-    content = (directory / "appendonly.aof").read_bytes()
-    assert content.startswith(FILE_OF_6_2)
-    assert b"new\r\n$5\r\nvalue" in content[len(FILE_OF_6_2) :]
-    shutil.rmtree(directory / "appendonlydir.kept")
-    path = redis.start()
-    assert ask(path, "GETDEL", "new") == b"value"
     check_values_of_6_2(path)
 
 

@@ -56,7 +56,7 @@ OLD = Release("0.10.2", kafka.RANGES_0_10_2)
 """Without producer ids."""
 KEEPS_2_8 = Release("2.8", _RANGES_2_8, {_FORMAT: "0.10.2", _PROTOCOL: "2.8"})
 KEEPS_3_9 = Release("3.9", _RANGES_3_9, {_FORMAT: "0.10.2", _PROTOCOL: "2.8"})
-"""With producer ids, and the old message format (docs/CUTOVER.md, section 5, steps 2 to 4)."""
+"""With producer ids, and the old message format (docs/how-to/upgrade-brokers.md, steps 2 to 4)."""
 RAISED_2_8 = replace(KEEPS_2_8, settings={_FORMAT: "2.8", _PROTOCOL: "2.8"}, message_format=NEW_FORMAT)
 RAISED_3_9 = replace(KEEPS_3_9, settings={_FORMAT: "0.10.2", _PROTOCOL: "3.9"}, message_format=NEW_FORMAT)
 """The same with their own format: from 3.0 on the protocol's version alone decides about it (step 5)."""

@@ -1,6 +1,6 @@
 """No broker's own address gets to a client: which answers have room for one, in every version that is offered.
 
-Users of other proxies were led past them by the hints of KIP-951 and by DescribeCluster (docs/COMPARED.md).
+Users of other proxies were led past them by the hints of KIP-951 and by DescribeCluster (docs/explanation/compared.md).
 """
 
 from __future__ import annotations

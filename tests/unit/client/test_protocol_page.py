@@ -1,5 +1,4 @@
-"""docs/reference/wire-protocol.md, and docs/PROTOCOL.md until that takes its place, against the client: every byte that
-they show, and every row of their tables of answers."""
+"""wire-protocol.md against the client: every byte that it shows, and every row of its table of answers."""
 
 import re
 from collections.abc import Callable
@@ -40,10 +39,9 @@ DO = {
 Shown = Callable[[str], bytes]
 
 
-@pytest.fixture(params=["PROTOCOL.md", "reference/wire-protocol.md"])
-def page(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return (DOCS / name).read_text()
+@pytest.fixture
+def page() -> str:
+    return (DOCS / "reference/wire-protocol.md").read_text()
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_every_code_is_in_the_table_of_what_clients_do_and_sent_again_only_if_it
     for code, cells in rows.items():
         java = cells["Java"]
         assert (java == "again") == (answers.is_retriable(code)), code
-        assert (java == "splits") == (code == ErrorCode.MESSAGE_TOO_LARGE)
+        assert (java == "split") == (code == ErrorCode.MESSAGE_TOO_LARGE)
 
 
 def test_no_situation_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md names files and packages that are there, and all packages."""
+"""dev/architecture.md names files and packages that are there, and all packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs/ARCHITECTURE.md").read_text()
+PAGE = (ROOT / "dev/architecture.md").read_text()
 
 
 def named() -> set[str]:

@@ -135,6 +135,19 @@ def test_the_wheel_has_the_readme_with_links_that_lead_to_the_project(wheel: Pat
     assert f"{addresses['Source']}/CONTRIBUTING.md" in links
 
 
+def test_whatever_names_a_page_by_its_address_names_one_that_is_there() -> None:
+    documentation = PROJECT["urls"]["Documentation"]
+    files = [path for folder in ("charts", "deploy") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    named = {name for path in files for name in re.findall(r"https://idemproxy\.example[\w./-]*\w", path.read_text())}
+    code = [path for folder in PACKAGE_FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    pages = {page for path in code for page in re.findall(r"\{DOCUMENTATION\}/([\w./-]*\w)", path.read_text())}
+    assert len(pages) > 2
+    named |= {f"{documentation}/{page}" for page in pages} - {documentation}
+    for name in named - {documentation}:
+        page = name.removeprefix(f"{documentation}/")
+        assert (ROOT / "docs" / page).with_suffix(".md").is_file(), name
+
+
 def test_the_documentation_has_one_address_that_ends_with_the_version() -> None:
     package = __import__("idemproxy")
     assert PROJECT["urls"]["Documentation"] == package.DOCUMENTATION
@@ -172,7 +185,7 @@ def test_make_and_the_pages_ask_for_the_python_that_the_project_asks_for() -> No
     makefile = (ROOT / "Makefile").read_text()
     assert set(re.findall(r"sys\.version_info < \(([\d, ]+)\)", makefile)) == {", ".join(map(str, least))}
     assert set(re.findall(r"Python (3[\d.]*\d) or newer", makefile)) == {shown}
-    for page in ("README.md", "docs/QUICKSTART.md", "docs/DEPLOY.md", "docs/WALKTHROUGH.md"):
+    for page in ("README.md", "docs/tutorials/quick-start.md", "docs/tutorials/two-proxies.md"):
         assert set(re.findall(r"Python (3[\d.]*\d)\s+or\s+newer", (ROOT / page).read_text())) == {shown}, page
 
 

@@ -7,5 +7,5 @@ from bench_proxy import CASES
 
 
 def test_the_table_of_costs_is_that_of_the_last_run() -> None:
-    page = performance_page.USERS_PAGE.read_text()
-    assert performance_page.with_tables(page, performance_page.cost(performance_page.last_line(), CASES)) == page
+    page = performance_page.PAGE.read_text()
+    assert performance_page.with_table(page, performance_page.cost(performance_page.last_line(), CASES)) == page

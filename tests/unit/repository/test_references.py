@@ -59,8 +59,8 @@ def test_every_command_is_shown_with_its_help() -> None:
 
 
 def test_every_metric_has_a_row() -> None:
-    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \|", built("metrics.md"), re.MULTILINE)
-    assert rows == [(metric.prometheus_name, metric.kind) for metric in (*METRICS, *SUPERVISOR_METRICS)]
+    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| .*? \| (.*) \|$", built("metrics.md"), re.MULTILINE)
+    assert rows == [(metric.prometheus_name, metric.kind, metric.help) for metric in (*METRICS, *SUPERVISOR_METRICS)]
 
 
 def test_every_value_of_the_chart_has_a_row() -> None:

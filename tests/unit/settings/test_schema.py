@@ -40,7 +40,13 @@ def test_it_is_a_schema() -> None:
 def test_it_takes_every_configuration_on_the_pages() -> None:
     examples = documented()
     assert len(examples) >= 12
-    assert {name for name, _ in examples} >= {"CONFIGURE.md", "DEPLOY.md", "SECURITY.md", "WALKTHROUGH.md"}
+    assert {name for name, _ in examples} >= {
+        "settings.md",
+        "sasl.md",
+        "tls.md",
+        "two-proxies.md",
+        "several-proxies.md",
+    }
     for name, data in examples:
         assert refused(UPSTREAM | data) == [], name
 

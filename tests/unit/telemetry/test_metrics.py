@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from idemproxy.proxy.telemetry.metrics_export import MetricExport
 from idemproxy.proxy.telemetry.otel import resource
 from idemproxy.proxy.telemetry.reports import Telemetry
 
-OBSERVE = Path(__file__).resolve().parents[3] / "docs" / "OBSERVE.md"
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None, 100.0)
 
 
@@ -58,15 +56,6 @@ def test_every_metric_has_a_name_of_its_own_a_sentence_and_a_unit() -> None:
         assert metric.help.count("\n") == 0
         assert metric.unit in {"s", "By", "1"} or re.fullmatch(r"\{[a-z]+\}", metric.unit)
         assert (metric.kind == "counter") == metric.prometheus_name.endswith("_total")
-
-
-def test_the_documentation_has_every_metric_as_it_is() -> None:
-    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", OBSERVE.read_text(), re.MULTILINE)
-    expected = [
-        (metric.prometheus_name, metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.help)
-        for metric in (*METRICS, *SUPERVISOR_METRICS)
-    ]
-    assert rows == expected
 
 
 def test_no_name_is_the_namespace_of_another_one() -> None:

@@ -3,6 +3,7 @@ table of what clients do then."""
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections import deque
@@ -18,15 +19,30 @@ _INT32 = Struct(">i")
 _HEADER = Struct(">hhih")
 _HOST = b"\0\x09127.0.0.1"
 _PRODUCE = 0
-_DIFFERENCES = Path(__file__).resolve().parents[4] / "docs" / "DIFFERENCES.md"
+_ERROR_CODES = Path(__file__).resolve().parents[4] / "docs/reference/error-codes.md"
+_CLIENTS = ("Java", "librdkafka", "franz-go", "sarama", "kafkajs", "kafka-python")
+_ACTIONS = ("again", "drop", "split", "new epoch")
 
 
 def client_rows() -> dict[int, dict[str, str]]:
-    """Return the table in docs/DIFFERENCES.md: for each error code what each client does."""
-    text = _DIFFERENCES.read_text().partition("### What clients do with an answer to a produce\n")[2]
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {int(ErrorCode[row[0]]): dict(zip(head[2:], row[2:], strict=True)) for row in rows}
+    """Return the table of produce errors in docs/reference/error-codes.md: for each error what each client does.
+
+    A cell is what all do, and then after semicolons what some do: ``drop; Java, kafka-python split``."""
+    text = _ERROR_CODES.read_text().partition("\n## Produce\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \((\d+)\) \| .* \| (.*) \|$", text, re.MULTILINE)
+    assert all(ErrorCode[name] == int(number) for name, number, _ in rows)
+    return {int(number): _by_client(cell) for _, number, cell in rows}
+
+
+def _by_client(cell: str) -> dict[str, str]:
+    usual, *others = cell.split("; ")
+    assert usual in _ACTIONS, cell
+    found = dict.fromkeys(_CLIENTS, usual)
+    for other in others:
+        (action,) = (action for action in _ACTIONS if other.endswith(f" {action}"))
+        found |= dict.fromkeys(other.removesuffix(f" {action}").split(", "), action)
+    assert found.keys() == set(_CLIENTS), cell
+    return found
 
 
 class RefusingRelay:

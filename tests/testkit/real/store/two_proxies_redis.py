@@ -96,7 +96,7 @@ class ExternalRedis(RedisProcess):
         13 s, and then the search.
 
         A Redis that lost its last writes may show an intent of long ago again, of a producer that never comes back:
-        it stays, as docs/GUARANTEES.md says. Who makes Redis lose writes names the place or the keys that it waits
+        it stays, as guarantees.md says. Who makes Redis lose writes names the place or the keys that it waits
         for."""
         end = time.monotonic() + seconds_max
         part = b"" if place is None else b"{%s/%d}" % (place[0].encode(), place[1])
