@@ -744,7 +744,8 @@ class ProduceRequests:
         self._topic_at = header.body_offset + _TOPIC_AT
         if len(self.prefixes) >= limits.REQUEST_PREFIXES_MAX:
             self.prefixes.clear()
-        prefix.keep_answer()
+        if prefix.acks:  # with acks=0 no answer is sent
+            prefix.keep_answer()
         self.prefixes[frame[:_CORRELATION_AT] + frame[_CLIENT_AT:prefix_bytes]] = prefix
 
 

@@ -38,6 +38,7 @@ def test_a_batch_with_a_producer_id_and_acks_zero_is_not_stored_and_ends_the_con
     line.wire.send(produce(*producer_ids))
     world.network.run(10)
     assert line.is_lost == (producer_ids != (-1,))
+    assert not line.data, "nobody waits for an answer, and the next one would be taken for another request's"
     assert [world.cluster.log(TOPIC, partition).end_offset for partition in (0, 1)] == [stored, 0]
     assert proxy.engine.statistics().entries == 0
     assert proxy.engine.memory.bytes_held == 0
