@@ -222,6 +222,11 @@ def test_what_its_sequencer_refuses_is_answered_alike(name: str) -> None:
     compare([Ask(), *(replaced(asks[name], version) for version in VERSIONS), Ask()])
 
 
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_what_has_no_producer_id_is_answered_only_if_an_answer_is_wanted(acks: int) -> None:
+    compare([Ask(producer_id=-1, acks=acks)] * 3)
+
+
 def replaced(ask: Ask, version: int) -> Ask:
     return Ask(version=version, step=ask.step, epoch=ask.epoch)
 
