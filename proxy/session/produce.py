@@ -420,7 +420,8 @@ class ProduceCall(Part):
         partitions of the request; None: there are no others. ``denied``: its refusal, whatever it is. ``offset``: where
         it has to be, as its records say. Returns None; but for a conditional batch whose records have to be read for
         their offset (rule R23) its header, and nothing has been done with it then."""
-        host, client, prefix, held = self.host, self.client, self.prefix, self.held
+        host, client, prefix = self.host, self.client, self.prefix
+        held = self.held if gathered is None else self.counted()  # its client may have gone between two steps
         topic, partition = prefix.places[part.index]
         if not records:
             self._refuse(part, denied or answers.invalid("the record set is null or empty", prefix.version))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
@@ -226,6 +227,32 @@ def test_after_a_fin_no_producer_id_is_told_and_nothing_behind_its_request_is_be
     assert scene.stored <= 8
     assert scene.engine.memory.bytes_held == 0
     assert scene.line.is_lost
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "unknown"])
+def test_a_request_whose_client_leaves_between_two_steps_is_counted_once(topic: str) -> None:
+    """Each of its batches waits, the last ones for a client that has gone: together they keep the bytes of one
+    request."""
+    scene = Scene()
+    counted = [0]
+    count, held = scene.engine.memory.hold_bytes, scene.engine.memory
+
+    def hold_bytes(more: int) -> None:
+        count(more)
+        counted.append(held.bytes_held)
+
+    held.hold_bytes = hold_bytes
+    rows = [(topic, number, batch([b"value"], producer_id=8)) for number in range(900)]
+    wire = scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    wire.send(request(1, ApiKey.PRODUCE, 3, RawClient.produce_body(rows, timeout_ms=60_000)))
+    assert scene.world.network.run(1, lambda: scene.session.is_at_work)
+    counted.clear()
+    scene.connection.lost("reset")
+    scene.run(30)
+    one_each = 900 * (limits.PARTITION_OBJECTS_BYTES + 2 * limits.BATCH_OBJECTS_BYTES)
+    assert 0 < max(counted) < one_each
+    assert held.bytes_held == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 700], ids=["at once", "in steps"])
