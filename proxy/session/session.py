@@ -158,6 +158,7 @@ class Session(Handler):
                 or self._converting is not None
                 or shell.fair_share.is_counted
                 or shell.is_watched
+                or shell.rests_until
                 or host.memory.bytes_held > host.caps.request_bytes_total_max
                 or (len(slots) + 1 if slots else 1) >= host.caps.requests_in_flight_max
                 or (budget.seconds() if budget.began_at is None else host.now() - budget.began_at) > limits.PASS_SECONDS

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from idemproxy.proxy import limits
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
@@ -106,15 +110,22 @@ def test_a_client_that_leaves_ends_its_rest() -> None:
     assert scene.engine.memory.bytes_held == 0
 
 
-def test_after_a_rest_one_request_at_a_time_is_taken_until_it_has_been_good_for_some_seconds() -> None:
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_after_a_rest_one_request_at_a_time_is_taken_until_it_has_been_good_for_some_seconds(is_apart: bool) -> None:
+    """``is_apart``: each request comes alone."""
     scene = Scene()
+    if is_apart:  # nothing catches up with what was sent before it
+        scene.world.network.settings = replace(scene.world.network.settings, latency=(0.001, 0.001))
     body = RawClient.produce_body([(TOPIC, 0, batch([b"x"]))], timeout_ms=60_000)
     together: list[int] = []
 
     def most_at_a_time() -> int:
         together.clear()
         answered = len(scene.line.answers)
-        scene.send(*(request(number, ApiKey.PRODUCE, 3, body) for number in range(answered, answered + 12)))
+        for number in range(answered, answered + 12):
+            scene.send(request(number, ApiKey.PRODUCE, 3, body))
+            if is_apart:
+                scene.run(0.0001)
 
         def is_answered() -> bool:
             together.append(len(scene.session._slots))
