@@ -21,6 +21,10 @@ class PassThroughProduce(ProduceCall):
     def wait(self, write_acl: WriteAcl) -> None:
         """It waits until it is known what the client may write."""
         self.counted()
+        places = dict(self.prefix.places)
+        self.topics: Mapping[str, int] = {topic: places[topic] for topic in places if TOPIC_NAME.fullmatch(topic)}
+        """One partition of each topic in it whose name is possible. The broker is not asked about others: there nothing
+        can be appended, and no state can be told."""
         self._write_acl = write_acl
         self._came_at = self.host.now()
         self._unconfirmed: dict[int, tuple[Part, Answer]] = {}
@@ -33,12 +37,6 @@ class PassThroughProduce(ProduceCall):
             self.begin_in_turns()
         else:
             super().begin()
-
-    @property
-    def topics(self) -> Mapping[str, int]:
-        """One partition of each topic in it whose name is possible. The broker is not asked about others: there nothing
-        can be appended, and no state can be told."""
-        return {topic: partition for topic, partition in self.prefix.places if TOPIC_NAME.fullmatch(topic)}
 
     def answer(self, answer: Answer) -> None:
         """Take the answer of its only partition; ignored when there was one."""
