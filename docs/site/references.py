@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from idemproxy import client
+from idemproxy import DOCUMENTATION, client
 from idemproxy.proxy import limits
 from idemproxy.proxy.main import _parser
 from idemproxy.proxy.settings.load import schema
@@ -124,15 +124,15 @@ def _fenced(parser: argparse.ArgumentParser) -> str:
 
 # ---------------------------------------------------------------------- metrics
 def metrics() -> str:
-    """Every metric: its name at the admin port, kind, labels and meaning."""
+    """Every metric: its name at the admin port, meaning, kind and labels."""
     return f"{_metric_table(METRICS)}\n\n### Of a process with workers\n\n{_metric_table(SUPERVISOR_METRICS)}"
 
 
 def _metric_table(rows: tuple[Metric, ...]) -> str:
-    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    lines = ["| metric | meaning |", "| --- | --- |"]
     for metric in rows:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(f"| `{metric.prometheus_name}` | {metric.kind} | {labels} | {_cell(metric.help)} |")
+        labels = f" by {', '.join(f'`{label}`' for label in metric.labels)}" if metric.labels else ""
+        lines.append(f"| `{metric.prometheus_name}` | {_cell(metric.help)} *{metric.kind.capitalize()}{labels}.* |")
     return "\n".join(lines)
 
 
@@ -144,6 +144,7 @@ def _cell(text: str) -> str:
 def helm_values() -> str:
     """The chart's values, a table for each of its sections, from the page that helm-docs makes of values.yaml."""
     text = (ROOT / "charts/idemproxy/README.md").read_text()
+    text = re.sub(rf"{re.escape(DOCUMENTATION)}/([\w/-]+)\.html", r"[\1](../\1.md)", text)
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in text.partition("\n## Values\n")[2].splitlines()
@@ -161,8 +162,10 @@ def helm_values() -> str:
 
 
 def _value_table(rows: list[list[str]]) -> str:
-    lines = ["| value | type | default | meaning |", "| --- | --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| `{key}` | {kind} | {default} | {text} |" for key, kind, default, text in rows)])
+    lines = ["| value | meaning |", "| --- | --- |"]
+    for key, kind, default, text in rows:
+        lines.append(f"| `{key}` | {text} *{kind.capitalize()}, default {default}.* |")
+    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------------- client

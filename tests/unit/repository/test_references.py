@@ -59,8 +59,9 @@ def test_every_command_is_shown_with_its_help() -> None:
 
 
 def test_every_metric_has_a_row() -> None:
-    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (\w+) \| .*? \| (.*) \|$", built("metrics.md"), re.MULTILINE)
-    assert rows == [(metric.prometheus_name, metric.kind, metric.help) for metric in (*METRICS, *SUPERVISOR_METRICS)]
+    rows = re.findall(r"^\| `(idemproxy_\w+)` \| (.*) \*(\w+)\b.*\.\* \|$", built("metrics.md"), re.MULTILINE)
+    expected = [(one.prometheus_name, one.help, one.kind.capitalize()) for one in (*METRICS, *SUPERVISOR_METRICS)]
+    assert rows == expected
 
 
 def test_every_value_of_the_chart_has_a_row() -> None:
