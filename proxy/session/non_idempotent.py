@@ -56,16 +56,18 @@ class NonIdempotentBatches:
     def __init__(
         self,
         parts: Sequence[tuple[PartitionRecords, Callable[[Answer], None]]],
+        request_held: Held,
         host: Host,
         sender: str,
         refused: Callable[[str], None],
     ) -> None:
-        """``parts``: the batches, each with the callback for its answer. ``refused`` is called with the reason why
-        something cannot go on."""
+        """``parts``: the batches, each with the callback for its answer. ``request_held``: counts the bytes of the
+        request. ``refused`` is called with the reason why something cannot go on."""
         self.sendable: list[tuple[str, int, Buffer]] = []
         self._host = host
         self._sender = sender
         self._parts = parts
+        self._request_held = request_held  # kept as long as this is: the client may go before they are converted
         self._refused = refused
         # An estimate of the converted copies; their size is counted once they are made.
         size = sum(len(item.records or b"") for item, _ in parts)

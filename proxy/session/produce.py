@@ -113,8 +113,8 @@ class Client(Protocol):
         """Close the connection: the only answer that acks=0 has."""
         ...
 
-    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
-        """Send batches without a producer id on, in order."""
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
+        """Send batches without a producer id on, in order. ``held``: counts the bytes of their request."""
         ...
 
     @property
@@ -528,8 +528,7 @@ class ProduceCall(Part):
 
     def _produce_plainly(self, items: list[PlainPart]) -> None:
         """Rule R20: these go on as they are."""
-        self.counted()
-        self.client.produce_plainly(self.prefix.acks, self.prefix.timeout_ms, items)
+        self.client.produce_plainly(self.prefix.acks, self.prefix.timeout_ms, items, self.counted())
 
     def _wait(self, key: Key, part: Part, batch: Batch, gathered: Gathered | None) -> None:
         """The batch is not appended at once: something is not usual about it (``producer/usual.py``), or it is the turn

@@ -460,13 +460,13 @@ class Session(Handler):
             if (bytes_max := small_limit(version, asked)) is not None:
                 self._host.report(SmallFetch(self.name, version, bytes_max))
 
-    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart]) -> None:
+    def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
         """Rule R20: batches without a producer id go on."""
         broker = self._target()
         if broker is None:
             self.abort("the broker is away")
             return
-        batches = self._converting = NonIdempotentBatches(parts, self._host, self.address, self._report_refusal)
+        batches = self._converting = NonIdempotentBatches(parts, held, self._host, self.address, self._report_refusal)
         is_at_once = True
 
         def ready() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from idemproxy.codecs.headers import RequestHeader
 from idemproxy.codecs.produce import API_KEY, PartitionRecords
 from idemproxy.codecs.steps import Steps, at_once
+from idemproxy.proxy.admission.memory_budget import Held
 from idemproxy.proxy.session.produce import PlainPart, ProduceCall, ProducePrefix
 from testkit.stage.sequencer import Client
 from testkit.virtual.client_bytes import parse_produce
@@ -25,7 +26,7 @@ class DoorClient(Client):
     def abort(self, _reason: str) -> None:
         """A batch with acks=0 was refused."""
 
-    def produce_plainly(self, _acks: int, _timeout_ms: int, parts: list[PlainPart]) -> None:
+    def produce_plainly(self, _acks: int, _timeout_ms: int, parts: list[PlainPart], _held: Held) -> None:
         self.plain += [item for item, _ in parts]
 
     def take_in_turns(self, steps: Steps[None]) -> None:

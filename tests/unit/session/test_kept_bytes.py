@@ -197,7 +197,8 @@ def test_batches_without_a_producer_id_that_wait_to_be_converted_count_with_that
     scene = Scene()
     before = scene.engine.memory.bytes_held
     item = PartitionRecords(TOPIC, 0, memoryview(batch([bytes(RECORD_BYTES)])))
-    batches = NonIdempotentBatches([(item, lambda _: None)], scene.engine, "somebody", lambda _: None)
+    request_held = Held(lambda _: None, RECORD_BYTES)
+    batches = NonIdempotentBatches([(item, lambda _: None)], request_held, scene.engine, "somebody", lambda _: None)
     assert scene.engine.memory.bytes_held > before + RECORD_BYTES
     del batches
     assert scene.engine.memory.bytes_held == before

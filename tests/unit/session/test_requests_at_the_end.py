@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.codecs.compression import Codec
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.memory_budget import WAITING_COUNTS
 from idemproxy.proxy.session.session import Session
@@ -253,6 +254,21 @@ def test_a_request_whose_client_leaves_between_two_steps_is_counted_once(topic: 
     one_each = 900 * (limits.PARTITION_OBJECTS_BYTES + 2 * limits.BATCH_OBJECTS_BYTES)
     assert 0 < max(counted) < one_each
     assert held.bytes_held == 0
+
+
+def test_what_is_still_converted_for_a_client_that_has_gone_stays_counted() -> None:
+    scene = Scene()
+    memory, wire = scene.engine.memory, scene.line.wire
+    assert isinstance(wire, VirtualWire)
+    records = batch([b"%d" % number * 20 for number in range(20_000)], codec=Codec.GZIP)
+    wire.send(request(1, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, records)], timeout_ms=60_000)))
+    assert scene.world.network.run(1, lambda: scene.session.is_at_work)
+    counted = memory.bytes_held
+    scene.connection.lost("reset")
+    assert scene.session.is_at_work
+    assert memory.bytes_held == counted
+    scene.run(30)
+    assert memory.bytes_held == 0
 
 
 @pytest.mark.parametrize("partitions", [1, 700], ids=["at once", "in steps"])
