@@ -97,7 +97,7 @@ def test_the_way_over_and_back_and_to_another_version_work_as_they_stand_there(
             "9644": str(admin),
         }
         path = f"{sys.prefix}/bin:{os.environ['PATH']}"
-        printed = follow(DOCS / page, folder, children, places, {"OLD_BROKER": broker, "PATH": path}, seconds_max=400)
+        printed = follow(DOCS / page, folder, children, places, {"PATH": path}, seconds_max=400)
     log_file = folder / "proxy.log"
     if page == UPGRADE:
         wait_until(lambda: log_file.read_text().count("draining") == 3, "each version ends by draining")
