@@ -77,7 +77,8 @@ class BatchAnswered:
     retry, ... ``arrived_at``, ``answered_at``: reactor seconds; the second is 0 when no spans are wanted. ``records``:
     the record batch as the client sent it, a view into its whole request. ``trace_id``: of the trace that begins with
     the batch, if it was chosen on arrival. ``client``: the client id, ``address``: from where its newest request came;
-    "" if the client has gone. ``crc``: the CRC-32C in the batch's header, as the client sent it."""
+    "" if the client has gone. ``crc``: the CRC-32C in the batch's header, as the client sent it. ``principal``: of the
+    client; "" if it does not authenticate."""
 
     verdict: str
     producer_id: int
@@ -96,6 +97,7 @@ class BatchAnswered:
     record_count: int = 0
     crc: int = 0
     address: str = ""
+    principal: str = ""
 
 
 @value(frozen=True, slots=True)

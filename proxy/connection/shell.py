@@ -13,7 +13,7 @@ from typing import Protocol
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES
 from ...reactor import Reactor, Timer, Wire
-from ...state.entry import NO_PRINCIPAL
+from ...state.entry import principal_of
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.ip_fair_share import IpFairShare
@@ -62,8 +62,9 @@ class ConnectionHost(Protocol):
 class ConnectionShell:
     """The endpoint of one client connection. ``broker_id``: the broker whose listener it came to, None for the
     bootstrap port. ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other
-    end, as far as that is known (``state/entry.py``). ``handler``: what stands behind it; to be set before anything is
-    called, and let go of at the end. ``wire``: None before and after.
+    end, as far as that is known (``state/entry.py``); ``principal_name``: the same for people, "" if it is not known.
+    ``handler``: what stands behind it; to be set before anything is called, and let go of at the end. ``wire``: None
+    before and after.
 
     ``is_closed``: it has ended. ``takes_no_more``: nothing that comes now is a request; what came before is answered,
     and then the connection is closed. ``has_hung_up``: the client sends nothing more, and perhaps reads its answers.
@@ -104,6 +105,7 @@ class ConnectionShell:
         "memory",
         "place_of",
         "principal",
+        "principal_name",
         "rests_until",
         "takes_no_more",
         "unfinished_bytes",
@@ -117,7 +119,7 @@ class ConnectionShell:
         host: ConnectionHost,
         broker_id: int | None,
         place_of: PlaceOf,
-        principal: bytes = NO_PRINCIPAL,
+        principal: str | None = None,
         admitted: AdmittedConnection | None = None,
     ) -> None:
         self._host = host
@@ -127,7 +129,7 @@ class ConnectionShell:
         self.fair_share = IpFairShare(host.reactor) if admitted is None else admitted.fair_share
         self.broker_id = broker_id
         self.place_of = place_of
-        self.principal = principal
+        self.authenticated(principal)
         self.local_host = ""
         self.wire: Wire | None = None
         self.is_closed = self.takes_no_more = self.has_hung_up = False
@@ -149,6 +151,10 @@ class ConnectionShell:
         self._look_timer: Timer | None = None
         self._look_due = 0.0
         self._unfinished_timer: Timer | None = None
+
+    def authenticated(self, principal: str | None) -> None:
+        """The client is this principal; None: it does not authenticate."""
+        self.principal, self.principal_name = principal_of(principal), principal or ""
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: Wire) -> None:

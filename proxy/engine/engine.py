@@ -14,7 +14,6 @@ from ...codecs.convert import HeaderPolicy
 from ...codecs.error_codes import ErrorCode
 from ...codecs.steps import Steps
 from ...reactor import Address, Reactor
-from ...state.entry import principal_of
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.idle_eviction import IdleEviction
@@ -278,7 +277,7 @@ class Engine:
             self.report(ConnectionRefused("a client" if admitted is None else admitted.address, *refusal))
             return None
         self._sessions_accepted += 1
-        shell = ConnectionShell(self, broker_id, place_of, principal_of(principal), admitted)
+        shell = ConnectionShell(self, broker_id, place_of, principal, admitted)
         shell.handler = make(self, shell)
         self.sessions.add(shell)
         return shell

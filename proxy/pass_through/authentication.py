@@ -16,7 +16,6 @@ from ...codecs.framing import Frame, FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header
 from ...codecs.sasl import SaslError, shown_text
 from ...reactor import Reactor
-from ...state.entry import principal_of
 from .. import limits
 from ..bridge import api_versions
 from ..broker.broker import Broker
@@ -239,7 +238,7 @@ class Authentication(Handler):
         self._relay = None
         self.end(is_lost=False)
         host = self._host
-        shell.principal = principal_of(f"User:{conversation.name}")
+        shell.authenticated(f"User:{conversation.name}")
         connection = ClientConnection(host.reactor)
         backend = ClientBackend(host, broker, connection, shell.broker_id)
         session = Session(host, shell, backend)

@@ -45,6 +45,11 @@ class Connection(Protocol):
     def address(self) -> str: ...
 
     @property
+    def principal_name(self) -> str:
+        """Its principal, for people; "" for a client that does not authenticate."""
+        ...
+
+    @property
     def way(self) -> Way | None: ...
 
     @property
@@ -186,6 +191,11 @@ class Batch:
     def sender(self) -> str:
         """The client address of its newest request; "" if it has none."""
         return self.waiters[-1].connection.address if self.waiters else ""
+
+    @property
+    def sender_principal(self) -> str:
+        """The principal of its newest request, for people; "" if it has none, or its client does not authenticate."""
+        return self.waiters[-1].connection.principal_name if self.waiters else ""
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does another batch have to come before it on a connection where a request waits for it: one that failed there

@@ -394,6 +394,7 @@ class Stream:
                 identity.record_count,
                 batch.header.crc,
                 batch.sender,
+                batch.sender_principal,
             )
         )
 

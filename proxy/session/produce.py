@@ -103,6 +103,9 @@ class Client(Protocol):
     def principal(self) -> bytes: ...
 
     @property
+    def principal_name(self) -> str: ...
+
+    @property
     def way(self) -> Way | None: ...
 
     def rest(self, seconds: float) -> None:

@@ -78,6 +78,7 @@ class Session(Handler):
         self._noted = 0
         """How many notes the host knows of."""
         self.principal = shell.principal
+        self.principal_name = shell.principal_name
         self.address = shell.address
         self._has_fetched = False
         self._host = host

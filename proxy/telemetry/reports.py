@@ -33,6 +33,8 @@ _LOG = logging.getLogger("idemproxy")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _BATCH = "producer %d epoch %d sequence %d on %s-%d"
 _PLACES_SHOWN_MAX = 3
+_PRINCIPAL_SHOWN = 256
+"""Characters of a principal in a line: a certificate may have a subject of any length."""
 _FIELDS = {
     "producer_id": "producer_id",
     "producer_epoch": "producer_epoch",
@@ -44,6 +46,7 @@ _FIELDS = {
     "offsets": "offsets",
     "client": "client_id",
     "address": "client_address",
+    "principal": "principal",
     "verdict": "verdict",
     "result": "result",
     "bytes_read": "bytes_read",
@@ -251,7 +254,9 @@ def _named(event: events.BatchAnswered) -> tuple[int, int, int, str, int]:
 def _whose(event: events.BatchAnswered) -> str:
     """Return whose batch it is, for people; nothing of a client that has gone."""
     client = f" of client {event.client!r}" if event.client else ""
-    return f"{client} at {event.address}" if event.address else client
+    where = f" at {event.address}" if event.address else ""
+    principal = f", principal {event.principal[:_PRINCIPAL_SHOWN]!r}" if event.principal else ""
+    return f"{client}{where}{principal}"
 
 
 def _append_sent(telemetry: Telemetry, event: events.AppendSent) -> None:

@@ -55,6 +55,7 @@ def test_the_holder_of_another_certificate_can_not_use_a_producer_id_and_its_own
         ):
             refused = stranger.produce_one(TOPIC, partition, records)
             assert (refused.error_code, refused.base_offset) == (NOT_YOURS, -1)
+        world.proxy.wait_for_log("foreign_producer_id: .* principal 'CN=thief", 10)
         answer = owner.produce_one(TOPIC, 0, batch([b"second"], producer_id=producer_id, sequence=1))
         assert (answer.error_code, answer.base_offset) == (0, 1)
         answer = owner.produce_one(TOPIC, 1, batch([b"elsewhere, by its owner"], producer_id=producer_id))

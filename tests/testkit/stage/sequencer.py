@@ -78,7 +78,7 @@ class Client:
         self.address = "10.0.0.1"
         self.way: Way | None = None
         self.is_closed = False
-        self.principal = principal_of(principal)
+        self.principal, self.principal_name = principal_of(principal), principal or ""
         self.rested_seconds = 0.0
 
     def rest(self, seconds: float) -> None:

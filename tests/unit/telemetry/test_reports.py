@@ -18,6 +18,7 @@ from idemproxy.proxy.telemetry.reports import Telemetry, fields_of
 from idemproxy.state import store
 
 APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400)
+REFUSED = replace(APPENDED, verdict="refused", error_code=87, message="no")
 RESERVE = events.StepDone("reserve", 7, 1, 30, "orders", 2, 100.1, 0.1)
 
 
@@ -100,9 +101,15 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "out_of_order: producer 7 epoch 1 sequence 30 on orders-2: OUT_OF_ORDER_SEQUENCE_NUMBER (45): a gap",
         ),
         (
-            replace(APPENDED, verdict="refused", error_code=87, message="no", client="etl", address="192.0.2.1"),
+            replace(REFUSED, client="etl", address="192.0.2.1"),
             logging.WARNING,
             "refused: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1: INVALID_RECORD (87): no",
+        ),
+        (
+            replace(REFUSED, client="etl", address="192.0.2.1", principal="User:etl"),
+            logging.WARNING,
+            "refused: producer 7 epoch 1 sequence 30 on orders-2 of client 'etl' at 192.0.2.1, principal 'User:etl': "
+            "INVALID_RECORD (87): no",
         ),
         (
             replace(APPENDED, verdict="duplicate", client="etl", address="192.0.2.1"),
