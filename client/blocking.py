@@ -38,7 +38,7 @@ Batch = bytes | bytearray | memoryview
 
 
 def finish(rows: Sequence[Record], *, compression: Compression = "none", now_ms: int | None = None) -> bytes:
-    """Return one batch of these records without a producer's numbers. It can be kept, and sent under numbers later.
+    """Return one batch of these records without producer id, epoch and sequence. It can be kept, and get them later.
 
     ``now_ms``: for records without a timestamp, the time of the call by default. A batch that is made again is the same
     one only with the same timestamps: save ``now_ms``, or the batch. Raises ValueError: no records, no such
@@ -141,7 +141,7 @@ class Client:
         delivery_seconds_max: float = DELIVERY_SECONDS_MAX,
         compression: Compression = "none",
     ) -> Producer:
-        """Return a producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic,
+        """Return a producer with this id and epoch. ``next_sequences``: where saved partitions continue, by (topic,
         partition); a partition that is not named begins at 0."""
         core = ProducerCore(
             producer_id,

@@ -22,7 +22,7 @@ FORMAT: Final = 1
 
 @value(frozen=True, slots=True)
 class PlannedBatch:
-    """One batch that is about to be sent, or was. ``end_offset``: of the input, behind the last record it is made of.
+    """One batch that is about to be sent, or was. ``end_offset``: of the input, after the last record it is made of.
     ``record_count`` and ``crc`` (CRC-32C of the finished batch, before it is numbered) are 0 where the input yields no
     records."""
 

@@ -63,7 +63,7 @@ class Stopped:
 
 
 def finish(records: Sequence[Record], *, compression: Compression = "none", now_ms: int | None = None) -> bytes:
-    """Return one batch of the records without a producer's numbers. It can be kept, and sent under numbers later.
+    """Return one batch of the records without producer id, epoch and sequence. It can be kept, and get them later.
 
     ``now_ms``: for records without a timestamp. Raises ValueError: no records, no such compression, no time.
     """

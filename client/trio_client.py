@@ -120,8 +120,8 @@ class TrioClient:
         delivery_seconds_max: float = DELIVERY_SECONDS_MAX,
         compression: Compression = "none",
     ) -> AsyncIterator[TrioProducer]:
-        """A producer with this id and epoch. ``next_sequences``: where saved partitions go on, by (topic, partition); a
-        partition that is not named begins at 0. Leaving it without an exception waits for all outcomes."""
+        """A producer with this id and epoch. ``next_sequences``: where saved partitions continue, by (topic,
+        partition); one that is not named begins at 0. Leaving it without an exception waits for all outcomes."""
         core = ProducerCore(
             producer_id,
             {Place(*place): sequence for place, sequence in (next_sequences or {}).items()},

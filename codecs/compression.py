@@ -163,7 +163,7 @@ def compressing(codec: Codec, data: Buffer, *, magic: int = 1) -> Steps[bytes | 
     if codec is Codec.LZ4:
         start = _LZ4_START if magic else _LZ4_START_MAGIC_0
         return (yield from _joining(_lz4_chunks(memoryview(data), start)))
-    assert magic >= 2, "old formats have no zstd"
+    assert magic >= 2, "message formats v0 and v1 have no zstd"
     return zstd.compress(data, ZSTD_LEVEL)
 
 

@@ -126,7 +126,7 @@ def _decode(api_key: int, kind: str, api_version: int, body: Buffer) -> Message:
     view = memoryview(body)
     size = _check_of(api_key, kind, api_version)(view)
     if size != len(view):
-        raise Malformed(f"{message_class.name}: {len(view) - size} bytes behind its end")
+        raise Malformed(f"{message_class.name}: {len(view) - size} bytes after its end")
     flexible = message_class.flexible_version_q(api_version)
     decode = message_class._struct.compiled_decode_from(
         api_version, compact=flexible, tagged=flexible, data_class=message_class

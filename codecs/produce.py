@@ -135,7 +135,7 @@ def _parse_classic_request(frame: Buffer, position: int, api_version: int) -> Pr
             else:
                 raise Malformed(f"records at {position - 4}: size {size}")
     if position != frame_bytes:
-        raise Malformed(f"produce request: {frame_bytes - position} bytes behind its end")
+        raise Malformed(f"produce request: {frame_bytes - position} bytes after its end")
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -173,7 +173,7 @@ def _parse_flexible_request(frame: Buffer, position: int) -> ProduceRequest:
         position = skip_tagged_fields(frame, position)
     position = skip_tagged_fields(frame, position)
     if position != frame_bytes:
-        raise Malformed(f"produce request: {frame_bytes - position} bytes behind its end")
+        raise Malformed(f"produce request: {frame_bytes - position} bytes after its end")
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -338,7 +338,7 @@ def _parse_response(view: memoryview, position: int, api_version: int) -> tuple[
         (throttle_ms,) = _int32_at(view, position)
         position += 4
     if position != len(view):
-        raise Malformed(f"produce response: {len(view) - position} bytes behind its end")
+        raise Malformed(f"produce response: {len(view) - position} bytes after its end")
     return answers, throttle_ms
 
 

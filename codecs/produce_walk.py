@@ -233,7 +233,7 @@ class ProduceWalk:
     def _inside(self, at: int) -> int:
         """Return the position, if it is still one of the partition's records."""
         if at + self._base > self._end:
-            raise Malformed(f"record at {at}: it ends behind its batch")
+            raise Malformed(f"record at {at}: it ends after its batch")
         return at
 
     def _count(self, data: bytes, at: int) -> tuple[int, int]:

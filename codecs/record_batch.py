@@ -320,7 +320,7 @@ class RecordStream:
         """Raise Malformed if anything is behind the last record."""
         yield from self.filling(1)
         if self.ahead_bytes:
-            raise Malformed(f"record batch: {self.ahead_bytes} bytes behind its last record")
+            raise Malformed(f"record batch: {self.ahead_bytes} bytes after its last record")
 
 
 def finding_longest(data: Buffer) -> Steps[int]:
@@ -404,7 +404,7 @@ def _copied_if_small(field: memoryview) -> Buffer:
 
 def _check_end(data: memoryview, position: int) -> None:
     if position != len(data):
-        raise Malformed(f"record batch: {len(data) - position} bytes behind its last record")
+        raise Malformed(f"record batch: {len(data) - position} bytes after its last record")
 
 
 def _read_record(

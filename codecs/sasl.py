@@ -113,7 +113,7 @@ class Scram:
     def _prove(self, server_first: bytes) -> bytes:
         nonce, salt, iterations = _parse_server_first(server_first)
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise SaslError("the broker's nonce does not go on from ours")
+            raise SaslError("the broker's nonce does not continue ours")
         least, most = SCRAM_ITERATIONS_MIN, SCRAM_ITERATIONS_MAX
         if not least <= iterations <= most:
             raise SaslError(f"the broker wants {iterations} iterations, {least} to {most} are taken")

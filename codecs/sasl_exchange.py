@@ -123,7 +123,7 @@ class SaslExchange:
         if reply is not None:
             return self._say(reply)
         if self._buffer:
-            raise SaslError("the broker goes on after the end of the exchange")
+            raise SaslError("the broker continues after the end of the exchange")
         self._due = _Due.NOTHING
         return b""
 

@@ -110,7 +110,7 @@ def _problems_of(run: Run) -> list[str]:
     if not run.readers_agree:
         problems.append(f"{run.name}: the consumer and the segment files do not show the same records")
     if run.verdict.misplaced:
-        problems.append(f"{run.name}: {run.verdict.misplaced} records are not at the offset that the producer was told")
+        problems.append(f"{run.name}: {run.verdict.misplaced} records are not at their acknowledged offset")
     if run.verdict.foreign:
         problems.append(f"{run.name}: {run.verdict.foreign} records were never sent")
     problems += [f"{run.name}: {example}" for example in run.verdict.examples]

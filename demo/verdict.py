@@ -83,7 +83,7 @@ def judge(
                 continue
             number, last = position[2], newest.get(position[:2], -1)
             if number < last:
-                note("reordered", f"partition {partition} offset {offset}: {value!r} stands behind number {last}")
+                note("reordered", f"partition {partition} offset {offset}: {value!r} comes after number {last}")
             newest[position[:2]] = max(number, last)
     for told, told_offset in (acknowledged or {}).items():
         if told not in offsets:

@@ -49,12 +49,12 @@ class Refused(NotAppended):
 
 
 class NotDelivered(NotAppended):
-    """The batch was given up, mostly because its time was over, and no try can have appended it."""
+    """The batch was not delivered, mostly because its time was over, and no try can have appended it."""
 
 
 class BehindFailed(NotAppended):
     """A batch before this one has failed, so it was not sent, or was refused as out of order. Nothing of the partition
-    is sent until ``start_at`` says where to go on."""
+    is sent until ``start_at`` says where to continue."""
 
 
 class Undecided(ProduceError):

@@ -50,7 +50,7 @@ CONDITIONAL: Final = ProducerId(_PRODUCER_ID_LIMIT - 1)
 class Receipt:
     """A batch is in the log. Servers do not say whether this try or an earlier one has put it there. But with
     ``is_old_duplicate`` it was appended before the producer's last five batches (DUPLICATE_SEQUENCE_NUMBER), and its
-    offset is not told (``base_offset`` is None)."""
+    offset is unknown (``base_offset`` is None)."""
 
     topic: str
     partition: int

@@ -62,7 +62,7 @@ class ProducerCore:
         timing: Timing,
         spread: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """``next_sequences``: where saved partitions go on; the others begin at 0. ``spread``: a factor around 1 for
+        """``next_sequences``: where saved partitions continue; the others begin at 0. ``spread``: a factor around 1 for
         each back-off, so that many clients do not come back at the same moment."""
         self.producer_id = producer_id
         self.fenced: Fenced | None = None

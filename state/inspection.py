@@ -138,7 +138,7 @@ def read_entry(stored: bytes) -> Entry | Damaged:
 
 def read_block(stored: bytes) -> Block | Damaged:
     """Return what a block's value says."""
-    return unpack_block(stored) or Damaged(f"the claim of a block has {len(stored)} bytes that cannot be read")
+    return unpack_block(stored) or Damaged(f"the owner entry of a block has {len(stored)} bytes that cannot be read")
 
 
 def read_name(stored: bytes) -> NameRecord | Damaged:

@@ -265,7 +265,7 @@ def index_key(cluster: str, producer_id: int) -> bytes:
     return f"idem:{cluster}:index:{producer_id:016x}".encode()
 
 
-@_kind("named producers of a partition", rb"\{.*/[0-9]+\}:named")
+@_kind("producer names of a partition", rb"\{.*/[0-9]+\}:named")
 def partition_index_key(cluster: str, topic: str, partition: int) -> bytes:
     """Return the key of the sorted set of the entries that named producers have on a partition. The score is when the
     entry expires, in ms since 1970."""

@@ -98,7 +98,7 @@ class RangeTaker:
     def cut_off(self) -> pa.RecordBatch:
         """What lies behind the position cannot be found: an entry seems to go on behind the end of its file."""
         last = max(self.position, self._behind - 1)
-        self._unreadable(self.position, last, "an entry goes on behind the end of its file")
+        self._unreadable(self.position, last, "an entry continues after the end of its file")
         return self._flushed()
 
     def torn(self, size: int) -> pa.RecordBatch:

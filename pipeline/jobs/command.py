@@ -73,7 +73,7 @@ def run_job(options: argparse.Namespace) -> int:
     except NoJava as problem:
         return _complain(options, str(problem))
     except KeyboardInterrupt:
-        _complain(options, "interrupted; started again with the same checkpoint it goes on where it was")
+        _complain(options, "interrupted; started again with the same checkpoint it resumes")
         return EXIT_INTERRUPTED
     except (PySparkException, Py4JError) as problem:
         return _complain(options, f"Spark ended it: {cause_of(str(problem))}")
@@ -85,7 +85,7 @@ def _again(job: Job) -> str:
     """Return what a second start does."""
     if job.name == "clean":
         return f"the run {job.run_name} writes nothing twice; a topic that has grown since needs another --name"
-    return "started again with the same checkpoint it goes on behind that"
+    return "started again with the same checkpoint it resumes after that"
 
 
 def format_options(command: str, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

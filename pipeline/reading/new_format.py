@@ -152,7 +152,7 @@ def one_by_one(payload: bytes, count: int) -> Found:
         timestamps.append(timestamp)
         contents.append(content)
     if position != len(payload):
-        raise Malformed(f"{len(payload) - position} bytes behind the last record")
+        raise Malformed(f"{len(payload) - position} bytes after the last record")
     return Found(np.array(deltas, np.int64), np.array(timestamps, np.int64), StoredContents.of(contents))
 
 

@@ -147,7 +147,7 @@ class Batches:
                     f"batch {batch_id} is to be written, and the checkpoint has no folder sink/ with the batches "
                     "before it: it was removed, or another sink has written them. What of this batch is in the topic "
                     "is not known, and nothing was sent. Put sink/ back from a copy of the checkpoint, or begin with a "
-                    "new checkpoint whose source starts behind what the topic has"
+                    "new checkpoint whose source starts after what the topic has"
                 )
             return None
         self._check_not_behind(batch_id, known)

@@ -112,7 +112,7 @@ def winners(messages: Sequence[StageFile | None]) -> list[StageFile]:
     chosen = [message for message in messages if message is not None]
     if len(chosen) != len(messages):
         raise SinkProblem(
-            f"{len(messages) - len(chosen)} of {len(messages)} tasks have told of no file; nothing was sent"
+            f"{len(messages) - len(chosen)} of {len(messages)} tasks have reported no file; nothing was sent"
         )
     return chosen
 

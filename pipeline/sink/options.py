@@ -176,7 +176,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 def _refuse_what_the_sink_is_not(options: Mapping[str, str]) -> None:
     if "path" in options:
-        raise SinkProblem("a path was given, as to save(path) or start(path): the topic is told by the option topic")
+        raise SinkProblem("a path was given, as to save(path) or start(path): the topic is set by the option topic")
     if options.get("kafka.acks", "all") not in ("all", "-1"):
         raise SinkProblem("kafka.acks: an exactly-once sink needs all, which is the default")
     if options.get("kafka.enable.idempotence", "true").lower() != "true":

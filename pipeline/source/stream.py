@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if missing != self._told_missing:
             self._told_missing = missing
             if missing:
-                _LOG.warning("%s, or not any more. The query goes on with what is there", missing)
+                _LOG.warning("%s, or not any more. The query continues with what is there", missing)
 
     def _check(self, before: Offsets, latest: Offsets) -> None:
         """Report partitions that are gone, or whose end is below what was read. Raises DataLost."""
@@ -134,8 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if places:
                 sentence = f"{named(places)}: {what}; was the topic deleted or made anew, or has a leader lost records?"
                 if self._options.fails_on_data_loss:
-                    raise DataLost(f"{sentence} With failOnDataLoss=false the query goes on with what is there")
-                _LOG.warning("%s The query goes on with what is there", sentence)
+                    raise DataLost(f"{sentence} With failOnDataLoss=false the query continues with what is there")
+                _LOG.warning("%s The query continues with what is there", sentence)
 
 
 def _shorter(before: Offsets, latest: Offsets) -> list[TopicPartition]:

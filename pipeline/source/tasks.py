@@ -135,8 +135,8 @@ class _Reading:
     def _lost(self, behind: int, why: str) -> None:
         sentence = f"{self._name}: the offsets {self._position} to {behind - 1} are gone: {why}"
         if self._task.fails_on_data_loss:
-            raise DataLost(f"{sentence}; with failOnDataLoss=false the query goes on without them")
-        _LOG.warning("%s; the query goes on without them", sentence)
+            raise DataLost(f"{sentence}; with failOnDataLoss=false the query continues without them")
+        _LOG.warning("%s; the query continues without them", sentence)
         self._position = behind
 
     def _broken(self, broken: Broken) -> None:
@@ -146,8 +146,8 @@ class _Reading:
     def _damaged(self, first: int, last: int, why: str) -> None:
         sentence = f"{self._name}: the offsets {first} to {last} cannot be read: {why}"
         if self._task.fails_on_data_loss:
-            raise DamagedLog(f"{sentence}; with failOnDataLoss=false the query goes on without them")
-        _LOG.warning("%s; the query goes on without them", sentence)
+            raise DamagedLog(f"{sentence}; with failOnDataLoss=false the query continues without them")
+        _LOG.warning("%s; the query continues without them", sentence)
 
 
 def read(task: ReadTask) -> Iterator[pa.RecordBatch]:

@@ -122,7 +122,7 @@ def _without_brokers(watched: Watched) -> list[str]:
     if watched.engine.statistics().idempotence is None and any(broker.judgement is not None for broker in asked):
         silent = [broker.name for broker in asked if broker.judgement is None]
         shown = ", ".join(silent[:_REASONS_SHOWN_MAX])
-        return [f"{shown}: has not told yet whether it has producer ids"] if silent else []  # else Redis is to tell
+        return [f"{shown}: has not answered yet whether it has producer ids"] if silent else []  # else Redis is to tell
     text = "no broker can be reached" if topology.is_known else "no broker has answered yet"
     away = [f"{broker.name}: {broker.why_away}" for broker in asked if broker.why_away]
     return ["; ".join([text, *away[:_REASONS_SHOWN_MAX]])]

@@ -146,7 +146,7 @@ class Reader:
     def finish(self) -> None:
         """Nothing may be left."""
         if self.position != self.end:
-            raise Malformed(f"{self.end - self.position} bytes behind the last field at {self.position}")
+            raise Malformed(f"{self.end - self.position} bytes after the last field at {self.position}")
 
     def _text(self, size_bytes: int, field: str) -> str:
         raw = self.take(size_bytes, field)

@@ -216,7 +216,7 @@ def _other_format(form: str) -> Refusal:
         Kind.OTHER_FORMAT,
         f"stores message format {form}, in which idemproxy cannot determine the outcome of a lost answer: it is read, "
         "and batches with a producer id for the partitions that it leads wait, with retriable errors. Set "
-        f"{_FORMAT} below 0.11 on it, or let the brokers give idempotence (CUTOVER, Upgrade the brokers)",
+        f"{_FORMAT} below 0.11 on it, or let the brokers give idempotence: {DOCUMENTATION}/how-to/upgrade-brokers.html",
     )
 
 

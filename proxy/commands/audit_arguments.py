@@ -17,7 +17,7 @@ DISTANCE: Final = 100_000
 def add_audit(audit: argparse.ArgumentParser) -> None:
     """Add all options, in groups."""
     _add_source(audit.add_argument_group("what is read"))
-    _add_report(audit.add_argument_group("what is told"))
+    _add_report(audit.add_argument_group("what is reported"))
     add_spark(audit.add_argument_group("Spark"))
 
 
@@ -58,7 +58,7 @@ def _add_source(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         help=explained(
-            "The proxy's journal: what clients were told is compared with the log. With it come the files that were "
+            "The proxy's journal: what clients got is compared with the log. With it come the files that were "
             "renamed, and those of workers; may be given again, for several proxies",
             "--journal journal.jsonl",
         ),
@@ -79,7 +79,7 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=DISTANCE,
         help=explained(
-            "Offsets within which equal records made at different times are told", "--distance 1000", DISTANCE
+            "Offsets within which equal records made at different times are reported", "--distance 1000", DISTANCE
         ),
     )
     failing = ",".join(FAILING)

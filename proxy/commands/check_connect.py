@@ -57,8 +57,8 @@ _ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
 """The byte with the codec in the first message or batch of what was fetched, by format."""
 _NEVER_COMPRESSED = (
     "idemproxy stores every idempotent batch as one compressed message (gzip), also of producers that do not compress. "
-    "Consumers that may never have met one: kafka-node 4.0 reads wrong offsets of it, and whoever asks with Fetch 0 to "
-    "2 for less than such a message has reads nothing (CUTOVER, Consumers of compressed messages)"
+    "Consumers that may never have met one: kafka-node 4.0 reads wrong offsets of it, and clients that ask with Fetch "
+    f"0 to 2 for less than such a message has read nothing: {DOCUMENTATION}/how-to/move-producers.html"
 )
 
 

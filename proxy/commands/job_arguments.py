@@ -37,7 +37,7 @@ def add_job(name: str, job: Parser) -> None:
         how.add_argument(
             "--follow",
             action="store_true",
-            help=explained("Go on with what comes, instead of ending when all is through"),
+            help=explained("Continue with new records, instead of ending when all is through"),
         )
     how.add_argument(
         "--option",

@@ -42,7 +42,7 @@ def add_journal(journal: argparse.ArgumentParser) -> None:
     )
     form.add_argument("--json", action="store_true", help=explained("For machines: the lines as they are in the files"))
     shown.add_argument(
-        "--follow", action="store_true", help=explained("Go on with what is written from now on, until Ctrl-C")
+        "--follow", action="store_true", help=explained("Continue with what is written from then on, until Ctrl-C")
     )
 
 

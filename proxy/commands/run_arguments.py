@@ -56,9 +56,7 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--advertised-host",
         metavar="HOST",
-        help=explained(
-            "The host that clients are told", "--advertised-host proxy.example", "the address that they came to"
-        ),
+        help=explained("The host that clients get", "--advertised-host proxy.example", "the address that they came to"),
     )
 
 
@@ -93,7 +91,7 @@ def _add_producers(group: argparse._ArgumentGroup) -> None:
         "--dropped-headers",
         metavar="NAMES",
         help=explained(
-            "Record headers that may be dropped, as the old format has none; * stands for any text",
+            "Record headers that may be dropped, as message format v1 has none; * stands for any text",
             "--dropped-headers 'traceparent,x-debug-*'",
             ",".join(TRACING_HEADERS),
         ),

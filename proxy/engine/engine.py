@@ -421,7 +421,7 @@ class Engine:
         elif wait is not None:
             self.reactor.later(wait, issue)
         else:
-            self.report(ClientRefused(client.address, "asks for producer ids too often: it is told to ask again"))
+            self.report(ClientRefused(client.address, "asks for producer ids too often: it gets a retriable error"))
             self.reactor.later(limits.INIT_PRODUCER_ID_REFUSAL_SECONDS, refuse)
 
     def metadata(

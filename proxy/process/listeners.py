@@ -145,16 +145,14 @@ class Listeners:
         self._refused.pop(key, None)
         if self._taken.pop(key, None) is not None:
             where = join_host_and_port(one.host, port)
-            self._report(
-                OperatorMessage("info", f"listening on {where} at last: clients are told of broker {broker_id}")
-            )
+            self._report(OperatorMessage("info", f"listening on {where} at last: clients see broker {broker_id}"))
 
     def _try_again(self, one: Listener, broker_id: int | None, port: int, problem: str) -> None:
         """Another process has the port: try until it is free; log that at once, then less and less often."""
         key, now = (one.name, broker_id), self._reactor.now()
         taken = self._taken.get(key)
         if taken is None or now >= taken.told_at + taken.pause_seconds:
-            hidden = f"clients are told that broker {broker_id} leads nothing"
+            hidden = f"clients see that broker {broker_id} leads nothing"
             again = f"tried again every {limits.LISTEN_AGAIN_SECONDS:.0f} s"
             self._report(OperatorMessage("error", f"{problem}; until then {hidden}; {again}"))
         if taken is None:

@@ -183,7 +183,7 @@ class Supervisor:
             self._restarts += 1
             if trio.current_time() - begun >= limits.WORKER_STEADY_SECONDS:
                 pause = limits.WORKER_RESTART_SECONDS_MIN
-            what = f"worker {number} {how}; the other workers go on, it is started again in {pause:g} s"
+            what = f"worker {number} {how}; the other workers are unaffected, it is started again in {pause:g} s"
             self._report(OperatorMessage("error", what))
             with trio.move_on_after(pause):
                 await self._stop.wait()

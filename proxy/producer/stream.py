@@ -365,7 +365,7 @@ class Stream:
         unfinished again under a new epoch: it becomes a retriable one while a lower batch, which may be in the log, is
         to be sent again (rule R11)."""
         if answers.ends_epoch(answer.error_code) and batch.is_behind(self.key, (*self.out, *self.queue)):  # rule R11
-            answer = answers.held_back("behind a batch that has to be sent again first")
+            answer = answers.held_back("after a batch that has to be sent again first")
             verdict = "held_back"
         client = self.client
         if batch.waiters and (answer.error_code or not self._is_client_served):

@@ -219,7 +219,7 @@ class Names:
         listed = await ListName(names, listed_name(name), life.name_ttl_ms, life.wall_clock_ms(), count_max)
         if listed is False:
             what = f"the producer name {name!r} is one more than the {limits.NAMES_PER_PRINCIPAL_MAX} of its principal"
-            how = "it is told to ask again, until some have expired or `idemproxy forget name` has dropped them"
+            how = "it gets a retriable error until some have expired or `idemproxy forget name` has dropped them"
             self._report(ClientRefused(client.address, f"{what}: {how}"))
         return listed is True
 

@@ -248,7 +248,7 @@ def own_clash(listener: Listener) -> str | None:
     told = {broker_id: listener.advertised.place(broker_id, port, "")[1] for broker_id, port in _first_ports(listener)}
     wrong = next((one for one in told.items() if not 0 < one[1] <= PORT_MAX), None)
     if wrong is not None:
-        return f"clients would be told port {wrong[1]} for broker {wrong[0]}"
+        return f"clients would get port {wrong[1]} for broker {wrong[0]}"
     if listener.port in ports[1:]:
         return f"port {listener.port} would be the bootstrap port and a broker's port"
     return None

@@ -263,7 +263,7 @@ def _journal_twice() -> Iterator[str]:
     given = [name for name in sorted(os.environ) if os.environ[name]]
     below = [name for name in given if name.upper().startswith(f"{alone}__")]
     if below and any(name.upper() == alone for name in given):
-        yield f"{alone}: the path stands beside {below[0]}: give it as {alone}__PATH"
+        yield f"{alone}: the path is given next to {below[0]}: give it as {alone}__PATH"
 
 
 def _unknown_variables() -> Iterator[str]:

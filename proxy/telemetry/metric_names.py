@@ -301,7 +301,7 @@ PORTS_TAKEN: Final = Metric(
     "ports.taken",
     "gauge",
     "{port}",
-    "Ports of brokers that another process uses. Clients are told that the broker's partitions have no leader.",
+    "Ports of brokers that another process uses. Clients see that the broker's partitions have no leader.",
 )
 JOURNAL_UP: Final = Metric(
     "journal.up",

@@ -500,7 +500,7 @@ def _store_lost(telemetry: Telemetry, event: store.StoreLost) -> None:
     if event.reason == NEW_LEASE:
         telemetry.log(logging.INFO, "Redis: %s", event.reason)
         return
-    text = "Redis is away: %s; batches with a producer id are told to come again until it is back"
+    text = "Redis is away: %s; batches with a producer id get retriable errors until it is back"
     telemetry.log(logging.WARNING, text, redis_reason(event.reason))
 
 

@@ -17,7 +17,8 @@ ROWS_SHOWN_MAX = 20
 COST = """\
 Forgetting drops the epoch, the last five batches and any intent of this producer. Its next batch on each partition
 waits until a proxy has read that partition's log, perhaps from its start, and found what the producer has there;
-meanwhile it is told to retry. A batch that retention has deleted from the log is not recognised when it comes again."""
+meanwhile it gets retriable errors. A batch that retention has deleted from the log is not recognised when it comes
+again."""
 FORCED = """\
 A living proxy may be sending a batch of it at this moment: if that arrives after the log was read, it is there
 twice."""
@@ -65,7 +66,7 @@ def forget_producer(
 
 COST_OF_NAME = """\
 Forgetting a name fences every instance of it, at once and for good: what they send is refused with 47. The next one
-that begins under this name has another producer id, and whoever begins it owns the name. What the log has stays; what
+that begins under this name has another producer id, and that instance has the name. What the log has stays; what
 is known of the present producer id expires."""
 
 

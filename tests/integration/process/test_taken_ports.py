@@ -115,7 +115,7 @@ def test_clients_are_told_nothing_of_a_broker_that_came_later_until_its_port_is_
             cluster.start_broker(1)
             what = f"cannot listen on 127.0.0.1:{second} for broker 1: address already in use by another process"
             line = proxy.wait_for_log(what, 60)
-            assert "until then clients are told that broker 1 leads nothing; tried again every 5 s" in line
+            assert "until then clients see that broker 1 leads nothing; tried again every 5 s" in line
             assert brokers_and_leaders(client, "both") == (
                 {0},
                 {of_first: (0, 0), of_second: (ErrorCode.LEADER_NOT_AVAILABLE, -1)},
@@ -127,7 +127,7 @@ def test_clients_are_told_nothing_of_a_broker_that_came_later_until_its_port_is_
             time.sleep(LISTEN_AGAIN_SECONDS + 1)
             assert proxy.log.count(what) == 1, "told once, not with every try"
             squatter.close()
-            proxy.wait_for_log(f"listening on 127.0.0.1:{second} at last: clients are told of broker 1")
+            proxy.wait_for_log(f"listening on 127.0.0.1:{second} at last: clients see broker 1")
             wait_until(lambda: brokers_and_leaders(client, "both")[1][of_second] == (0, 1), "it has a leader")
             assert brokers_and_leaders(client, "both")[0] == {0, 1}
             assert (ready(admin), ports_taken(admin)) == ((200, "ok\n"), 0)

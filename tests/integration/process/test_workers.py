@@ -80,7 +80,7 @@ def test_workers_that_are_killed_lose_and_repeat_nothing_and_are_replaced(
     proxy.wait_until_ready()
     assert proxy.metric("idemproxy_workers") == WORKERS
     assert proxy.metric("idemproxy_worker_restarts_total") == WORKERS + 1
-    assert "has ended with signal 9; the other workers go on, it is started again in" in proxy.log
+    assert "has ended with signal 9; the other workers are unaffected, it is started again in" in proxy.log
 
 
 def test_a_supervisor_that_was_killed_starts_again_once_its_workers_have_finished(proxy: Supervised) -> None:
@@ -212,7 +212,7 @@ def test_a_worker_that_cannot_start_again_is_tried_again_and_the_others_go_on(
     try:
         os.kill(victim, signal.SIGKILL)
         line = proxy.wait_for_log("cannot start again")
-        assert "the other workers go on, it is started again in" in line
+        assert "the other workers are unaffected, it is started again in" in line
         proxy.wait_for_log("cannot be written: No space left on device")
         topic = fresh_topic(legacy_broker, PARTITIONS)
         settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
@@ -244,7 +244,7 @@ def test_a_worker_for_which_there_are_no_descriptors_is_tried_again_and_the_othe
     try:
         os.kill(victim, signal.SIGKILL)
         line = proxy.wait_for_log("cannot be started: .*Too many open files")
-        assert "the other workers go on, it is started again in" in line
+        assert "the other workers are unaffected, it is started again in" in line
         topic = fresh_topic(legacy_broker, PARTITIONS)
         settings = librdkafka_settings(f"{HOST}:{proxy.address[1]}", enable_idempotence=True)
         assert len(produce(settings, topic, PARTITIONS, 100)) == 100

@@ -68,7 +68,7 @@ def test_bytes_that_are_no_frame_close_the_connection_with_a_sentence_in_the_log
         (bytes.fromhex("ffff ffff 00002710 00000001 0001 ff 00000001 00000000 00000000"), "not UTF-8"),
         (bytes.fromhex("ffff ffff 00002710 00000001 0001 61 00000001 00000000 7fffffff"), "2147483647 bytes announced"),
         (bytes.fromhex("ffff ffff 00002710 00000001 0001 61 00000001 00000000 80000000"), "size -2147483648"),
-        (bytes.fromhex("ffff ffff 00002710 00000000 00"), "1 bytes behind its end"),
+        (bytes.fromhex("ffff ffff 00002710 00000000 00"), "1 bytes after its end"),
     ],
 )
 def test_a_produce_request_that_cannot_be_read_closes_the_connection(

@@ -70,8 +70,8 @@ def test_no_nonce_is_used_twice_and_each_has_18_random_bytes() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (b"r=other,s=W22ZaJ0S,i=4096", "nonce does not go on"),
-        (b"r=" + NONCE + b",s=W22ZaJ0S,i=4096", "nonce does not go on"),
+        (b"r=other,s=W22ZaJ0S,i=4096", "nonce does not continue"),
+        (b"r=" + NONCE + b",s=W22ZaJ0S,i=4096", "nonce does not continue"),
         (b"r=" + NONCE + b"x,s=W22ZaJ0S,i=4095", "4095 iterations"),
         (b"r=" + NONCE + b"x,s=W22ZaJ0S,i=1000001", "1000001 iterations"),
         (b"r=" + NONCE + b"x,s=W22ZaJ0S,i=" + b"9" * 5000, "iterations"),

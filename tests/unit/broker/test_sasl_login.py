@@ -75,7 +75,7 @@ def test_a_connection_is_handed_over_once_the_broker_has_accepted_us(
         (Rules(hangs_up_on="token"), "authentication failed: the broker closed the connection"),
         (Rules(silent_on="API_VERSIONS"), "does not finish the SASL exchange within 10 s"),
         (Rules(silent_on="token"), "does not finish the SASL exchange within 10 s"),
-        (Rules(after=b"more"), "goes on after the end"),
+        (Rules(after=b"more"), "continues after the end"),
     ],
 )
 def test_who_is_refused_is_told_why_once_and_so_is_the_operator(rules: Rules, said: str) -> None:

@@ -144,7 +144,7 @@ def test_a_body_that_ends_early_is_refused_at_every_byte(api_version: int) -> No
     for cut in range(len(body)):
         with pytest.raises(WireError):
             decode_response(METADATA, api_version, body[:cut])
-    with pytest.raises(Malformed, match="1 bytes behind its end"):
+    with pytest.raises(Malformed, match="1 bytes after its end"):
         decode_response(METADATA, api_version, body + b"\0")
 
 

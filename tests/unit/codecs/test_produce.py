@@ -91,7 +91,7 @@ def test_a_request_that_ends_early_is_refused_at_every_byte(version: int) -> Non
 
 @pytest.mark.parametrize("version", range(10))
 def test_bytes_behind_a_request_are_refused(version: int) -> None:
-    with pytest.raises(Malformed, match="1 bytes behind"):
+    with pytest.raises(Malformed, match="1 bytes after"):
         parse_request(library_request(version, EVERY_SHAPE) + b"\0", 0, version)
 
 

@@ -69,7 +69,7 @@ def test_the_options_of_audit_are_in_groups(capsys: pytest.CaptureFixture[str]) 
         main(["audit", "--help"])
     lines = capsys.readouterr().out.splitlines()
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["options:", "what is read:", "what is told:", "Spark:"]
+    assert headings == ["options:", "what is read:", "what is reported:", "Spark:"]
 
 
 def test_the_options_of_journal_cat_are_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

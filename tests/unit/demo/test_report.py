@@ -67,7 +67,7 @@ def test_a_row_that_is_not_clean_is_not_praised_and_its_records_are_named() -> N
     text = printed(replace(RESULT, proxied=replace(PROXIED, verdict=verdict, readers_agree=False)))
     assert text.splitlines()[-1].startswith("Not as promised. Through the proxy: 1 duplicates")
     assert "partition 0: [b'x'] twice" in text, "brackets are no markup"
-    assert "2 records are not at the offset that the producer was told" in text
+    assert "2 records are not at their acknowledged offset" in text
     assert "do not show the same records" in text
 
 

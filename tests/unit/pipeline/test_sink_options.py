@@ -66,7 +66,7 @@ def test_kafka_s_own_settings_are_read() -> None:
     ("more", "sentence"),
     [
         ({"kafka.linger.ms": "5", "Topics": "x"}, "unknown options: Topics, kafka.linger.ms; known are topic, "),
-        ({"path": "/x"}, "the topic is told by the option topic"),
+        ({"path": "/x"}, "the topic is set by the option topic"),
         ({"kafka.acks": "1"}, "kafka.acks: an exactly-once sink needs all"),
         ({"kafka.enable.idempotence": "false"}, "needs true"),
         ({"checkpointLocation": ""}, "has to be an option of the query itself"),

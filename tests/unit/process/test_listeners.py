@@ -61,7 +61,7 @@ def test_a_port_that_stays_taken_is_tried_all_the_time_and_told_ever_less_often(
                 assert "broker 1" not in scene.listeners.shown([0, 1])[0]
             await trio.sleep(limits.LISTEN_AGAIN_SECONDS + 1)
             assert scene.listeners.taken() == []
-            assert scene.said[-1][1] == f"listening on {HOST}:{scene.port + 2} at last: clients are told of broker 1"
+            assert scene.said[-1][1] == f"listening on {HOST}:{scene.port + 2} at last: clients see broker 1"
             assert "broker 1" in scene.listeners.shown([0, 1])[0]
             assert scene.ends == []
             nursery.cancel_scope.cancel()

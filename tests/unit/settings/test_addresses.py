@@ -206,9 +206,9 @@ def test_brokers_that_are_not_listed_keep_a_thousand_ports_from_other_listeners_
 
 def test_ports_that_there_are_not_are_never_told() -> None:
     one = listener(advertised=parse_advertised("h:{port+60000}"))
-    assert own_clash(one) == "clients would be told port 69093 for broker 0"
+    assert own_clash(one) == "clients would get port 69093 for broker 0"
     assert one.place_of(0, "") is None
-    assert own_clash(listener(advertised=parse_advertised("h:{id-1}"))) == "clients would be told port -1 for broker 0"
+    assert own_clash(listener(advertised=parse_advertised("h:{id-1}"))) == "clients would get port -1 for broker 0"
     far = listener(advertised=parse_advertised("h:900{id}"))
     assert own_clash(far) is None
     assert far.place_of(7, "") == ("h", 9007)

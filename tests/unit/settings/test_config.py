@@ -473,7 +473,7 @@ def test_variables_of_the_journal_stand_above_the_file(tmp_path: Path, monkeypat
     assert load(path, {}).journal == JournalSettings(Path("a"), rotate_bytes=7, fsync_seconds=0.5)
     monkeypatch.setenv("IDEMPROXY_JOURNAL", "b")
     assert problems(path, {}) == [
-        "IDEMPROXY_JOURNAL: the path stands beside IDEMPROXY_JOURNAL__REQUIRED: give it as IDEMPROXY_JOURNAL__PATH",
+        "IDEMPROXY_JOURNAL: the path is given next to IDEMPROXY_JOURNAL__REQUIRED: give it as IDEMPROXY_JOURNAL__PATH",
     ]
 
 

@@ -184,7 +184,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
         (
             store.StoreLost("reset"),
             logging.WARNING,
-            "Redis is away: reset; batches with a producer id are told to come again until it is back",
+            "Redis is away: reset; batches with a producer id get retriable errors until it is back",
         ),
         (
             store.StoreLost("a new lease is being taken, over a new connection"),
@@ -195,7 +195,7 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             store.StoreLost("Redis answered: OOM command not allowed when used memory > 'maxmemory'."),
             logging.WARNING,
             "Redis is away: Redis answered: OOM command not allowed when used memory > 'maxmemory': raise its "
-            "maxmemory, or take out what others keep in it; batches with a producer id are told to come again until it "
+            "maxmemory, or take out what others keep in it; batches with a producer id get retriable errors until it "
             "is back",
         ),
         (
@@ -208,13 +208,13 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             store.StoreLost("no connection within 2 s"),
             logging.WARNING,
             "Redis is away: no connection within 2 s: the machine is away, or a firewall drops what is sent to it; "
-            "batches with a producer id are told to come again until it is back",
+            "batches with a producer id get retriable errors until it is back",
         ),
         (
             store.StoreLost("Redis answered: DENIED Redis is running in protected mode"),
             logging.WARNING,
             "Redis is away: Redis answered: DENIED Redis is running in protected mode: give it a password; or, where "
-            "nobody else reaches it, set its protected-mode to no; batches with a producer id are told to come again "
+            "nobody else reaches it, set its protected-mode to no; batches with a producer id get retriable errors "
             "until it is back",
         ),
         (store.StoreRefused("it is a replica"), logging.ERROR, "Redis cannot be used: it is a replica"),
