@@ -34,7 +34,7 @@ JOURNALED: Final[dict[type, str]] = {
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
-_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "address")
+_LEFT_OUT = ("arrived_at", "answered_at", "records", "client", "address", "principal")
 _FIELDS: Final = {kind: tuple(one.name for one in fields(kind) if one.name not in _LEFT_OUT) for kind in JOURNALED}
 _encode: Final = json.JSONEncoder(separators=(",", ":"), default=bytes.hex).encode
 
