@@ -204,7 +204,7 @@ class ProducersSection(Section):
     append_reservations: bool = True
     """Reserve the appends of a busy producer for a time, not each of its batches: less CPU, shorter waits, hardly a
     write to Redis. false: each batch is in Redis before it leaves, so less depends on the log after a crash or a pause
-    of the machine. The page "Append reservations" says what is lost then."""
+    of the machine. The page "Guarantees and limits" says what may be duplicated then."""
     named: TextList[str] = Field(default=[])
     """Client ids that are names of producers; * stands for any text. Who begins under a name fences whoever had it
     before. A transactional id that comes without a transaction is a name in any case."""
