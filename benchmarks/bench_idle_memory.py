@@ -36,7 +36,7 @@ from testkit.real.machine.process_memory import resident_bytes
 
 TARGET_IDLE_MB, TARGET_RETURN_MB = 60, 20
 _METADATA, _API_VERSIONS = 3, 18
-_SETTLE_SECONDS = 15.0
+_QUIESCENCE_SECONDS = 15.0
 _FOUND: dict[int, tuple[int, int]] = {0: (0, 2), 1: (0, 3), 2: (0, 1), _METADATA: (0, 2), _API_VERSIONS: (0, 0)}
 _TOPICS, _PARTITIONS_EACH = 1_000, 50
 
@@ -187,7 +187,7 @@ def start(
     for name, tree in trees.items():
         side = stack.enter_context(proxy(name, tree, upstream, directory, options))
         measured.append(Measured(side, directory / name, round(cpu_seconds(side.process_id), 2)))
-    time.sleep(_SETTLE_SECONDS)
+    time.sleep(_QUIESCENCE_SECONDS)
     for one in measured:
         one.start_mb = memory_mb(one.side.process_id)
         print(one.side.name, options, "start", one.start_mb, "MB,", one.start_cpu_seconds, "s of CPU", flush=True)

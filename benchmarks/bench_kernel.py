@@ -1,5 +1,5 @@
 """What the compiled kernel saves: microseconds of CPU per batch for its checksum, its conversion and its wrapper with
-marker, in Python and by the kernel, in turns in one process; lowest and median of many rounds.
+batch marker, in Python and by the kernel, in turns in one process; lowest and median of many rounds.
 
 ``make bench``. Adds a line of JSON to ``benchmarks/results/kernel.jsonl``."""
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from common import save
 
+from idemproxy.codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, wrap
 from idemproxy.codecs.kernel import KERNEL, Kernel
-from idemproxy.codecs.marker import Identity, anchor_of_marker, encode_marker
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.proxy.process.free_memory import tune
 from testkit.stage.kernel_cases import with_kernel
@@ -67,9 +67,9 @@ def parts(case: Case) -> dict[str, Callable[[], object]]:
     inner = to_inner([batch], policy=_POLICY, output_bytes_max=OUTPUT_BYTES_MAX, headers=[header])
 
     def wrapped() -> object:
-        marker = encode_marker((identity,))
-        anchor_of_marker(marker)
-        return wrap(inner, key=marker, codec=case.codec)
+        batch_marker = encode_batch_marker((identity,))
+        anchor_of_batch_marker(batch_marker)
+        return wrap(inner, key=batch_marker, codec=case.codec)
 
     def everything() -> None:
         checked()

@@ -30,7 +30,7 @@ from idemproxy.state.store import Conflict, Swapped, block_key
 
 PARTITIONS = 6
 TIMEOUT_MS = 30_000
-_GENERATION = b"g" * 16
+_DATA_GENERATION = b"g" * 16
 _SECONDS_PER_PASS = 0.0005
 _TIME_MS = 1_700_000_000_000
 _ENGINE_OPTIONS = inspect.signature(Engine.__init__).parameters
@@ -165,10 +165,10 @@ def _body(api_key: int, version: int, data: bytes, body_offset: int) -> bytes:
 class BenchStore:
     """Swaps in memory, answered in the next pass."""
 
-    generation = _GENERATION
+    data_generation = _DATA_GENERATION
 
-    def __init__(self, reactor: BenchReactor, incarnation: bytes) -> None:
-        self.lease = Lease(incarnation)
+    def __init__(self, reactor: BenchReactor, instance_id: bytes) -> None:
+        self.lease = Lease(instance_id)
         self.lease.renewed(reactor.now() + 1e9)
         self.values: dict[bytes, bytes] = {}
         self.swaps = 0
@@ -270,18 +270,18 @@ class World:
             self.engine.context.observers.counts = self.telemetry.metrics
         if begin is not None:
             begin(self)
-        self.store = BenchStore(self.reactor, self.engine.context.life.incarnation)
+        self.store = BenchStore(self.reactor, self.engine.context.instance.instance_id)
         self.engine.start(self.store)  # type: ignore[arg-type]
-        self.engine.new_generation(_GENERATION)
-        self.engine.context.life.grace_until = 0.0
-        self.engine.context.marker_probe.probed.update(("t", partition) for partition in range(PARTITIONS))
+        self.engine.new_data_generation(_DATA_GENERATION)
+        self.engine.context.instance.grace_until = 0.0
+        self.engine.context.batch_marker_probe.probed.update(("t", partition) for partition in range(PARTITIONS))
         for _ in range(200):
             self.reactor.run_pass()
         value = os.urandom(record_bytes)
         batch = [Record(index, _TIME_MS, None, value) for index in range(records)]
         ids = [1000 * (index + 1) for index in range(connections)]
         for producer_id in ids:
-            self.store.values[block_key("bench", block_of(producer_id))] = pack_block(_GENERATION, 0)
+            self.store.values[block_key("bench", block_of(producer_id))] = pack_block(_DATA_GENERATION, 0)
         self.clients = [Client(self.engine, index, producer_id, batch) for index, producer_id in enumerate(ids)]
         self.prepare(200)
         for client in self.clients:
@@ -305,7 +305,7 @@ class World:
         for _ in range(producers):
             self._visited += 1
             producer_id = 1_000_000_000 + 1000 * self._visited
-            self.store.values[block_key("bench", block_of(producer_id))] = pack_block(_GENERATION, 0)
+            self.store.values[block_key("bench", block_of(producer_id))] = pack_block(_DATA_GENERATION, 0)
             for sequence in range(batches):
                 batch = encode_batch(record, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
                 session.received(_request(producer_id // 1000 % PARTITIONS, batch))
@@ -322,7 +322,14 @@ class World:
         return Client.answered - answered
 
     def _look_right(self) -> None:
-        trouble = ("failures", "bad_input", "doubts", "reforwards", "lanes_lost", "store_lost")
+        trouble = (
+            "failures",
+            "bad_input",
+            "unknown_outcomes",
+            "appends_sent_again",
+            "produce_connections_lost",
+            "store_lost",
+        )
         counts = self.telemetry.counts
         assert counts["batches_answered_total{verdict=appended}"] >= len(self.clients), counts
         assert not [name for name in counts if name.startswith(trouble)], counts

@@ -218,7 +218,7 @@ async def ask_any(
 async def ask_at(
     servers: Servers, address: Address, api_key: int, versions: tuple[int, int], what: str, fields: Mapping[str, Any]
 ) -> Any:
-    """Return the answer of one server; where there is none, its partitions are looked up anew. Raises what ``Ask``
+    """Return the answer of one server; where there is none, its partitions are looked up again. Raises what ``Ask``
     raises."""
     try:
         return await Ask(address, api_key, versions, what, fields)
@@ -283,7 +283,7 @@ def empty_fetches_max(offered: Mapping[int, tuple[int, int]], offsets: int) -> i
 
     A proxy goes on with each fetch after what the last one left out (rule R24), at least one message with an offset of
     its own. So there are no more empty fetches than offsets, or than messages that the list of hidden ranges can name;
-    twice as many, as a proxy begins anew where the list changes meanwhile. For a broker it is one: the high watermark
+    twice as many, as a proxy begins again where the list changes meanwhile. For a broker it is one: the high watermark
     in an answer may be newer than the records in it."""
     if not leaves_out(offered):
         return min(offsets, 1)

@@ -469,7 +469,7 @@ class _KeeperThread(_Worker):
 
 
 class _LeaderThread(_Worker):
-    """One leader: connects when there is something to send, sends, reads, and begins anew when the connection ends."""
+    """One leader: connects when there is something to send, sends, reads, and begins again when the connection ends."""
 
     def __init__(self, producer: Producer, broker: int) -> None:
         super().__init__(producer, f"broker-{broker}")
@@ -531,7 +531,7 @@ class _LeaderThread(_Worker):
                 raise ConnectionFailed("the server closed the connection")
             with producer._changed:
                 outcomes = session.received(data, time.monotonic())
-                is_keeper_wanted = producer._core.take_unsettled()
+                is_keeper_wanted = producer._core.take_unfinished()
             producer._tell(outcomes)
             if outcomes:
                 self._failures = 0

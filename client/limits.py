@@ -48,7 +48,7 @@ LEFT_OUT_MESSAGES_MAX: Final = 50_000
 this can be empty because a proxy leaves everything out (rule R24)."""
 OFFSETS_KEPT_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 """How long a coordinator keeps what is committed: ten years. Its own default is a day before 2.0 and a week since
-(KIP-186), and a program that finds no offset begins anew."""
+(KIP-186), and a program that finds no offset begins again."""
 METADATA_BYTES_MAX: Final = 4096
 """The text that is committed with an offset: the broker's offset.metadata.max.bytes."""
 DECOMPRESSED_BYTES_MAX: Final = 256 * MIB

@@ -178,7 +178,7 @@ async def fetch_stored(
     what ``Ask`` raises."""
 
     async def ask() -> Fetched:
-        # All fetches go over one connection, and begin anew after an error: a proxy remembers only for a connection
+        # All fetches go over one connection, and begin again after an error: a proxy remembers only for a connection
         # where its next fetch begins, and forgets that with an error.
         leader = await find_leader(servers, place)
         fetched = await _fetch(servers, leader, place, offset, bytes_max, tries, wait_ms)

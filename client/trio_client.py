@@ -345,7 +345,7 @@ class TrioProducer:
             self._core.learned(topics, found, trio.current_time())
 
     async def _lead(self, broker: int) -> None:
-        """One leader: connect when there is something to send, send, read, and begin anew when the connection ends."""
+        """One leader: connect when there is something to send, send, read, and begin again when the connection ends."""
         bell = self._leaders[broker]
         while self._ended is None:
             address = self._core.cluster.brokers.get(broker)

@@ -1,5 +1,5 @@
 """The digest by which a batch is recognised: of the keys and values of its records, and nothing else. So it is the same
-however often a client makes the batch anew, with other timestamps or compressed anew, and however it is stored.
+however often a client makes the batch again, with other timestamps or compressed again, and however it is stored.
 
 Eight bytes: a CRC-32C and a CRC-32 over the keys and values in order, each behind its length (four bytes, -1: null), as
 messages of both old formats have them at their end. It tells batches of one producer apart, not forgeries."""

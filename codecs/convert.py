@@ -20,10 +20,10 @@ with without_init("aiokafka", "aiokafka.record"):
     from aiokafka.record._crecords import DefaultRecordBatch, LegacyRecordBatchBuilder
 
 from .batch_digest import NO_DIGEST, digesting_messages
+from .batch_marker import DIGEST_BYTES, content_digest, digesting_content
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed, WireError
 from .kernel import KERNEL, OUTPUT_BYTES_MAX
-from .marker import DIGEST_BYTES, content_digest, digesting_content
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
     OVERHEAD_BYTES,
@@ -426,7 +426,7 @@ def digesting_inner(wrapper: ShallowMessage, output_bytes_max: int) -> Steps[Inn
 
 
 def wrap_plain(batches: Sequence[memoryview], output_bytes_max: int) -> tuple[bytes, bytes, bytes, int, bytes] | None:
-    """Return (wrapper of format v1 with the marker of these batches, its anchor, the digest of the first record's
+    """Return (wrapper of format v1 with the batch marker of these batches, its anchor, the digest of the first record's
     content, the highest timestamp, the eight bytes of each batch's digest) of uncompressed batches without record
     headers, in one call of the kernel. None: there is no kernel, or it leaves these batches to ``converting`` and
     ``wrapping``, which make the same."""

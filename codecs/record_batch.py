@@ -160,7 +160,7 @@ def verify_crc(records: memoryview, header: BatchHeader) -> None:
 def stamp(
     batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, follows: bool = False
 ) -> BatchHeader:
-    """Write producer id, epoch and base sequence into a finished batch, in place, and sign it anew; return its header.
+    """Write producer id, epoch and base sequence into a finished batch, in place, and sign it again; return its header.
 
     The old checksum is verified first: signing would launder what was damaged. Raises what ``parse_single_batch`` and
     ``verify_crc`` raise; nothing is changed then.

@@ -1,7 +1,7 @@
 """A message set without some of its records, as a compacted log would have it: the others keep their offsets.
 
 Owns which bytes stay. A record is left out only if its message has the offset and the checksum that a proxy has noted
-for the range: a topic that was deleted and made anew loses nothing. Reads formats v0 and v1; from a message of another
+for the range: a topic that was deleted and recreated loses nothing. Reads formats v0 and v1; from a message of another
 format on everything stays. Source: Kafka's LogCleaner (offsets stay when messages go); KIP-31 (offsets inside a
 wrapper).
 """
@@ -104,10 +104,10 @@ def _outside(message: memoryview, ranges: Ranges, output_bytes_max: int) -> Buff
     if not stays:
         return b""
     data = b"".join(inside[one.start : one.start + one.size_bytes] for one in stays)
-    return _wrapped_anew(shallow, data, stays[-1].offset + shift)
+    return _wrapped_again(shallow, data, stays[-1].offset + shift)
 
 
-def _wrapped_anew(wrapper: ShallowMessage, inside: bytes, offset: int) -> bytes:
+def _wrapped_again(wrapper: ShallowMessage, inside: bytes, offset: int) -> bytes:
     """Return a wrapper around ``inside``, messages that were in ``wrapper``, with its key, time and codec. ``offset``:
     of the last one."""
     codec = codec_of(wrapper.codec)

@@ -1,4 +1,4 @@
-"""What a proxy's log says of its work: doubts by their end, duplicates answered, errors.
+"""What a proxy's log says of its work: unknown outcomes by their end, duplicates answered, errors.
 
 Reads what was added since it last looked, and counts. Never writes.
 """
@@ -14,16 +14,16 @@ _LINE = re.compile(
     r"(?:resolved as (?P<result>[a-z_]+): producer \d|(?P<duplicate>duplicate: producer \d.* answered with offset \d))?"
 )
 
-DOUBT_RESULTS = ("found", "prefix", "not_found", "unknown")
-"""How a doubt ends: in the log as a whole, in part, not at all, or it cannot be decided."""
+UNKNOWN_OUTCOME_RESULTS = ("found", "prefix", "not_found", "unrecoverable")
+"""How an unknown outcome ends: in the log as a whole, in part, not at all, or it cannot be decided."""
 
 
 def kind_of(line: str) -> str | None:
-    """Return what a line counts as: one of DOUBT_RESULTS, ``duplicate``, ``error``; None for all others."""
+    """Return what a line counts as: one of UNKNOWN_OUTCOME_RESULTS, ``duplicate``, ``error``; None for all others."""
     match = _LINE.match(line)
     if match is None:
         return None
-    if match["result"] in DOUBT_RESULTS:
+    if match["result"] in UNKNOWN_OUTCOME_RESULTS:
         return match["result"]
     if match["duplicate"]:
         return "duplicate"
@@ -54,6 +54,6 @@ class ProxyLog:
             kind = kind_of(line)
             if kind is not None:
                 self.counts[kind] += 1
-                if kind in ("error", "unknown"):
+                if kind in ("error", "unrecoverable"):
                     self.errors.append(line)
         return self.counts

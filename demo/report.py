@@ -70,9 +70,9 @@ def _work(result: Result) -> Table:
     )
     columns = {
         "times killed": facts.kills,
-        "doubts resolved as found": facts.doubts_found,
-        "as not found": facts.doubts_not_found,
-        "undecided": facts.doubts_undecided,
+        "unknown outcomes resolved as found": facts.unknown_outcomes_found,
+        "as not found": facts.unknown_outcomes_not_found,
+        "undecided": facts.unknown_outcomes_unrecoverable,
         "duplicates answered": facts.duplicates_answered,
         "producer ids": facts.producer_ids,
     }

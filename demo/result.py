@@ -15,10 +15,10 @@ class ProxyFacts:
     """What the proxy did in its run, as its log has it, and what crossed the wire."""
 
     kills: int
-    doubts_found: int
-    doubts_in_part: int
-    doubts_not_found: int
-    doubts_undecided: int
+    unknown_outcomes_found: int
+    unknown_outcomes_in_part: int
+    unknown_outcomes_not_found: int
+    unknown_outcomes_unrecoverable: int
     duplicates_answered: int
     producer_ids: int
     """Different producer ids in record batches between clients and proxy: without them nothing was idempotent."""
@@ -76,8 +76,8 @@ class Result:
         assert facts is not None
         happened = {
             "no record was acknowledged through the proxy": self.proxied.acknowledged,
-            "no doubt was resolved as found": facts.doubts_found,
-            "no doubt was resolved as not found": facts.doubts_not_found,
+            "no doubt was resolved as found": facts.unknown_outcomes_found,
+            "no doubt was resolved as not found": facts.unknown_outcomes_not_found,
             "no duplicate was answered": facts.duplicates_answered,
             "no producer id crossed the wire": facts.producer_ids,
             "the proxy was never killed": facts.kills,

@@ -92,10 +92,10 @@ class Scenario:
             log.read()
         facts = ProxyFacts(
             kills=proxy.kills,
-            doubts_found=counts["found"],
-            doubts_in_part=counts["prefix"],
-            doubts_not_found=counts["not_found"],
-            doubts_undecided=counts["unknown"],
+            unknown_outcomes_found=counts["found"],
+            unknown_outcomes_in_part=counts["prefix"],
+            unknown_outcomes_not_found=counts["not_found"],
+            unknown_outcomes_unrecoverable=counts["unrecoverable"],
             duplicates_answered=counts["duplicate"],
             producer_ids=len(before.producer_ids),
             errors=tuple(log.errors),

@@ -1,8 +1,7 @@
 """Reads a partition straight out of a broker's segment files: what is stored, not what an API says. All formats.
 
-Opens wrappers and batches, checks every CRC, recognises markers. Safe beside a running broker: a message that is only
-partly written at the end of the newest segment is not there yet.
-"""
+Opens wrappers and batches, checks every CRC, recognises batch markers. Safe beside a running broker: a message that is
+only partly written at the end of the newest segment is not there yet."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..codecs.batch_marker import Identity, parse_batch_marker
 from ..codecs.errors import Malformed
-from ..codecs.marker import Identity, parse_marker
 from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
 from ..codecs.record_batch import CONTROL_FLAG, MAGIC, MAGIC_AT, iterate_records, iterate_stored
 from ..codecs.record_batch import verify_crc as verify_batch_crc
@@ -29,7 +28,7 @@ class StoredRecord(NamedTuple):
     """In ms; -1 in format v0."""
     key: bytes | None
     value: bytes | None
-    marker: tuple[Identity, ...] | None
+    batch_marker: tuple[Identity, ...] | None
     """Of the wrapper around it; None for a plain record and for a wrapper without one."""
     codec: int
     """Of the wrapper around it; 0 for a plain record."""
@@ -106,18 +105,18 @@ def _records_of(message: ShallowMessage) -> Iterator[StoredRecord]:
     if not message.is_wrapper:
         yield _record(message, None, message)
         return
-    marker = parse_marker(message.key)
+    batch_marker = parse_batch_marker(message.key)
     for inner in inner_messages(message, WRAPPER_BYTES_MAX):
-        yield _record(inner, marker, message)
+        yield _record(inner, batch_marker, message)
 
 
-def _record(message: ShallowMessage, marker: tuple[Identity, ...] | None, around: ShallowMessage) -> StoredRecord:
+def _record(message: ShallowMessage, batch_marker: tuple[Identity, ...] | None, around: ShallowMessage) -> StoredRecord:
     return StoredRecord(
         offset=message.offset,
         timestamp=message.timestamp,
         key=None if message.key is None else bytes(message.key),
         value=None if message.value is None else bytes(message.value),
-        marker=marker,
+        batch_marker=batch_marker,
         codec=around.codec,
         last_offset=around.offset,
     )

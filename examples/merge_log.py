@@ -28,7 +28,7 @@ from idemproxy.client import Client, ClientError, Fenced, ProducerId, Reader, Re
 from idemproxy.producing.numbered_batch import SEQUENCE_MODULUS
 
 BATCH_RECORDS, IDLE_SECONDS = 500, 0.1
-SETTLE_SECONDS = 5.0
+QUIESCENCE_SECONDS = 5.0
 """After this what was on its way under a lost producer id is in the log. Later than that, it ends with a sentence."""
 Place = tuple[str, int]
 
@@ -122,7 +122,7 @@ class Merge:
         except Fenced:
             self._producer.publish(*self._log, [entry_of(life="asks for a new id of the output")])
             numbers = self._client.init_producer_id(f"{self._name}-output")
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(QUIESCENCE_SECONDS)
             first = self._client.end_offset(*self._place) - self._begun_at
             self._producer.publish(*self._log, [entry_of(id=numbers.number, epoch=numbers.epoch, first=first)])
             sys.exit("the output has a new producer id, as Redis has lost the one before; start it again")

@@ -126,8 +126,8 @@ def wrapped_java(java: Path, folder: Path) -> Path:
 
 def home_without_archives(folder: Path) -> Path:
     """Make a SPARK_HOME that is the installed one but for its archives of PySpark; return it. Workers look there first,
-    and each kind of them (a query has six) compiles anew what it takes from an archive, for a second of a core. Without
-    it they take the installed PySpark, which is the same."""
+    and each kind of them (a query has six) compiles again what it takes from an archive, for a second of a core.
+    Without it they take the installed PySpark, which is the same."""
     folder.mkdir(parents=True)
     for one in Path(pyspark.__file__).parent.iterdir():
         if one.name != "python":

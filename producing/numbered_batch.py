@@ -12,7 +12,7 @@ from ..codecs.record_batch import BatchHeader
 from ..values import value
 
 SEQUENCE_MODULUS: Final = 2**31
-"""Sequences count records from 0 to 2^31 - 1 and then begin anew; a batch may reach over the end."""
+"""Sequences count records from 0 to 2^31 - 1 and then begin again; a batch may reach over the end."""
 
 _PRODUCER_ID_LIMIT: Final = 2**63
 _EPOCH_LIMIT: Final = 2**15

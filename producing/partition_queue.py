@@ -188,7 +188,7 @@ class PartitionQueue:
                 return self.fail(batch, error) if not batch.is_told else [], reaction
             return self._stored(batch, answer), reaction
         # Whatever the code: with an offset it was appended on that leader.
-        batch.in_doubt = batch.in_doubt or reaction.is_doubtful or answer.base_offset >= 0
+        batch.in_doubt = batch.in_doubt or reaction.is_outcome_unknown or answer.base_offset >= 0
         if batch.is_told or self._goes_again(batch, reaction):
             return [], reaction
         return self.fail(batch, self._error_of(batch, answer, reaction)), reaction

@@ -81,8 +81,8 @@ class ProducerCore:
         self._refresh_at = 0.0
         self._refresh_failures = 0
         self._is_refreshing = False
-        self._is_unsettled = False
-        """What ``take_unsettled`` returns next."""
+        self._is_unfinished = False
+        """What ``take_unfinished`` returns next."""
 
     # ------------------------------------------------------------------ the caller's side
     def next_sequence(self, place: Place) -> int:
@@ -218,7 +218,7 @@ class ProducerCore:
             else:
                 outcomes += self._answered(queued, answer, now)
             if self.cluster.leaders.get(place) != broker:
-                self._is_unsettled = True
+                self._is_unfinished = True
         return self._settle(outcomes)
 
     def lost(self, broker: int, now: float) -> list[Outcome]:
@@ -232,11 +232,11 @@ class ProducerCore:
         self._stale |= {place.topic for place in leader.places}
         return self._settle(outcomes)
 
-    def take_unsettled(self) -> bool:
+    def take_unfinished(self) -> bool:
         """Return whether, since the last call, an answer has left more to do than to send the next batch to the same
         broker: leaders have to be asked for, a batch goes again, or another broker leads a partition by now."""
-        is_unsettled, self._is_unsettled = self._is_unsettled, False
-        return is_unsettled
+        is_unfinished, self._is_unfinished = self._is_unfinished, False
+        return is_unfinished
 
     def is_overdue(self, broker: int, now: float) -> bool:
         """Whether an answer of this broker has not come in time: the connection is of no use then."""
@@ -310,7 +310,7 @@ class ProducerCore:
         queue = self._queues[queued.place]
         outcomes, reaction = queue.answered(queued, answer)
         if reaction.meaning is not Meaning.STORED:
-            self._is_unsettled = True
+            self._is_unfinished = True
         if reaction.moves:
             self._stale.add(queued.place.topic)
         if reaction.meaning is Meaning.AGAIN:
@@ -325,7 +325,7 @@ class ProducerCore:
     def _lost(self, queued: QueuedBatch, now: float) -> list[Outcome]:
         queue = self._queues[queued.place]
         self._stale.add(queued.place.topic)
-        self._is_unsettled = True
+        self._is_unfinished = True
         outcomes = queue.lost(queued)
         self._back_off(queue, now)
         return outcomes

@@ -28,11 +28,11 @@ class Meaning(Enum):
 
 
 class Reaction(NamedTuple):
-    """What to do after an answer. ``is_doubtful``: the batch may be in the log. ``moves``: ask who leads before the
-    next try."""
+    """What to do after an answer. ``is_outcome_unknown``: the batch may be in the log. ``moves``: ask who leads before
+    the next try."""
 
     meaning: Meaning
-    is_doubtful: bool = False
+    is_outcome_unknown: bool = False
     moves: bool = False
 
 
@@ -46,16 +46,16 @@ REACTIONS: Final[dict[int, Reaction]] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: Reaction(Meaning.AGAIN, moves=True),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction(Meaning.AGAIN),
     ErrorCode.NOT_ENOUGH_REPLICAS: Reaction(Meaning.AGAIN),
-    ErrorCode.KAFKA_STORAGE_ERROR: Reaction(Meaning.AGAIN, is_doubtful=True, moves=True),
+    ErrorCode.KAFKA_STORAGE_ERROR: Reaction(Meaning.AGAIN, is_outcome_unknown=True, moves=True),
     ErrorCode.FENCED_LEADER_EPOCH: Reaction(Meaning.AGAIN, moves=True),
     ErrorCode.UNKNOWN_LEADER_EPOCH: Reaction(Meaning.AGAIN, moves=True),
     ErrorCode.UNKNOWN_TOPIC_ID: Reaction(Meaning.AGAIN, moves=True),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: Reaction(Meaning.AGAIN),
     # Answered although it was, or may have been, appended.
-    ErrorCode.REQUEST_TIMED_OUT: Reaction(Meaning.AGAIN, is_doubtful=True),
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Reaction(Meaning.AGAIN, is_doubtful=True),
-    ErrorCode.NETWORK_EXCEPTION: Reaction(Meaning.AGAIN, is_doubtful=True),
-    ErrorCode.UNKNOWN_SERVER_ERROR: Reaction(Meaning.AGAIN, is_doubtful=True),
+    ErrorCode.REQUEST_TIMED_OUT: Reaction(Meaning.AGAIN, is_outcome_unknown=True),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Reaction(Meaning.AGAIN, is_outcome_unknown=True),
+    ErrorCode.NETWORK_EXCEPTION: Reaction(Meaning.AGAIN, is_outcome_unknown=True),
+    ErrorCode.UNKNOWN_SERVER_ERROR: Reaction(Meaning.AGAIN, is_outcome_unknown=True),
     # The numbers do not fit.
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Reaction(Meaning.GAP),
     ErrorCode.UNKNOWN_PRODUCER_ID: Reaction(Meaning.GAP),
@@ -63,7 +63,7 @@ REACTIONS: Final[dict[int, Reaction]] = {
     ErrorCode.PRODUCER_FENCED: Reaction(Meaning.FENCED),
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: Reaction(Meaning.FENCED),
     # A broker means: not appended. The proxy also says so when nobody can tell whether the batch is in the log.
-    ErrorCode.INVALID_RECORD: Reaction(Meaning.FINAL, is_doubtful=True),
+    ErrorCode.INVALID_RECORD: Reaction(Meaning.FINAL, is_outcome_unknown=True),
     ErrorCode.INVALID_REQUEST: Reaction(Meaning.FINAL),
     ErrorCode.MESSAGE_TOO_LARGE: Reaction(Meaning.FINAL),
     ErrorCode.RECORD_LIST_TOO_LARGE: Reaction(Meaning.FINAL),
@@ -78,7 +78,7 @@ REACTIONS: Final[dict[int, Reaction]] = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: Reaction(Meaning.FINAL),
     ErrorCode.POLICY_VIOLATION: Reaction(Meaning.FINAL),
 }
-_UNKNOWN: Final = Reaction(Meaning.FINAL, is_doubtful=True)
+_UNKNOWN: Final = Reaction(Meaning.FINAL, is_outcome_unknown=True)
 
 
 def reaction_to(code: int) -> Reaction:

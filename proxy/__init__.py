@@ -1,1 +1,1 @@
-"""The proxy: sessions, flows, lanes and the thin shells that move their bytes."""
+"""The proxy: sessions, flows, produce connections and the thin shells that move their bytes."""

@@ -1,12 +1,12 @@
-"""What happens, as plain data: flows, lanes and sessions report events; only ``telemetry/`` turns them into spans,
-counters and lines."""
+"""What happens, as plain data: flows, produce connections and sessions report events; only ``telemetry/`` turns them
+into spans, counters and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from ..codecs.marker import Identity
+from ..codecs.batch_marker import Identity
 from ..values import value
 
 Report = Callable[[Any], None]
@@ -117,7 +117,7 @@ class RetryJoined:
 
 
 @value(frozen=True, slots=True)
-class DoubtOpened:
+class UnknownOutcomeOpened:
     """The outcome of an append is unknown."""
 
     producer_id: int
@@ -128,9 +128,10 @@ class DoubtOpened:
 
 
 @value(frozen=True, slots=True)
-class DoubtResolved:
-    """A doubt has ended. ``result``: one of ``metric_names.DOUBT_RESULTS``: found, prefix, not_found, unknown, or
-    left_open to another proxy. ``bytes_read``: of the log. ``seconds``: since the doubt was opened."""
+class UnknownOutcomeResolved:
+    """An unknown outcome has ended. ``result``: one of ``metric_names.UNKNOWN_OUTCOME_RESULTS``: found, prefix,
+    not_found, unknown, or left_open to another proxy. ``bytes_read``: of the log. ``seconds``: since the unknown
+    outcome was opened."""
 
     producer_id: int
     topic: str
@@ -152,7 +153,7 @@ class GroupPrepared:
 
 
 @value(frozen=True, slots=True)
-class Reforwarded:
+class AppendSentAgain:
     """A batch that was not found in the log goes to the broker once more."""
 
     producer_id: int
@@ -187,9 +188,9 @@ class DuplicateFound:
 
 
 @value(frozen=True, slots=True)
-class MarkerLost:
-    """The broker stores our wrappers without their key, the marker, so a doubt on this topic may end as unknown.
-    ``stored_as``: what the broker stores instead, in words."""
+class BatchMarkerLost:
+    """The broker stores our wrappers without their key, the batch marker, so an unknown outcome on this topic may end
+    as unknown. ``stored_as``: what the broker stores instead, in words."""
 
     topic: str
     partition: int
@@ -197,9 +198,9 @@ class MarkerLost:
 
 
 @value(frozen=True, slots=True)
-class NoRoomForMarker:
-    """A record was stored without a marker: with it, it is larger than the broker takes. A doubt about it may end as
-    unknown. ``size_bytes``: as it was sent."""
+class NoRoomForBatchMarker:
+    """A record was stored without a batch marker: with it, it is larger than the broker takes. An unknown outcome about
+    it may end as unknown. ``size_bytes``: as it was sent."""
 
     topic: str
     partition: int
@@ -208,7 +209,7 @@ class NoRoomForMarker:
 
 @value(frozen=True, slots=True)
 class TakenOver:
-    """An intent of an incarnation that is gone was taken over (rule R1)."""
+    """An intent of a proxy instance that is gone was taken over (rule R1)."""
 
     producer_id: int
     topic: str
@@ -217,7 +218,7 @@ class TakenOver:
 
 
 @value(frozen=True, slots=True)
-class ShardFenced:
+class ConditionalPartitionFenced:
     """A log ends elsewhere than what was published conditionally: somebody writes to the partition past the rules, or
     the log has lost records. Nothing more is appended there (rule R23)."""
 
@@ -228,8 +229,8 @@ class ShardFenced:
 
 
 @value(frozen=True, slots=True)
-class ShardBegan:
-    """Where the log of a shard ends was read from it, as Redis does not say it (rule R23)."""
+class ConditionalPartitionBegan:
+    """Where the log of a conditional partition ends was read from it, as Redis does not say it (rule R23)."""
 
     topic: str
     partition: int
@@ -238,7 +239,7 @@ class ShardBegan:
 
 @value(frozen=True, slots=True)
 class InstanceBegan:
-    """An instance of a named producer has begun, or has got a higher epoch; all older ones are fenced (rule R22).
+    """An instance of a producer with a name has begun, or has got a higher epoch; all older ones are fenced (rule R22).
     ``before``: producer id and epoch of the previous instance; None: there was none."""
 
     name: str
@@ -274,17 +275,17 @@ class EntryEvicted:
 
 
 @value(frozen=True, slots=True)
-class IncarnationBegun:
-    """This process reserves under a new incarnation from now on (rule R1)."""
+class ProxyInstanceBegun:
+    """This process reserves under a new proxy instance from now on (rule R1)."""
 
-    incarnation: bytes
+    instance_id: bytes
 
 
 @value(frozen=True, slots=True)
-class GenerationChanged:
-    """The life of the Redis data is a new one: every entry is suspect (rule R10)."""
+class DataGenerationChanged:
+    """The Redis data generation is a new one: every entry is unverified (rule R10)."""
 
-    generation: bytes
+    data_generation: bytes
 
 
 @value(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from ..codecs import sasl
 from ..codecs.steps import STEP_BYTES
-from ..state import awake, lease
+from ..state import lease, quiescence
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -59,8 +59,8 @@ DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
 DESCRIPTORS_KEPT_PER_BROKER: Final = 4
-"""For each broker, beside its lanes: the control connection, the one that reads logs, and the lanes of slow
-partitions."""
+"""For each broker, beside its produce connections: the control connection, the one that reads logs, and the produce
+connections of slow partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
 """The largest share of all descriptors that is kept back: where there are few, clients get half of them."""
 CONNECTIONS_PER_IP_MAX: Final = 500
@@ -216,37 +216,39 @@ PASS_SECONDS_MAX: Final = 2.0
 """Once a pass has taken so long, the batches of a request that were not begun get a retriable code: the client sends
 them again, and the work goes on with them."""
 
-# Lanes
-LANES_PER_BROKER: Final = 16
+# Produce connections
+PRODUCE_CONNECTIONS_PER_BROKER: Final = 16
 """By default, opened as they are needed. A broker answers one request per connection at a time: with answers after 50
-ms, four lanes of 128 KiB were a tenth of what 40 producers reach without the proxy."""
-LANES_PER_BROKER_MAX: Final = 1_000
+ms, four produce connections of 128 KiB were a tenth of what 40 producers reach without the proxy."""
+PRODUCE_CONNECTIONS_PER_BROKER_MAX: Final = 1_000
 """The largest setting: brokers limit connections of one address, too."""
-LANE_IDLE_SECONDS: Final = 60.0
-"""A lane that was idle for so long is closed, except the last one."""
-LANE_REQUEST_BYTES: Final = 128 * KIB
-LANE_REQUEST_BYTES_MAX: Final = 2 * MIB
-"""Bytes of appends in one upstream request, while there are lanes enough and when there are not. All appends of a
-request are answered together, so in a small one fewer wait for each other. 16 lanes hold 200 producers of 100 KB."""
+PRODUCE_CONNECTION_IDLE_SECONDS: Final = 60.0
+"""A produce connection that was idle for so long is closed, except the last one."""
+PRODUCE_CONNECTION_REQUEST_BYTES: Final = 128 * KIB
+PRODUCE_CONNECTION_REQUEST_BYTES_MAX: Final = 2 * MIB
+"""Bytes of appends in one upstream request, while there are produce connections enough and when there are not. All
+appends of a request are answered together, so in a small one fewer wait for each other. 16 produce connections hold 200
+producers of 100 KB."""
 DEMAND_AVERAGED: Final = 64
 """Over so many requests a peak in the number of appends is forgotten (an exponential average)."""
 HOLD_SECONDS_MIN: Final = 0.001
-"""While there are more appends than lanes, two requests leave at least the time of an answer divided by the number of
-lanes apart, so that each carries more; a shorter gap than this is not kept. 200 producers and answers after 100 ms:
-0.94 of the possible throughput, instead of 0.62."""
-SLOW_LANES_PER_BROKER: Final = 2
+"""While there are more appends than produce connections, two requests leave at least the time of an answer divided by
+the number of produce connections apart, so that each carries more; a shorter gap than this is not kept. 200 producers
+and answers after 100 ms: 0.94 of the possible throughput, instead of 0.62."""
+SLOW_PRODUCE_CONNECTIONS_PER_BROKER: Final = 2
 """For all slow partitions together; no other partition waits for them (rule R19)."""
 UPSTREAM_TIMEOUT_SECONDS_MAX: Final = 5.0
 UPSTREAM_TIMEOUT_SECONDS_MIN: Final = 0.5
 """A broker is given half of the clients' own time, within these: one that has lost its followers says so only when the
 time is up (rule R5)."""
-LANE_ANSWER_SECONDS_MAX: Final = 10.0
+PRODUCE_CONNECTION_ANSWER_SECONDS_MAX: Final = 10.0
 """Beyond the produce timeout: an answer later than this is taken for lost, unless the broker throttles."""
-LANE_THROTTLED_ANSWER_SECONDS_MAX: Final = 300.0
+PRODUCE_CONNECTION_THROTTLED_ANSWER_SECONDS_MAX: Final = 300.0
 """Old brokers delay the answers of throttled clients, by up to minutes."""
-LANE_LOOK_SECONDS: Final = 0.1
-"""How often requests that are out too long are looked for; where a client has a lane of its own, once a second."""
-PASS_THROUGH_LANE_LOOK_SECONDS: Final = 1.0
+PRODUCE_CONNECTION_LOOK_SECONDS: Final = 0.1
+"""How often requests that are out too long are looked for; where a client has a produce connection of its own, once a
+second."""
+PASS_THROUGH_PRODUCE_CONNECTION_LOOK_SECONDS: Final = 1.0
 LATE_SECONDS_MIN: Final = 0.2
 LATE_TIMES: Final = 8
 SLOW_APPEND_SECONDS: Final = 1.0
@@ -280,8 +282,8 @@ ASK_SECONDS_MAX: Final = 5.0
 
 # The store
 LEASE_SECONDS: Final = lease.LEASE_SECONDS
-"""How long a lease lasts without renewal. So long other proxies wait for an incarnation that has died, and a new
-incarnation for the leases that were granted before a loss (R1, R10)."""
+"""How long a lease lasts without renewal. So long other proxies wait for a proxy instance that has died, and a new
+proxy instance for the leases that were granted before a loss (R1, R10)."""
 NAME_MISSED_SECONDS: Final = 2 * LEASE_SECONDS
 """Two looks that find no record of a name in Redis are taken for one absence if they are no further apart. Only an
 absence of ``LEASE_SECONDS`` counts."""
@@ -296,18 +298,18 @@ COMMIT_IDLE_SECONDS: Final = 0.05
 """A commit rides on the next reserve; with none in this time it goes alone."""
 COMMIT_LOOK_SECONDS: Final = COMMIT_IDLE_SECONDS / 2
 """How often commits that are held are checked for having waited so long."""
-OWNED_WRITE_SECONDS: Final = 0.05
-"""How often what was appended under an ownership is written to Redis; an ownership that is idle for so long is handed
-over."""
-OWNED_SECONDS_MAX: Final = 1.0
-"""An ownership whose last confirmed write is older is not used: Redis does not answer, and another proxy may be about
-to take over. Less than what a lease leaves between two renewals."""
-OWNED_BYTES_MAX: Final = 64 * MIB
+APPEND_RESERVATION_WRITE_SECONDS: Final = 0.05
+"""How often what was appended under an append reservation is written to Redis; an append reservation that is idle for
+so long is handed over."""
+APPEND_RESERVATION_SECONDS_MAX: Final = 1.0
+"""An append reservation whose last confirmed write is older is not used: Redis does not answer, and another proxy may
+be about to take over. Less than what a lease leaves between two renewals."""
+APPEND_RESERVATION_BYTES_MAX: Final = 64 * MIB
 """What the owned producer may append beyond its last confirmed write: a quarter of what one search may read
 (``SCAN_BYTES_MAX``). What others append to the partition meanwhile is not counted, but a search reads it as well."""
-OWNED_ASKED_SECONDS: Final = 1.0
-"""After an ownership was handed over to a proxy that has asked for it, nothing of the producer is reserved here for so
-long: that proxy reads the entry again (PARK_SECONDS_MAX)."""
+APPEND_RESERVATION_ASKED_SECONDS: Final = 1.0
+"""After an append reservation was handed over to a proxy that has asked for it, nothing of the producer is reserved
+here for so long: that proxy reads the entry again (RESOLVE_WAIT_SECONDS_MAX)."""
 BLANK_ENTRY_MS: Final = 1
 """How long an entry that says nothing stays in Redis where none was stored: the least that Redis has. Its swap confirms
 that there is none, and clients can make one swap after another, each for another producer id."""
@@ -335,24 +337,24 @@ CHECKPOINT_WRITE_SECONDS: Final = 60.0
 EXPIRY_SLACK_SECONDS: Final = 60
 """An entry that is missing from Redis may have expired if it was to expire within so long by our clock: Redis's clock
 may be ahead."""
-EARLIER_INCARNATIONS_MAX: Final = 100
-"""Earlier incarnations that a process remembers. An open intent of a forgotten one is waited for like another proxy's,
-a few seconds longer."""
+EARLIER_INSTANCE_IDS_MAX: Final = 100
+"""Earlier proxy instances that a process remembers. An open intent of a forgotten one is waited for like another
+proxy's, a few seconds longer."""
 LATE_WAITS_SECONDS: Final = 0.5
 """A conditional batch whose expected offset the log has passed waits so long for another proxy's intent to end, which
 makes the end of the log certain. A writer that never pauses always has an intent open: then the conflict is told
 without waiting for that."""
-PARK_SECONDS_MIN: Final = 0.1
-PARK_SECONDS_MAX: Final = 1.0
-PARKS_COUNTED_MAX: Final = 10
+RESOLVE_WAIT_SECONDS_MIN: Final = 0.1
+RESOLVE_WAIT_SECONDS_MAX: Final = 1.0
+RESOLVE_WAITS_COUNTED_MAX: Final = 10
 """An intent of another proxy is read again after this time, at first soon, then less often (rule R13)."""
 HAND_OVER_SECONDS: Final = 10.0
-"""A doubt that has lasted so long, and that no request at this proxy waits for, is left to the proxy to which the
-client sends its retry (R17)."""
+"""An unknown outcome that has lasted so long, and that no request at this proxy waits for, is left to the proxy to
+which the client sends its retry (R17)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
 """After an internal error, before what it left open is resolved."""
 NAMES_AT_WORK_MAX: Final = 1000
-"""InitProducerId requests of named producers that wait for Redis at a time; more get 14
+"""InitProducerId requests of producers with a name that wait for Redis at a time; more get 14
 (COORDINATOR_LOAD_IN_PROGRESS), which is retriable."""
 NAME_EXPIRY_SECONDS: Final = 30 * 24 * 3600
 """A producer name expires so long after its last use, and with it the record, the producer id and the entries of its
@@ -389,7 +391,7 @@ up to 1.31 returns the response without a look at its error code (``InitProducer
 INIT_PRODUCER_ID_REFUSAL_SECONDS: Final = 1.0
 """Delay of that refusal: clients that count their tries wait for a minute (sarama) instead of five seconds."""
 NAMES_SHOWN_MAX: Final = 500
-"""Named producers that a process remembers for its status page: about 100 KB."""
+"""Producers with a name that a process remembers for its status page: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000
 """Names whose last record a process remembers, to notice that Redis has lost it: about 2 MB."""
 PRINCIPALS_MAX: Final = 1_000
@@ -402,7 +404,7 @@ for a log of 45 MB: 500 at a time took a tenth of that time for as long as a cli
 (REQUEST_TIMED_OUT), and its client sends it again."""
 UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX: Final = 500
 RETURN_SECONDS: Final = 300.0
-"""The same for one address or principal in the first minutes of a process, and of a life of the data in Redis: if all
+"""The same for one address or principal in the first minutes of a process, and of a data generation: if all
 was lost, the ids of all producers are such ids, and many come at once. 2,000 of one address, on logs of 400 MB and two
 cores at a load of 7, were served within 27 to 59 s; with 100 at a time, and rests of 2 s, only after 124 s, when Java
 has dropped records. Half of what a process takes stays for others. Twice ``delivery.timeout.ms``, and some more."""
@@ -435,17 +437,18 @@ NATIVE_LOOK_SECONDS: Final = 10.0
 look walks all keys of Redis, until it finds one. Longer than a heartbeat, which notices that Redis has lost all."""
 
 # Doubt
-SETTLE_SECONDS: Final = awake.SETTLE_SECONDS
-"""A broker that was seen awake for so long has executed whatever it had read before (rule R6)."""
-PROBE_SECONDS: Final = awake.PROBE_SECONDS
+QUIESCENCE_SECONDS: Final = quiescence.QUIESCENCE_SECONDS
+"""A broker that has passed the quiescence check for so long has executed whatever it had read before (rule R6)."""
+PROBE_SECONDS: Final = quiescence.PROBE_SECONDS
 """How often it is asked meanwhile."""
-PROBE_LATE_SECONDS: Final = awake.PROBE_LATE_SECONDS
-"""If an answer comes so much later than they usually do, the broker may have been paused: its second begins anew."""
-AWAKE_WAIT_SECONDS: Final = 5.0
-"""While a broker is not seen awake, those that wait for it look so often whether another one leads, or give up."""
-AWAKE_GATHER_SECONDS: Final = 0.02
-"""The first probe of a broker waits so long, so that doubts which arise together go on together, and the log is read
-once for all of them."""
+PROBE_LATE_SECONDS: Final = quiescence.PROBE_LATE_SECONDS
+"""If an answer comes so much later than they usually do, the broker may have been paused: its second begins again."""
+QUIESCENCE_WAIT_SECONDS: Final = 5.0
+"""While a broker is not seen to be quiescent, those that wait for it look so often whether another one leads, or give
+up."""
+QUIESCENCE_GATHER_SECONDS: Final = 0.02
+"""The first probe of a broker waits so long, so that unknown outcomes which arise together go on together, and the log
+is read once for all of them."""
 LISTENERS_PER_STEP: Final = 2000
 """Waiting callers that get the same news in one step of the loop, some microseconds each: a broker that comes back may
 have tens of thousands of batches in doubt."""
@@ -467,7 +470,7 @@ CHUNK_RECORDS_MAX: Final = 20_000
 not."""
 NEAR_END_OFFSETS: Final = 100_000
 """What is searched from so near the end of a log on does not wait for a pass through all of it: what a partition takes
-in ``BOUND_AGE_SECONDS`` at 10,000 records a second, so usual doubts."""
+in ``BOUND_AGE_SECONDS`` at 10,000 records a second, so usual unknown outcomes."""
 READERS_PER_STEP: Final = 30
 """Searches that get the same chunk of a log in one step of the loop: 30 to 50 us each."""
 CHUNK_STEP_RECORDS: Final = 500
@@ -478,8 +481,8 @@ PASS_WAITS_CHUNKS: Final = 8
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
-"""For so long what was read of a log serves other doubts that had begun to read: a thousand doubts about a partition
-come together."""
+"""For so long what was read of a log serves other unknown outcomes that had begun to read: a thousand unknown outcomes
+about a partition come together."""
 CHUNKS_KEPT_BYTES_MAX: Final = CHUNKS_KEPT * CHUNK_KEPT_BYTES_MAX
 """Fetched pieces of one broker's logs, as they lie in memory: a fetch of 1 MiB takes 2 to 20 MiB there, as each message
 in it is noted."""
@@ -487,8 +490,8 @@ CHUNK_MEMORY_BYTES_MAX: Final = 32 * MIB
 """Unpacked bytes of one fetch, and of the notes about it. Above it no further message of the fetch is taken apart, as
 gzip reaches 1000:1. Usual records stay below; the last wrapper may exceed it (``DECOMPRESSED_BYTES_MAX``)."""
 FETCHES_AT_A_TIME: Final = 4
-"""Fetches from one broker that are out, for all doubts together: the answers come one after the other over one
-connection."""
+"""Fetches from one broker that are out, for all unknown outcomes together: the answers come one after the other over
+one connection."""
 FETCH_BYTES_MAX: Final = 64 * MIB
 """Fetch v2 returns a message only whole; the size asked for grows up to this."""
 FORWARDS_MAX: Final = 3
@@ -499,10 +502,10 @@ DUPLICATE_AUDIT_PIECES_MAX: Final = 32
 """Of one duplicate audit, with turns for other audits in between: together 1 GiB, which is ten minutes of 1.7 MB/s.
 Where the search begins at the start of the log, as after a truncation, not all of the log is read."""
 DUPLICATE_AUDITS_SECONDS: Final = (60.0, 540.0)
-"""After a batch was sent again, the audit looks for a second copy one minute and ten minutes later (rule R14)."""
+"""After a batch was sent again, the audit looks for a duplicate one minute and ten minutes later (rule R14)."""
 UNDECIDED_MAX: Final = 4
-"""So many tries to resolve a doubt may end undecidable; the next one that does ends the doubt as *unknown* (code
-87)."""
+"""So many tries to resolve an unknown outcome may end undecidable; the next one that does ends the unknown outcome as
+*unknown* (code 87)."""
 DESCRIBE_SECONDS: Final = 10.0
 """For so long a DescribeProducers waits for open intents to be resolved: Kafka's admin clients wait 30 to 60 s."""
 DESCRIBE_LOOK_SECONDS: Final = 0.05
@@ -546,7 +549,7 @@ restart, and another proxy may be about to write it into Redis."""
 HIDDEN_RANGES_TOPIC_SKIPS_MAX: Final = 32
 """For so many looks, a minute, nothing is appended after several failures: each of them may have left a record."""
 HIDDEN_RANGES_TOPIC_REREAD_LOOKS: Final = 300
-"""Every ten minutes it is read from its start: a topic that is made anew, or loses records, is noticed by then."""
+"""Every ten minutes it is read from its start: a topic that is recreated, or loses records, is noticed by then."""
 HIDDEN_RANGES_TOPIC_RANGES_MAX: Final = 50_000
 """Kept in memory, some 20 MB; Redis has room for some thousand."""
 HIDDEN_RANGES_TOPIC_STEP_BYTES: Final = 128 * KIB
@@ -559,11 +562,12 @@ HIDDEN_RANGES_TOPIC_REQUEST_BYTES: Final = 128 * KIB
 110 KB."""
 HIDDEN_RANGES_TOPIC_TIMEOUT_MS: Final = 10_000
 """For the replicas to have it; it is looked for, and written again, in any case."""
-MARKER_PROBE_SECONDS: Final = 600.0
-"""How often an append of a partition is read back, to see whether the broker keeps the marker: a message format or a
-codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""
+BATCH_MARKER_PROBE_SECONDS: Final = 600.0
+"""How often an append of a partition is read back, to see whether the broker keeps the batch marker: a message format
+or a codec may be changed at any time, and one small fetch per partition in ten minutes costs its broker nothing."""
 BOUND_AGE_SECONDS: Final = 10.0
-"""A lower bound older than this is read anew before a reserve, so that a doubt later costs a short scan (rule R8)."""
+"""A lower bound older than this is read again before a reserve, so that an unknown outcome later costs a short scan
+(rule R8)."""
 BOUND_KEPT_SECONDS: Final = 60.0
 """For so long an older bound is used where the leader cannot be asked, as during an election; then it is forgotten, as
 topics come and go."""
@@ -737,21 +741,27 @@ ADMIN_PORTS_ASKED_MAX: Final = 100
 
 assert LEASE_RENEW_SECONDS * 2 < LEASE_SECONDS - LEASE_MARGIN_SECONDS, "two renewals fit into a lease"
 assert STEP_BYTES < WRAPPER_UNPACKED_BYTES_MAX <= DECOMPRESSED_BYTES_MAX <= UNPACKED_BYTES_MAX
-assert GROUP_BYTES_MAX <= LANE_REQUEST_BYTES < LANE_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
-assert LANE_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, "late is said before the broker gives up"
-assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < LANE_ANSWER_SECONDS_MAX
+assert GROUP_BYTES_MAX <= PRODUCE_CONNECTION_REQUEST_BYTES < PRODUCE_CONNECTION_REQUEST_BYTES_MAX < REQUEST_BYTES_MAX
+assert PRODUCE_CONNECTION_LOOK_SECONDS < LATE_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MIN, (
+    "late is said before the broker gives up"
+)
+assert UPSTREAM_TIMEOUT_SECONDS_MIN < UPSTREAM_TIMEOUT_SECONDS_MAX < PRODUCE_CONNECTION_ANSWER_SECONDS_MAX
 assert NATIVE_LOOK_SECONDS > 2 * LEASE_RENEW_SECONDS, "a loss is noticed between two looks"
 assert STEPS_SECONDS < PASS_SECONDS < PASS_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS, (
     "a lease outlives a long pass"
 )
 assert NAME_EXPIRY_SECONDS * (NAME_STATE_SHARE - 1) > 24 * NAME_RENEW_SECONDS > 24 * IDS_IN_USE_LOOK_SECONDS
 assert FETCH_BYTES <= FETCH_BYTES_MAX <= SCAN_BYTES_MAX
-assert OWNED_WRITE_SECONDS < OWNED_SECONDS_MAX < LEASE_SECONDS - LEASE_RENEW_SECONDS - LEASE_MARGIN_SECONDS
-assert OWNED_BYTES_MAX <= SCAN_BYTES_MAX // 4
-assert OWNED_ASKED_SECONDS >= PARK_SECONDS_MAX
+assert (
+    APPEND_RESERVATION_WRITE_SECONDS
+    < APPEND_RESERVATION_SECONDS_MAX
+    < LEASE_SECONDS - LEASE_RENEW_SECONDS - LEASE_MARGIN_SECONDS
+)
+assert APPEND_RESERVATION_BYTES_MAX <= SCAN_BYTES_MAX // 4
+assert APPEND_RESERVATION_ASKED_SECONDS >= RESOLVE_WAIT_SECONDS_MAX
 assert WORKER_BEAT_SECONDS + WORKER_LOOK_SECONDS < WORKER_SILENT_SECONDS_SHOWN < WORKER_SILENT_SECONDS_MAX
 assert UNISSUED_REST_SECONDS <= HAND_OVER_SECONDS / 2, "who has to rest can come again"
-assert PROBE_SECONDS < PROBE_LATE_SECONDS < SETTLE_SECONDS
+assert PROBE_SECONDS < PROBE_LATE_SECONDS < QUIESCENCE_SECONDS
 assert METADATA_ASKED_FOR_MAX >= METADATA_QUESTIONS_PER_SECOND_MAX * METADATA_TOPICS_PER_QUESTION_MAX * (
     METADATA_FRESH_SECONDS
 ), "what is fresh is not forgotten"

@@ -285,7 +285,7 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
     return result
 
 
-def told(ranges: BrokerRanges, api_versions_version: int) -> BrokerRanges:
+def reported(ranges: BrokerRanges, api_versions_version: int) -> BrokerRanges:
     """Return what a client is told that asks in this version of ApiVersions."""
     if api_versions_version >= READS_RANGES_SINCE:
         return ranges

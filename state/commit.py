@@ -23,9 +23,9 @@ class Stored:
     base_offset: int
 
 
-def fresh(generation: bytes, principal: bytes, producer_epoch: int, next_sequence: int) -> Entry:
+def fresh(data_generation: bytes, principal: bytes, producer_epoch: int, next_sequence: int) -> Entry:
     """Return the entry of a producer that has none on this partition yet. Its version is 0, that of an absent key."""
-    return Entry(0, generation, principal, producer_epoch, next_sequence)
+    return Entry(0, data_generation, principal, producer_epoch, next_sequence)
 
 
 # R12 lives here: a new epoch begins at its reserve.
@@ -42,13 +42,13 @@ def reserved(entry: Entry, intent: Intent) -> Entry:
     return _with_intent(ready_for(entry, intent.producer_epoch), intent)
 
 
-def owned(entry: Entry, ownership: Intent) -> Entry:
+def with_append_reservation(entry: Entry, append_reservation: Intent) -> Entry:
     """Return the entry as it is stored while its owner appends without a swap for each group (rule R2). It begins no
     epoch, and takes the place of nothing that is open or remembered."""
-    assert ownership.is_ownership
-    assert ownership.producer_epoch == entry.producer_epoch
-    assert entry.intent is None or entry.intent.is_ownership
-    return _with_intent(entry, ownership)
+    assert append_reservation.is_append_reservation
+    assert append_reservation.producer_epoch == entry.producer_epoch
+    assert entry.intent is None or entry.intent.is_append_reservation
+    return _with_intent(entry, append_reservation)
 
 
 def renewed(
@@ -80,16 +80,16 @@ def released(entry: Entry) -> Entry:
     return _with_intent(entry, None)
 
 
-def given_up(entry: Entry) -> Entry:
+def unrecoverable(entry: Entry) -> Entry:
     """Return the entry when it cannot be determined whether its intent's batches are in the log: they are remembered,
     not released (rule R17), and no longer block later batches."""
     assert entry.intent is not None
     return _with_intent(entry, replace(entry.intent, owner=NOBODY, kind=IntentKind.UNRECOVERABLE, attempts=0))
 
 
-def claimed(entry: Entry, claim: Intent) -> Entry:
-    """Return a suspect entry with the claim of the proxy that rebuilds it now (rule R10)."""
-    return _with_intent(entry, claim)
+def with_takeover(entry: Entry, takeover: Intent) -> Entry:
+    """Return an unverified entry with the takeover of the proxy that rebuilds it now (rule R10)."""
+    return _with_intent(entry, takeover)
 
 
 def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anchor: bytes) -> Entry:
@@ -107,7 +107,7 @@ def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anc
     first = _least(entry.first_base_offset, batches[0].base_offset)
     return Entry(
         entry.version + 1,
-        entry.generation,
+        entry.data_generation,
         entry.principal,
         entry.producer_epoch,
         due,
@@ -119,8 +119,9 @@ def committed(entry: Entry, batches: Sequence[WindowBatch], end_offset: int, anc
     )
 
 
-def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offset: int, anchor: bytes) -> Entry:
-    """Return a suspect entry with everything that the log has of this producer, in log order (rule R10, model row f1).
+def rebuilt(entry: Entry, stored: Sequence[Stored], data_generation: bytes, end_offset: int, anchor: bytes) -> Entry:
+    """Return an unverified entry with everything that the log has of this producer, in log order (rule R10, model row
+    f1).
 
     ``end_offset``, ``anchor``: of the last piece found; ignored when nothing was.
     """
@@ -140,7 +141,9 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], generation: bytes, end_offse
     if stored:
         entry = replace(entry, end_offset=end_offset, anchor=anchor)
     is_rebuilt = entry.is_rebuilt or bool(stored)
-    return replace(entry, version=entry.version + 1, generation=generation, intent=None, is_rebuilt=is_rebuilt)
+    return replace(
+        entry, version=entry.version + 1, data_generation=data_generation, intent=None, is_rebuilt=is_rebuilt
+    )
 
 
 class Gathered:
@@ -196,12 +199,12 @@ class Gathered:
         self._last_begin, self._end, self._in_order = 0, piece.record_count, 0
 
 
-def blurred(entry: Entry, generation: bytes) -> Entry:
-    """Return a suspect entry that the log does not allow to be rebuilt: what is stored is true, and there may be more
-    (rule R10). Its intent, without batches, says so until a newer epoch begins."""
+def ambiguous(entry: Entry, data_generation: bytes) -> Entry:
+    """Return an unverified entry that the log does not allow to be rebuilt: what is stored is true, and there may be
+    more (rule R10). Its intent, without batches, says so until a newer epoch begins."""
     assert entry.intent is not None
     intent = replace(entry.intent, kind=IntentKind.UNRECOVERABLE, attempts=0, batches=())
-    return replace(entry, version=entry.version + 1, generation=generation, intent=intent)
+    return replace(entry, version=entry.version + 1, data_generation=data_generation, intent=intent)
 
 
 def _begin_epoch(entry: Entry, producer_epoch: int) -> Entry:
@@ -222,7 +225,7 @@ def _with_intent(entry: Entry, intent: Intent | None) -> Entry:
     path."""
     return Entry(
         entry.version + 1,
-        entry.generation,
+        entry.data_generation,
         entry.principal,
         entry.producer_epoch,
         entry.next_sequence,

@@ -1,9 +1,9 @@
 """Conditional publish (rule R23): a batch that says at which offset it has to be, and what is decided of it. Pure.
 
-All writers of a shard, which is one partition of a conditional topic, have one producer id and epoch, and the base
-sequence of a batch is the offset at which it is expected. So the swap that reserves compares where the log ends, over
-any number of proxies. All that the entry of that producer id has to tell is where the log ends: it needs no window, as
-the log itself shows what lies at an offset, and a lost entry is made anew from the end of the log."""
+All writers of a conditional partition, which is one partition of a conditional topic, have one producer id and epoch,
+and the base sequence of a batch is the offset at which it is expected. So the swap that reserves compares where the log
+ends, over any number of proxies. All that the entry of that producer id has to tell is where the log ends: it needs no
+window, as the log itself shows what lies at an offset, and a lost entry is recreated from the end of the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from enum import Enum, auto
 from ..values import value
 from .commit import Stored
 from .decide import Append, BatchIdentity
-from .entry import NO_ANCHOR, NO_GENERATION, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, WindowBatch
+from .entry import NO_ANCHOR, NO_DATA_GENERATION, NO_OFFSET, WINDOW_BATCHES_MAX, Entry, WindowBatch
 from .producer_ids import CONDITIONAL_ID
 from .sequence import SEQUENCE_MODULUS, distance
 
@@ -66,17 +66,17 @@ class CutOff:
 
 
 @value(frozen=True, slots=True)
-class FencedShard:
-    """Somebody else writes to the shard, or the log has lost records: it ended at ``end_offset``, and should have ended
-    at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before; the log has to be read from
-    each of them on."""
+class FencedPartition:
+    """Somebody else writes to the conditional partition, or the log has lost records: it ended at ``end_offset``, and
+    should have ended at ``expected_end``. ``offsets``: where the batch may lie, if it was appended before; the log has
+    to be read from each of them on."""
 
     expected_end: int
     end_offset: int
     offsets: tuple[int, ...]
 
 
-Refusal = NotYet | Past | CutOff | FencedShard
+Refusal = NotYet | Past | CutOff | FencedPartition
 Verdict = Append | HeldBack | Refusal
 
 _APPEND = Append()
@@ -92,13 +92,13 @@ def sequence_of(offset: int) -> int:
     return offset % SEQUENCE_MODULUS
 
 
-def begun(entry: Entry, generation: bytes, next_offset: int) -> Entry:
-    """Return the entry of a shard whose log was seen to end at ``next_offset``, once every append that was sent before
-    had its outcome."""
+def begun(entry: Entry, data_generation: bytes, next_offset: int) -> Entry:
+    """Return the entry of a conditional partition whose log was seen to end at ``next_offset``, once every append that
+    was sent before had its outcome."""
     return replace(
         entry,
         version=entry.version + 1,
-        generation=generation,
+        data_generation=data_generation,
         producer_epoch=CONDITIONAL_EPOCH,
         next_sequence=sequence_of(next_offset),
         window=(),
@@ -111,25 +111,28 @@ def begun(entry: Entry, generation: bytes, next_offset: int) -> Entry:
 
 
 def unsure(entry: Entry) -> Entry:
-    """Return the entry when nobody can tell whether its intent's batches are in the log: where that ends is read anew,
+    """Return the entry when nobody can tell whether its intent's batches are in the log: where that ends is read again,
     and what lies at their offsets tells each client that comes back."""
-    return replace(entry, version=entry.version + 1, generation=NO_GENERATION, intent=None)
+    return replace(entry, version=entry.version + 1, data_generation=NO_DATA_GENERATION, intent=None)
 
 
-def fenced_by(entry: Entry, generation: bytes, next_offset: int, pieces: Sequence[Stored]) -> Entry | None:
-    """Return the fenced entry of a shard if it was fenced before, if its log ends (at ``next_offset``) below where the
-    entry says, or if one of ``pieces``, found in the log, lies at another offset than its sequence says; else None."""
+def fenced_by(entry: Entry, data_generation: bytes, next_offset: int, pieces: Sequence[Stored]) -> Entry | None:
+    """Return the fenced entry of a conditional partition if it was fenced before, if its log ends (at ``next_offset``)
+    below where the entry says, or if one of ``pieces``, found in the log, lies at another offset than its sequence
+    says; else None."""
     if is_fenced(entry):
-        return replace(entry, version=entry.version + 1, generation=generation, intent=None)
+        return replace(entry, version=entry.version + 1, data_generation=data_generation, intent=None)
     if entry.end_offset != NO_OFFSET and next_offset < entry.end_offset:
-        return replace(ended_at(entry, next_offset), generation=generation, intent=None)
+        return replace(ended_at(entry, next_offset), data_generation=data_generation, intent=None)
     displaced = [piece for piece in pieces if not is_in_place(piece)][-WINDOW_BATCHES_MAX:]
     if not displaced:
         return None
     last = displaced[-1]  # they were appended together: nothing is appended once the first one is known of
     due = sequence_of(last.base_sequence + last.record_count)
     window = tuple([WindowBatch(one.base_sequence, one.record_count, one.base_offset) for one in displaced])
-    return replace(begun(entry, generation, last.base_offset + last.record_count), next_sequence=due, window=window)
+    return replace(
+        begun(entry, data_generation, last.base_offset + last.record_count), next_sequence=due, window=window
+    )
 
 
 def is_in_place(piece: Stored) -> bool:
@@ -138,7 +141,8 @@ def is_in_place(piece: Stored) -> bool:
 
 
 def ended_at(entry: Entry, end_offset: int) -> Entry:
-    """Return the fenced entry of a shard whose log was seen to end elsewhere than it should, at ``end_offset``."""
+    """Return the fenced entry of a conditional partition whose log was seen to end elsewhere than it should, at
+    ``end_offset``."""
     return replace(entry, version=entry.version + 1, end_offset=end_offset, anchor=NO_ANCHOR)
 
 
@@ -156,7 +160,8 @@ def is_lifted_since(stored: Entry, fenced: Entry) -> bool:
 
 
 def expected_end(entry: Entry) -> int:
-    """Return the offset at which the log of a fenced shard would have ended, had nobody else written to it."""
+    """Return the offset at which the log of a fenced conditional partition would have ended, had nobody else written to
+    it."""
     return entry.end_offset - shift_of(entry.next_sequence, entry.end_offset)
 
 
@@ -181,7 +186,7 @@ def decide_conditional(
         found = [one.base_offset for one in entry.window if (one.base_sequence, one.record_count) == numbers]
         if 0 <= offset <= max(end, entry.end_offset) - batch.record_count:
             found.append(offset)
-        return FencedShard(end, entry.end_offset, tuple(dict.fromkeys(found)))
+        return FencedPartition(end, entry.end_offset, tuple(dict.fromkeys(found)))
     if offset is None:
         offset = entry.end_offset - shift_of(batch.base_sequence, entry.end_offset)
     if offset >= entry.end_offset and ahead in (Ahead.OPEN, Ahead.AGAIN):

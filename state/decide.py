@@ -106,7 +106,7 @@ def rest_of(batch: BatchIdentity, record_count: int) -> BatchIdentity:
 
 def is_directly_after(intent: Intent, batch: BatchIdentity, due: int) -> bool:
     """Are all records that are missing before the batch, from the sequence ``due`` on, among those of the intent? If
-    that one was given up, no gap is proven (rule R11)."""
+    that one was unrecoverable, no gap is proven (rule R11)."""
     if intent.producer_epoch != batch.producer_epoch or not intent.batches:
         return False
     last = intent.batches[-1]

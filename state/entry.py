@@ -27,8 +27,8 @@ NO_DIGEST = bytes(8)
 NO_ANCHOR = bytes(8)
 NO_CONTENT = bytes(8)
 NO_PRINCIPAL = bytes(8)
-NO_INCARNATION = bytes(8)
-NO_GENERATION = bytes(16)
+NO_INSTANCE_ID = bytes(8)
+NO_DATA_GENERATION = bytes(16)
 NOBODY = bytes(8)
 """The owner of an intent that was left by its owner: no lease ever has this name, so any proxy may take the intent
 over."""
@@ -72,8 +72,8 @@ class WindowBatch:
     are stored.
 
     ``digest``: of the keys and values of the client's whole batch (``codecs/batch_digest.py``): some clients make a
-    batch anew for each try, with other timestamps (rule R9). ``NO_DIGEST``: the batch was found by its marker, or is
-    not complete."""
+    batch again for each try, with other timestamps (rule R9). ``NO_DIGEST``: the batch was found by its batch marker,
+    or is not complete."""
 
     base_sequence: int
     record_count: int
@@ -94,15 +94,15 @@ class IntentBatch:
 
 @value(frozen=True, slots=True)
 class Intent:
-    """What an incarnation may append, stored before a byte goes to the broker (rule R2).
+    """What a proxy instance may append, stored before a byte goes to the broker (rule R2).
 
-    ``batches`` empty: it is an ownership, under which its owner may append any batches of the epoch; or a claim, under
-    which its owner forwards nothing and rebuilds the whole entry from the log (rule R10); or, given up, the mark of a
-    blurred entry (``commit.blurred``).
-    ``lower_bound``: no copy of these batches can lie below this offset; ``anchor`` identifies the record just below it
-    (rule R8). ``content``: digest of the first record's key and value, to find out whether a marker was lost on the
-    way. ``leader``: the broker that it is meant for, which has to be seen awake before the log is read (rule R6).
-    ``attempts``: how often it was forwarded again; 0 of every kind but the plain one."""
+    ``batches`` empty: it is an append reservation, under which its owner may append any batches of the epoch; or a
+    takeover, under which its owner forwards nothing and rebuilds the whole entry from the log (rule R10); or,
+    unrecoverable, the mark of an ambiguous entry (``commit.ambiguous``). ``lower_bound``: no copy of these batches can
+    lie below this offset; ``anchor`` identifies the record just below it (rule R8). ``content``: digest of the first
+    record's key and value, to find out whether a batch marker was lost on the way. ``leader``: the broker that it is
+    meant for, which has to pass the quiescence check before the log is read (rule R6). ``attempts``: how often it was
+    forwarded again; 0 of every kind but the plain one."""
 
     owner: bytes
     producer_epoch: int
@@ -115,21 +115,23 @@ class Intent:
     kind: IntentKind = IntentKind.PLAIN
 
     @property
-    def is_given_up(self) -> bool:
+    def is_unrecoverable(self) -> bool:
         """Is it undetermined for good whether its batches are in the log? They are remembered, so that they are not
-        forwarded again (rule R17), until other batches take their place. Nobody owns them; a rebuild's claim may carry
-        them."""
+        forwarded again (rule R17), until other batches take their place. Nobody owns them; a rebuild's takeover may
+        carry them."""
         return self.kind is _UNRECOVERABLE
 
     @property
-    def is_ownership(self) -> bool:
+    def is_append_reservation(self) -> bool:
         """May its owner append any batches of this epoch behind the bound without an intent for each (rule R2)? Each
-        has its marker in the log, so whoever takes the ownership over rebuilds the entry from the bound on."""
+        has its batch marker in the log, so whoever takes the append reservation over rebuilds the entry from the bound
+        on."""
         return self.kind is _APPEND_RESERVATION
 
     @property
-    def was_ownership(self) -> bool:
-        """Is it an ownership, or was it one when its takeover began? Another flow may have to finish that takeover."""
+    def was_append_reservation(self) -> bool:
+        """Is it an append reservation, or was it one when its takeover began? Another flow may have to finish that
+        takeover."""
         return self.kind is _APPEND_RESERVATION or self.kind is _TAKEN_OVER
 
 
@@ -137,14 +139,14 @@ class Intent:
 class Entry:
     """The state of one producer on one partition.
 
-    ``version``: raised by every write. ``generation``: the life of the Redis data in which the entry was last known to
-    be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
+    ``version``: raised by every write. ``data_generation``: the Redis data generation in which the entry was last known
+    to be complete. ``next_sequence``: the sequence that is due. ``window``: oldest first, at most five.
     ``first_base_offset``: where the present epoch begins in the log. ``end_offset``, ``anchor``: end and last record of
     the last committed append, of any epoch. ``is_rebuilt``: the newest part was read from the log, and nothing was
     committed since."""
 
     version: int
-    generation: bytes
+    data_generation: bytes
     principal: bytes
     producer_epoch: int
     next_sequence: int
@@ -167,9 +169,9 @@ class Entry:
         return NO_SEQUENCE if has_none else advance(self.next_sequence, -1)
 
     @property
-    def is_blurred(self) -> bool:
+    def is_ambiguous(self) -> bool:
         """May the log have more of the producer than is stored, which cannot be determined?"""
-        return self.intent is not None and self.intent.is_given_up and not self.intent.batches
+        return self.intent is not None and self.intent.is_unrecoverable and not self.intent.batches
 
 
 def principal_of(name: str | None) -> bytes:
@@ -201,7 +203,7 @@ def pack(entry: Entry) -> bytes:
     head = (
         FORMAT,
         entry.version,
-        entry.generation,
+        entry.data_generation,
         entry.principal,
         entry.producer_epoch,
         entry.next_sequence,
@@ -233,8 +235,8 @@ def pack(entry: Entry) -> bytes:
 
 
 def pack_named(entry: Entry) -> bytes:
-    """Return the bytes to store for a named producer. Proxies that know no names take them for damaged: they would not
-    compare the name's epoch (rule R22)."""
+    """Return the bytes to store for a producer with a name. Proxies that know no names take them for damaged: they
+    would not compare the name's epoch (rule R22)."""
     packed = bytearray(pack(entry))
     packed[_FLAGS_AT] |= _IS_NAMED
     return bytes(packed)
@@ -257,8 +259,8 @@ def unpack(value: bytes) -> Entry:
 
 
 def _unpack(value: bytes) -> Entry:
-    (form, version, generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = HEAD.unpack_from(
-        value
+    (form, version, data_generation, principal, epoch, next_sequence, first, end, anchor, count, flags) = (
+        HEAD.unpack_from(value)
     )
     if form != FORMAT:
         raise StoredFormatError(f"stored entry has format {form}, this proxy reads {FORMAT}")
@@ -276,7 +278,7 @@ def _unpack(value: bytes) -> Entry:
         intent, position = _unpack_intent(value, position)
     if position != len(value):
         raise StoredFormatError(f"stored entry has {len(value) - position} bytes too many")
-    common = version, generation, principal, epoch, next_sequence, tuple(window), first, end, anchor
+    common = version, data_generation, principal, epoch, next_sequence, tuple(window), first, end, anchor
     return Entry(*common, intent, bool(flags & IS_REBUILT))
 
 

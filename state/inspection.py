@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ..values import value
 from .commit import fresh
-from .entry import NO_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
+from .entry import NO_DATA_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
 from .names import NO_ID, NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
-from .store import cluster_key, entry_key, hidden_ranges_key, is_cluster_name, life_key, mode_key
+from .store import cluster_key, data_number_key, entry_key, hidden_ranges_key, is_cluster_name, mode_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
 _BLOCK = re.compile(rb"block:([0-9a-f]{16})")
@@ -39,7 +39,7 @@ class EntryPlace:
 
 @value(frozen=True, slots=True)
 class BlockPlace:
-    """The key that claims a block of producer ids."""
+    """The key that takeovers a block of producer ids."""
 
     start: int
 
@@ -53,22 +53,23 @@ class NamePlace:
 
 @value(frozen=True, slots=True)
 class IndexPlace:
-    """The key of the set of a named producer's entries or, ``producer_id`` -1, of the sorted set of the entries that
-    named producers have on a partition, or of the names of a principal."""
+    """The key of the set of a producer with a name's entries or, ``producer_id`` -1, of the sorted set of the entries
+    that producers with a name have on a partition, or of the names of a principal."""
 
     producer_id: int
 
 
 @value(frozen=True, slots=True)
 class MemberPlace:
-    """The key of the lease of one incarnation."""
+    """The key of the lease of one proxy instance."""
 
-    incarnation: bytes
+    instance_id: bytes
 
 
 @value(frozen=True, slots=True)
 class ClusterPlace:
-    """The key of the broker's own cluster id, of who gives idempotence (``mode_key``), or of the life of the memory."""
+    """The key of the broker's own cluster id, of who gives idempotence (``mode_key``), or of the data number of the
+    memory."""
 
 
 @value(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return MemberPlace(bytes.fromhex(match[1].decode()))
     if key == hidden_ranges_key(cluster):
         return HiddenRangesPlace()
-    return ClusterPlace() if key in (cluster_key(cluster), life_key(cluster), mode_key(cluster)) else None
+    return ClusterPlace() if key in (cluster_key(cluster), data_number_key(cluster), mode_key(cluster)) else None
 
 
 def read_entry(stored: bytes) -> Entry | Damaged:
@@ -149,25 +150,25 @@ def read_name(stored: bytes) -> NameRecord | Damaged:
         return Damaged(str(error))
 
 
-def state_of(entry: Entry | Damaged, generation: bytes | None, is_owner_alive: bool) -> str:
-    """Return one word. An intent whose owner lives: ``append_reservation`` (an ownership), ``open`` (it names batches)
-    or ``rebuilding`` (a claim); ``abandoned``: any intent whose owner is gone. ``given_up``: the outcome cannot be
-    determined, and the batches are remembered. ``suspect``: of an earlier life of the data, or forgotten, so it is
-    rebuilt when the producer comes back (rule R10). ``damaged``: it cannot be read. Else ``quiet``.
+def state_of(entry: Entry | Damaged, data_generation: bytes | None, is_owner_alive: bool) -> str:
+    """Return one word. An intent whose owner lives: ``append_reservation`` (an append reservation), ``open`` (it names
+    batches) or ``rebuilding`` (a takeover); ``abandoned``: any intent whose owner is gone. ``unrecoverable``: the
+    outcome cannot be determined, and the batches are remembered. ``unverified``: of an earlier data generation, or
+    forgotten, so it is rebuilt when the producer comes back (rule R10). ``damaged``: it cannot be read. Else ``quiet``.
 
-    ``generation`` None: the server does not tell it, and no entry is called suspect."""
+    ``data_generation`` None: the server does not tell it, and no entry is called unverified."""
     if isinstance(entry, Damaged):
         return "damaged"
     intent = entry.intent
-    if intent is not None and not intent.is_given_up:
+    if intent is not None and not intent.is_unrecoverable:
         if not is_owner_alive:
             return "abandoned"
-        if intent.is_ownership:
+        if intent.is_append_reservation:
             return "append_reservation"
         return "open" if intent.batches else "rebuilding"
-    if generation is not None and entry.generation != generation:
-        return "suspect"
-    return "given_up" if intent is not None else "quiet"
+    if data_generation is not None and entry.data_generation != data_generation:
+        return "unverified"
+    return "unrecoverable" if intent is not None else "quiet"
 
 
 def owner_of(entry: Entry | Damaged) -> bytes | None:
@@ -178,18 +179,22 @@ def owner_of(entry: Entry | Damaged) -> bytes | None:
     return None if entry.intent.owner == NOBODY else entry.intent.owner
 
 
-def forgotten(stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL, *, is_shard: bool = False) -> Entry:
+def forgotten(
+    stored: bytes, now_us: int, issued_to: bytes = NO_PRINCIPAL, *, is_conditional_partition: bool = False
+) -> Entry:
     """Return the entry to write in the place of ``stored``, so that nothing of it is used any more.
 
-    It is not deleted but made suspect: the proxy to which the producer comes back reads the log first (rule R10). The
-    version rises, so that a swap that is on its way fails (model rows b3, b4). ``now_us``: microseconds since 1970, the
-    new version if the stored one cannot be read: it is above every counted version. The producer id keeps its
+    It is not deleted but made unverified: the proxy to which the producer comes back reads the log first (rule R10).
+    The version rises, so that a swap that is on its way fails (model rows b3, b4). ``now_us``: microseconds since 1970,
+    the new version if the stored one cannot be read: it is above every counted version. The producer id keeps its
     principal; if the entry cannot be read, that is ``issued_to``, which the id's block names."""
     entry = read_entry(stored)
     if isinstance(entry, Entry):
         version, principal = entry.version + 1, entry.principal
-        if is_shard:  # R23: a proxy that remembers a fence from a loss sees that a person has lifted it since
+        if (
+            is_conditional_partition
+        ):  # R23: a proxy that remembers a fence from a loss sees that a person has lifted it since
             version = max(version, now_us)
     else:
         version, principal = now_us, issued_to
-    return replace(fresh(NO_GENERATION, principal, 0, 0), version=version)
+    return replace(fresh(NO_DATA_GENERATION, principal, 0, 0), version=version)

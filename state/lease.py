@@ -1,4 +1,4 @@
-"""The lease of one incarnation (rules R1, R4): until when it may send. Pure: every time is given from outside.
+"""The lease of one proxy instance (rules R1, R4): until when it may send. Pure: every time is given from outside.
 
 The lease counts from the moment before its renewal was sent, so it always ends before the key in Redis expires.
 """
@@ -16,15 +16,15 @@ MARGIN_SECONDS = 1.0
 class Lease:
     """Times are seconds of a clock that goes on while the machine sleeps (CLOCK_BOOTTIME)."""
 
-    __slots__ = ("_held", "ends_at", "incarnation", "is_registered", "tries_unanswered", "ttl_seconds")
+    __slots__ = ("_held", "ends_at", "instance_id", "is_registered", "tries_unanswered", "ttl_seconds")
 
-    def __init__(self, incarnation: bytes, ttl_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, instance_id: bytes, ttl_seconds: float = LEASE_SECONDS) -> None:
         assert ttl_seconds > MARGIN_SECONDS, "a lease that never allows anything"
-        self.incarnation = incarnation
+        self.instance_id = instance_id
         self.ttl_seconds = ttl_seconds
         self.ends_at = float("-inf")
         self.is_registered = False
-        """Redis was seen to have its registration. An incarnation that was registered once is never registered again:
+        """Redis was seen to have its registration. A proxy instance that was registered once is never registered again:
         swaps that it sent under the lost registration would be valid again."""
         self.tries_unanswered = 0
         """First registrations without an answer: whether they were executed, or will be, is unknown."""

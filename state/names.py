@@ -1,5 +1,5 @@
-"""Named producers (rule R22): what is stored of a name, and which producer id and epoch its next instance gets. Pure:
-no randomness, clock or store of its own.
+"""Producers with a name (rule R22): what is stored of a name, and which producer id and epoch its next instance gets.
+Pure: no randomness, clock or store of its own.
 
 The producer id of a name is known by its value: 2^62 or above, where no other producer has its id. It is the first of a
 block of its own, whose claim (``producer_ids.py``) has the name. The record of the name says which id and epoch are its
@@ -12,7 +12,7 @@ import struct
 from dataclasses import replace
 
 from ..values import value
-from .entry import NO_GENERATION, StoredFormatError
+from .entry import NO_DATA_GENERATION, StoredFormatError
 from .producer_ids import BLOCK_SIZE, CONDITIONAL_ID, PRODUCER_ID_BITS, RANDOM_BYTES
 
 FIRST_NAMED_ID: int = 2**PRODUCER_ID_BITS
@@ -32,16 +32,16 @@ _NAMED_BLOCKS: int = FIRST_NAMED_ID // BLOCK_SIZE - 1
 
 @value(frozen=True, slots=True)
 class NameRecord:
-    """What is stored of a name. ``version``: raised by every write. ``generation``: the life of the Redis data in which
-    the epoch was issued; ``NO_GENERATION`` if a higher epoch was seen than was stored: writes may be lost (rule R10).
-    ``raised_from``: the epoch whose own instance asked for this one; -1: a new instance did. ``last_id``: the producer
-    id before this one, whose state on partitions may not be due to expire yet; -1: none. ``issued_at_ms``: since
-    1970."""
+    """What is stored of a name. ``version``: raised by every write. ``data_generation``: the Redis data generation in
+    which the epoch was issued; ``NO_DATA_GENERATION`` if a higher epoch was seen than was stored: writes may be lost
+    (rule R10). ``raised_from``: the epoch whose own instance asked for this one; -1: a new instance did. ``last_id``:
+    the producer id before this one, whose state on partitions may not be due to expire yet; -1: none. ``issued_at_ms``:
+    since 1970."""
 
     version: int
     producer_id: int
     producer_epoch: int
-    generation: bytes
+    data_generation: bytes
     principal: bytes
     raised_from: int = NO_EPOCH
     last_id: int = NO_ID
@@ -88,7 +88,7 @@ def pack_name(record: NameRecord) -> bytes:
         record.version,
         record.producer_id,
         record.producer_epoch,
-        record.generation,
+        record.data_generation,
         record.principal,
         record.raised_from,
         record.last_id,
@@ -138,7 +138,7 @@ NameVerdict = Raised | NewId | Repeated | ForeignName | Outdated
 def next_instance(
     record: NameRecord | None,
     principal: bytes,
-    generation: bytes,
+    data_generation: bytes,
     now_ms: int,
     *,
     keeps_id: bool,
@@ -165,7 +165,7 @@ def next_instance(
         raised_from = record.producer_epoch
     elif not keeps_id:
         return NewId()
-    if record is None or record.generation != generation or record.producer_epoch >= EPOCH_MAX:
+    if record is None or record.data_generation != data_generation or record.producer_epoch >= EPOCH_MAX:
         return NewId()
     epoch = record.producer_epoch + 1
     return Raised(
@@ -183,14 +183,14 @@ def with_new_id(
     record: NameRecord | None,
     producer_id: int,
     principal: bytes,
-    generation: bytes,
+    data_generation: bytes,
     now_ms: int,
     raised_from: int = NO_EPOCH,
 ) -> NameRecord:
     """Return the record of a name whose newest instance has a new producer id. ``raised_from``: the epoch that it had
     before, if it asked for a higher one."""
     version, last_id = (1, NO_ID) if record is None else (record.version + 1, record.producer_id)
-    return NameRecord(version, producer_id, 0, generation, principal, raised_from, last_id, now_ms)
+    return NameRecord(version, producer_id, 0, data_generation, principal, raised_from, last_id, now_ms)
 
 
 # ---------------------------------------------------------------------- who may append
@@ -207,6 +207,6 @@ def with_higher_epoch(record: NameRecord, producer_epoch: int) -> NameRecord:
         record,
         version=record.version + 1,
         producer_epoch=producer_epoch,
-        generation=NO_GENERATION,
+        data_generation=NO_DATA_GENERATION,
         raised_from=NO_EPOCH,
     )

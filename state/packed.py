@@ -67,9 +67,9 @@ class PackedEntry:
         "_view",
         "_window",
         "anchor",
+        "data_generation",
         "end_offset",
         "first_base_offset",
-        "generation",
         "has_intent",
         "is_rebuilt",
         "next_sequence",
@@ -84,7 +84,7 @@ class PackedEntry:
         self._view = entry
         self.has_intent = entry.intent is not None
         self.with_intent: bytes | None = None
-        self.generation = entry.generation
+        self.data_generation = entry.data_generation
         self.principal = entry.principal
         self.producer_epoch = entry.producer_epoch
         self._take(entry)
@@ -127,7 +127,7 @@ class PackedEntry:
         return _layout(self.window_batches, is_timed, members).pack(
             FORMAT,
             self.version + 1,
-            self.generation,
+            self.data_generation,
             self.principal,
             epoch,
             self.next_sequence,
@@ -148,9 +148,10 @@ class PackedEntry:
             *named,
         )
 
-    def owning(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
-        """Return the value to store, as ``pack(owned(entry, ownership))`` does. The version is raised at once, not when
-        the value is stored: batches are committed in between, and no later write may have the version of this one."""
+    def reserving_appends(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
+        """Return the value to store, as ``pack(owned(entry, append_reservation))`` does. The version is raised at once,
+        not when the value is stored: batches are committed in between, and no later write may have the version of this
+        one."""
         value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, (), _APPEND_RESERVATION)
         self.version += 1
         return value
@@ -213,7 +214,7 @@ class PackedEntry:
         quiet = _layout(self.window_batches, is_timed, -1).pack(
             FORMAT,
             self.version,
-            self.generation,
+            self.data_generation,
             self.principal,
             self.producer_epoch,
             self.next_sequence,
@@ -228,7 +229,7 @@ class PackedEntry:
 
 
 def as_named(value: bytes) -> bytes:
-    """Return the value as it is stored for a named producer (``entry.pack_named``)."""
+    """Return the value as it is stored for a producer with a name (``entry.pack_named``)."""
     return pack_named(unpack(value))
 
 

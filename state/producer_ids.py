@@ -28,10 +28,10 @@ _UNBOUND_FORMAT, _BOUND_FORMAT, _NAMED_FORMAT = 1, 2, 3
 
 
 class Block(NamedTuple):
-    """A claimed block. ``generation``: the life of the data in which it was claimed. ``claimed_at_ms``: since 1970.
+    """A claimed block. ``data_generation``: the data generation in which it was claimed. ``claimed_at_ms``: since 1970.
     ``principal``: to whom its ids are issued. ``name``: the name whose one id it has; empty: producers without one."""
 
-    generation: bytes
+    data_generation: bytes
     claimed_at_ms: int
     principal: bytes = NO_PRINCIPAL
     name: str = ""
@@ -42,16 +42,16 @@ def block_of(producer_id: int) -> int:
     return producer_id - producer_id % BLOCK_SIZE
 
 
-def pack_block(generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL, name: str = "") -> bytes:
+def pack_block(data_generation: bytes, claimed_at_ms: int, principal: bytes = NO_PRINCIPAL, name: str = "") -> bytes:
     """Return the value of a block's key. Without a principal it is the first format, from before there were principals;
     a name stands at the end."""
-    assert len(generation) == 16
+    assert len(data_generation) == 16
     if name:
-        return _BOUND.pack(_NAMED_FORMAT, generation, claimed_at_ms, principal) + name.encode()
+        return _BOUND.pack(_NAMED_FORMAT, data_generation, claimed_at_ms, principal) + name.encode()
     if principal == NO_PRINCIPAL:
-        return _UNBOUND.pack(_UNBOUND_FORMAT, generation, claimed_at_ms)
+        return _UNBOUND.pack(_UNBOUND_FORMAT, data_generation, claimed_at_ms)
     assert len(principal) == len(NO_PRINCIPAL)
-    return _BOUND.pack(_BOUND_FORMAT, generation, claimed_at_ms, principal)
+    return _BOUND.pack(_BOUND_FORMAT, data_generation, claimed_at_ms, principal)
 
 
 def unpack_block(value: bytes) -> Block | None:
@@ -63,8 +63,8 @@ def unpack_block(value: bytes) -> Block | None:
         return block if block.principal != NO_PRINCIPAL else None
     if len(value) > _BOUND.size and value[0] == _NAMED_FORMAT:
         try:
-            _, generation, claimed_at_ms, principal = _BOUND.unpack_from(value)
-            return Block(generation, claimed_at_ms, principal, value[_BOUND.size :].decode())
+            _, data_generation, claimed_at_ms, principal = _BOUND.unpack_from(value)
+            return Block(data_generation, claimed_at_ms, principal, value[_BOUND.size :].decode())
         except UnicodeDecodeError:
             return None
     return None
@@ -122,6 +122,6 @@ class IdBlocks:
             self._next = block_start
 
     def forget(self) -> None:
-        """Hand out nothing more of the present blocks: they were claimed in an earlier life of the data (rule R10)."""
+        """Hand out nothing more of the present blocks: they were claimed in an earlier data generation (rule R10)."""
         self._current = self._next = None
         self._used = 0

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from .commit import Stored, rebuilt
-from .entry import NO_GENERATION, NO_OFFSET, Entry, Intent
+from .entry import NO_DATA_GENERATION, NO_OFFSET, Entry, Intent
 
 
 class Found(Protocol):
     """What a completely read range of the log has of one producer. ``pieces``: in log order, those that matter
     (``commit.Gathered``). ``end_offset`` and ``anchor``: of the message with the last piece. ``gap_at``: the first
-    missing offset of the range; -1: none. ``has_unmarked``: is there a message without a marker after that piece?"""
+    missing offset of the range; -1: none. ``has_unmarked``: is there a message without a batch marker after that
+    piece?"""
 
     @property
     def pieces(self) -> Sequence[Stored]: ...
@@ -33,12 +34,12 @@ class Found(Protocol):
 
 
 def completed(
-    entry: Entry, result: Found, generation: bytes, given_up: Intent | None, *, is_since_checkpoint: bool
+    entry: Entry, result: Found, data_generation: bytes, unrecoverable: Intent | None, *, is_since_checkpoint: bool
 ) -> Entry:
-    """Return the entry with all that was found. ``given_up``: an intent whose outcome could not be determined before.
-    ``is_since_checkpoint``: the log was read from a checkpoint on, not from the entry's bound. The entry also counts as
-    rebuilt if only messages without a marker were found."""
-    done = rebuilt(entry, result.pieces, generation, result.end_offset, result.anchor)
+    """Return the entry with all that was found. ``unrecoverable``: an intent whose outcome could not be determined
+    before. ``is_since_checkpoint``: the log was read from a checkpoint on, not from the entry's bound. The entry also
+    counts as rebuilt if only messages without a batch marker were found."""
+    done = rebuilt(entry, result.pieces, data_generation, result.end_offset, result.anchor)
     if result.has_unmarked:
         done = replace(done, is_rebuilt=True)
     of_epoch = [piece for piece in result.pieces if piece.producer_epoch == done.producer_epoch]
@@ -47,25 +48,25 @@ def completed(
     if not is_since_checkpoint and NO_OFFSET < result.gap_at < done.first_base_offset and not has_beginning:
         done = replace(done, first_base_offset=result.gap_at)  # the epoch may have begun in what is missing
     elif of_epoch and not has_beginning and not knew_beginning:
-        # It may have begun anywhere below: before a checkpoint, or without a marker. A search for an older batch then
-        # covers the whole log, so that no batch is refused as out of order wrongly.
+        # It may have begun anywhere below: before a checkpoint, or without a batch marker. A search for an older batch
+        # then covers the whole log, so that no batch is refused as out of order wrongly.
         done = replace(done, first_base_offset=0)
-    if given_up and (given_up.producer_epoch, given_up.batches[0].base_sequence) == (
+    if unrecoverable and (unrecoverable.producer_epoch, unrecoverable.batches[0].base_sequence) == (
         done.producer_epoch,
         done.next_sequence,
     ):
-        # The log does not have its batches as the next ones, so it still cannot tell: they stay given up (R17).
-        done = replace(done, intent=given_up)
+        # The log does not have its batches as the next ones, so it still cannot tell: they stay unrecoverable (R17).
+        done = replace(done, intent=unrecoverable)
     return done
 
 
 def known_as_a_whole(done: Entry) -> Entry:
-    """Return a rebuilt entry that is certainly complete: behind its last piece every message has a marker and no offset
-    is missing. So the next batch need not be looked for by its content."""
+    """Return a rebuilt entry that is certainly complete: behind its last piece every message has a batch marker and no
+    offset is missing. So the next batch need not be looked for by its content."""
     return replace(done, is_rebuilt=False)
 
 
 def known_in_part(done: Entry) -> Entry:
-    """Return a rebuilt entry that may lack batches behind its last piece. What it says is true, but it stays suspect:
-    the proxy to which the producer comes back reads the log from there on."""
-    return replace(done, generation=NO_GENERATION)
+    """Return a rebuilt entry that may lack batches behind its last piece. What it says is true, but it stays
+    unverified: the proxy to which the producer comes back reads the log from there on."""
+    return replace(done, data_generation=NO_DATA_GENERATION)

@@ -1,10 +1,10 @@
 """Writes many entries at once, beside running proxies: the swap of ``redis_store.py``, over redis-py. Blocking, for the
 bulk rebuild.
 
-A writer registers like a proxy, and sends every swap under that registration and with the script of one life of the
-data. So what it sends is refused once Redis has begun another life, or has lost its data, after the writer began (rule
-R10). It reserves nothing: nobody ever waits for it. A registration that is gone is not made again; the run has ended.
-"""
+A writer registers like a proxy, and sends every swap under that registration and with the script of one data
+generation. So what it sends is refused once Redis has another data generation, or has lost its data, after the writer
+began (rule R10). It reserves nothing: nobody ever waits for it. A registration that is gone is not made again; the run
+has ended."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from redis.exceptions import RedisError
 
 from .lease import LEASE_SECONDS
 from .redis_blocking import InspectionError, connected, info_of, pool_of, redis_errors_as_sentences
+from .redis_data_number import RANDOM_BYTES, first_value
 from .redis_facts import (
     NOT_REGISTERED,
     RedisAddress,
+    data_generation_of,
     eviction_refusal_of,
-    generation_of,
     refusal_of,
     script_sha,
     swap_script,
 )
-from .redis_life import RANDOM_BYTES, first_value
-from .store import Conflict, Swapped, life_key, life_of, member_key
+from .store import Conflict, Swapped, data_number_key, data_number_of, member_key
 
 PAGE_KEYS = 500
 """Keys in one request: other clients of Redis get their turns in between."""
-INCARNATION_BYTES = 8
+INSTANCE_ID_BYTES = 8
 _BEAT = b"\x01" + bytes(8)
 """The value of the registration. It stays: the tasks of one run cannot know of renewals that another process sends."""
 Wanted = TypeVar("Wanted")
-_LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
+_DATA_NUMBER_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
 
 
 class StoreEnded(InspectionError):
-    """Redis has begun another life, or has lost its data, since the run began: nothing more is written."""
+    """Redis has another data generation, or has lost its data, since the run began: nothing more is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Access:
 class Registration:
     """The registration of one run. ``sha``: the SHA-1 by which EVALSHA calls the swap script, which is loaded."""
 
-    generation: bytes
-    incarnation: bytes
+    data_generation: bytes
+    instance_id: bytes
     sha: bytes
 
 
@@ -90,17 +90,17 @@ class BulkStore:
         self._pool.disconnect()
 
     # ------------------------------------------------------------------ reading
-    def generation(self) -> bytes:
-        """Check that the proxies would use this server, and return the present life of its data."""
+    def data_generation(self) -> bytes:
+        """Check that the proxies would use this server, and return the present data generation."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication", b"memory")
-            life = life_of(self._redis.get(life_key(self._access.cluster)))
+            data_number = data_number_of(self._redis.get(data_number_key(self._access.cluster)))
         refusal = refusal_of(info) or eviction_refusal_of(info)
         if refusal is not None:
             raise InspectionError(refusal)
-        generation = generation_of(info, life)
-        assert generation is not None, "refused above"
-        return generation
+        data_generation = data_generation_of(info, data_number)
+        assert data_generation is not None, "refused above"
+        return data_generation
 
     def now_us(self) -> int:
         """Return the server's time: microseconds since 1970."""
@@ -116,20 +116,20 @@ class BulkStore:
                 values += self._redis.mget(page)
         return values
 
-    def has_life(self) -> bool:
-        """Has the life of the memory begun? If not, proxies that live begin it with their next heartbeat."""
+    def has_data_number(self) -> bool:
+        """Has the data number of the memory begun? If not, proxies that live begin it with their next heartbeat."""
         with redis_errors_as_sentences():
-            return bool(self._redis.exists(life_key(self._access.cluster)))
+            return bool(self._redis.exists(data_number_key(self._access.cluster)))
 
     # ------------------------------------------------------------------ writing
     def register(self) -> Registration:
-        """Load the script and register under a name that nobody else has. Where no proxy has been yet, the life of the
-        memory begins here: what is written would be of an earlier one else."""
+        """Load the script and register under a name that nobody else has. Where no proxy has been yet, the data number
+        of the memory begins here: what is written would be of an earlier one else."""
         with redis_errors_as_sentences():
-            self._redis.set(life_key(self._access.cluster), first_value(os.urandom(RANDOM_BYTES)), nx=True)
-        generation = self.generation()
-        text = swap_script(generation)
-        registration = Registration(generation, os.urandom(INCARNATION_BYTES), script_sha(text))
+            self._redis.set(data_number_key(self._access.cluster), first_value(os.urandom(RANDOM_BYTES)), nx=True)
+        data_generation = self.data_generation()
+        text = swap_script(data_generation)
+        registration = Registration(data_generation, os.urandom(INSTANCE_ID_BYTES), script_sha(text))
         with redis_errors_as_sentences():
             self._redis.execute_command(b"SCRIPT LOAD", text)
             if not self._redis.set(self._member(registration), _BEAT, nx=True, px=int(LEASE_SECONDS * 1000)):
@@ -137,11 +137,11 @@ class BulkStore:
         return registration
 
     def renew(self, registration: Registration) -> None:
-        """Prolong the registration. Raises StoreEnded when it is gone, or of an earlier life: then it is given back, so
-        that nothing more is written, which no proxy would believe."""
-        if self.generation() != registration.generation:
+        """Prolong the registration. Raises StoreEnded when it is gone, or of an earlier data number: then it is given
+        back, so that nothing more is written, which no proxy would believe."""
+        if self.data_generation() != registration.data_generation:
             self.end(registration)
-            raise StoreEnded("Redis's data has begun another life since this run began: start it again")
+            raise StoreEnded("Redis's data has another data generation since this run began: start it again")
         with redis_errors_as_sentences():
             if not self._redis.set(self._member(registration), _BEAT, xx=True, px=int(LEASE_SECONDS * 1000)):
                 raise StoreEnded("Redis has lost this run's registration, and perhaps all data: start it again")
@@ -169,13 +169,13 @@ class BulkStore:
         return results
 
     def _member(self, registration: Registration) -> bytes:
-        return member_key(self._access.cluster, registration.incarnation)
+        return member_key(self._access.cluster, registration.instance_id)
 
 
 def _result_of(swap: Swap, reply: Any) -> Swapped | Conflict:
     if isinstance(reply, RedisError):
-        if any(code in str(reply) for code in _LIFE_CODES):
-            raise StoreEnded(f"Redis has begun another life, or lost its data, since this run began: {reply}")
+        if any(code in str(reply) for code in _DATA_NUMBER_CODES):
+            raise StoreEnded(f"Redis has another data generation, or lost its data, since this run began: {reply}")
         raise reply
     if reply == 1 or reply == swap.value:  # the second: the reply to a first try was lost
         return Swapped()

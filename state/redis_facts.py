@@ -1,4 +1,4 @@
-"""What the proxy has to know of a Redis server: its URL, what INFO says, the life of its data, the swap script.
+"""What the proxy has to know of a Redis server: its URL, what INFO says, the data generation, the swap script.
 Pure."""
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ..reactor import Address
 from .names import NEWEST_AT
 
 VERSION_MIN = (7, 0)
-"""From this version on, scripts are not written to replicas and append-only files, where a later life of the data would
+"""From this version on, scripts are not written to replicas and append-only files, where a later data generation would
 read them."""
-GENERATION_BYTES = 16
+DATA_GENERATION_BYTES = 16
 DEFAULT_PORT = 6379
 
 NOT_REGISTERED = "NOMEMBER"
 """The code with which the swap script refuses a sender that is not registered, no longer, or with an earlier beat."""
 
-_SWAP_SCRIPT = """-- idemproxy swap, generation {generation}
+_SWAP_SCRIPT = """-- idemproxy swap, generation {data_generation}
 -- KEYS: the value's, the sender's registration; of a named producer also the name's record, the producer's index, the
 -- partition's
 -- ARGV: expected version (8 bytes, zero: absent), new value, time to live in ms (0: none, -1: as it is), the
@@ -151,13 +151,13 @@ def identity_of(info: Mapping[str, str]) -> str | None:
     return f"{run_id} {replication_id}" if run_id and replication_id else None
 
 
-def generation_of(info: Mapping[str, str], life: int) -> bytes | None:
-    """Return the 16 bytes that name this life of the data; None if the server does not tell. A digest of what
-    ``identity_of`` tells and of the life of its memory (``store.life_of``)."""
+def data_generation_of(info: Mapping[str, str], data_number: int) -> bytes | None:
+    """Return the 16 bytes that name this data generation; None if the server does not tell. A digest of what
+    ``identity_of`` tells and of the data number of its memory (``store.data_number_of``)."""
     identity = identity_of(info)
     if identity is None:
         return None
-    return hashlib.blake2b(f"{identity} {life}".encode(), digest_size=GENERATION_BYTES).digest()
+    return hashlib.blake2b(f"{identity} {data_number}".encode(), digest_size=DATA_GENERATION_BYTES).digest()
 
 
 def refusal_of(info: Mapping[str, str]) -> str | None:
@@ -192,16 +192,18 @@ def warnings_of(info: Mapping[str, str]) -> list[str]:
     return ["Redis keeps no append-only file: its restart loses state; set appendonly yes"]
 
 
-def swap_script(generation: bytes) -> bytes:
-    """Return the text of the compare-and-swap script of one life of the data.
+def swap_script(data_generation: bytes) -> bytes:
+    """Return the text of the compare-and-swap script of one data generation.
 
-    The generation is in the text, hence in its digest: a server with another life does not know the script (NOSCRIPT).
-    FLUSHALL does not change that life, but deletes the registrations: a swap that was sent before it and is executed
-    afterwards is refused by the script itself.
-    """
+    The data generation is in the text, hence in its digest: a server with another data number does not know the script
+    (NOSCRIPT). FLUSHALL does not change that data number, but deletes the registrations: a swap that was sent before it
+    and is executed afterwards is refused by the script itself."""
     newest_from, newest_to = NEWEST_AT
     return _SWAP_SCRIPT.format(
-        generation=generation.hex(), not_registered=NOT_REGISTERED, newest_from=newest_from, newest_to=newest_to
+        data_generation=data_generation.hex(),
+        not_registered=NOT_REGISTERED,
+        newest_from=newest_from,
+        newest_to=newest_to,
     ).encode()
 
 

@@ -74,9 +74,9 @@ def ask_info(link: RedisLink, whole: bool, refuse: Refuse, done: Callable[[dict[
         link.call(pack(b"INFO", section), take)
 
 
-def load_swap_script(link: RedisLink, generation: bytes, refuse: Refuse, loaded: Callable[[bytes], None]) -> None:
-    """Load the swap script of this life of the data. ``loaded`` gets the name by which EVALSHA calls it."""
-    text = swap_script(generation)
+def load_swap_script(link: RedisLink, data_generation: bytes, refuse: Refuse, loaded: Callable[[bytes], None]) -> None:
+    """Load the swap script of this data generation. ``loaded`` gets the name by which EVALSHA calls it."""
+    text = swap_script(data_generation)
     sha = script_sha(text)
 
     def take(reply: Reply | StoreAway) -> None:

@@ -42,15 +42,15 @@ from .names import NameRecord, is_named, listed_name
 from .producer_ids import Block, block_of
 from .redis_blocking import InspectionError as InspectionError
 from .redis_blocking import connected, info_of, pool_of, redis_errors_as_sentences
-from .redis_facts import RedisAddress, generation_of, shown_server
+from .redis_facts import RedisAddress, data_generation_of, shown_server
 from .store import (
     NO_VERSION,
     block_key,
+    data_number_key,
+    data_number_of,
     entry_key,
     hidden_ranges_key,
     index_key,
-    life_key,
-    life_of,
     member_key,
     name_key,
     names_key,
@@ -67,12 +67,12 @@ _CHANGE_TRIES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """``version``: with the server's name. ``generation``: the present life of the data, None if the server does not
-    tell. ``now_ms``: its clock, since 1970."""
+    """``version``: with the server's name. ``data_generation``: the present data generation, None if the server does
+    not tell. ``now_ms``: its clock, since 1970."""
 
     version: str
     role: str
-    generation: bytes | None
+    data_generation: bytes | None
     now_ms: int
 
 
@@ -135,7 +135,7 @@ class RedisInspection:
         self._pool = pool_of(address, over_tls)
         self._redis = connected(self._pool)
         self._leaves_no_trace = False
-        self._generation: bytes | None = None
+        self._data_generation: bytes | None = None
 
     def __enter__(self) -> RedisInspection:
         return self
@@ -145,16 +145,17 @@ class RedisInspection:
         self._pool.disconnect()
 
     def server(self) -> ServerFacts:
-        """Read the server's facts. To be called first: the states of entries are told by the generation it learns."""
+        """Read the server's facts. To be called first: the states of entries are told by the data generation it
+        learns."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication")
-            life = life_of(self._redis.get(life_key(self.cluster)))
+            data_number = data_number_of(self._redis.get(data_number_key(self.cluster)))
             seconds, microseconds = self._redis.time()
             with suppress(ResponseError):  # exists from 7.2 on
                 self._leaves_no_trace = bool(self._redis.execute_command(b"CLIENT NO-TOUCH", b"ON"))
-        self._generation = generation_of(info, life)
+        self._data_generation = data_generation_of(info, data_number)
         now_ms = seconds * 1000 + microseconds // 1000
-        return ServerFacts(shown_server(info), info.get("role", "unknown"), self._generation, now_ms)
+        return ServerFacts(shown_server(info), info.get("role", "unknown"), self._data_generation, now_ms)
 
     # ------------------------------------------------------------------ reading
     def everything(self) -> Iterator[Row]:
@@ -257,26 +258,31 @@ class RedisInspection:
     # ------------------------------------------------------------------ forgetting
     def forget(self, row: EntryRow, *, expiry_ms: int, although_owner_lives: bool = False) -> Forgotten | NotForgotten:
         """Forget an entry that is still as ``row`` has it, in one step with the check that no proxy has written it
-        since. It expires when it would have. One with an open intent expires after ``expiry_ms``, and that of a shard
-        (R23) never does."""
+        since. It expires when it would have. One with an open intent expires after ``expiry_ms``, and that of a
+        conditional partition (R23) never does."""
         key = row.place.key(self.cluster)
         with redis_errors_as_sentences(), self._redis.pipeline(transaction=True) as pipe:
             pipe.watch(key)
             if pipe.get(key) != row.stored:
                 return NotForgotten("it has changed since it was shown")
             owner = owner_of(row.entry)
-            # A proxy never takes its lease again under the same incarnation, so an owner that is gone stays gone.
+            # A proxy never takes its lease again under the same proxy instance, so an owner that is gone stays gone.
             if owner is not None and not although_owner_lives and pipe.exists(member_key(self.cluster, owner)):
                 return NotForgotten(f"proxy {owner.hex()} is alive and may be writing it now")
             left_ms = pipe.pttl(key)
             seconds, microseconds = pipe.time()
             block = read_block(pipe.get(block_key(self.cluster, block_of(row.place.producer_id))) or b"")
             issued_to = block.principal if isinstance(block, Block) else NO_PRINCIPAL
-            is_shard = is_conditional(row.place.producer_id)
-            entry = forgotten(row.stored, seconds * 1_000_000 + microseconds, issued_to, is_shard=is_shard)
+            is_conditional_partition = is_conditional(row.place.producer_id)
+            entry = forgotten(
+                row.stored,
+                seconds * 1_000_000 + microseconds,
+                issued_to,
+                is_conditional_partition=is_conditional_partition,
+            )
             has_name = is_named(row.place.producer_id)
             pipe.multi()
-            if is_shard:  # R23: no proxy expects it to expire
+            if is_conditional_partition:  # R23: no proxy expects it to expire
                 pipe.set(key, pack(entry))
             else:
                 value = pack_named(entry) if has_name else pack(entry)
@@ -378,7 +384,7 @@ class RedisInspection:
             is_alive = owner is not None and owner in alive
             expires_ms = left_ms if isinstance(left_ms, int) and left_ms >= 0 else None
             untouched = idle if isinstance(idle, int) else None
-            state = state_of(entry, self._generation, is_alive)
+            state = state_of(entry, self._data_generation, is_alive)
             return EntryRow(place, entry, state, is_alive, expires_ms, untouched, value)
         if isinstance(place, NamePlace):
             return NameRow(place.name, damage or read_name(value), value)

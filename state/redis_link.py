@@ -16,7 +16,7 @@ from ..reactor import Reactor, Timer, Wire
 from .store import NameCheck, StoreAway, partition_index_of
 
 REPLY_SECONDS_MAX = 2.0
-"""A command that is unanswered for this long, and a connection that is not open by then, is given up."""
+"""A command that is unanswered for this long, and a connection that is not open by then, is unrecoverable."""
 REPLY_BYTES_MAX = 1024 * 1024
 """Bytes of one unfinished reply. A value has a few hundred, INFO some thousand; more means that the stream is
 broken."""
@@ -153,7 +153,7 @@ class RedisLink:
     # ------------------------------------------------------------------ Endpoint
     def connected(self, wire: Wire) -> None:
         """The connection is open."""
-        if self._is_over:  # given up while it was being opened
+        if self._is_over:  # unrecoverable while it was being opened
             wire.reset()
             return
         self._wire = wire

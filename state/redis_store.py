@@ -1,9 +1,8 @@
-"""The store on Redis: the calls of ``Store`` over one link, its reconnects, generation, heartbeat and lease.
+"""The store on Redis: the calls of ``Store`` over one link, its reconnects, data generation, heartbeat and lease.
 
-Fails closed: whatever is not certain is StoreAway. Everything of one incarnation goes over one ordered connection at a
-time. A script that the server does not know (NOSCRIPT) is never loaded again on the same connection: the data may have
-begun another life (rule R10).
-"""
+Fails closed: whatever is not certain is StoreAway. Everything of one proxy instance goes over one ordered connection at
+a time. A script that the server does not know (NOSCRIPT) is never loaded again on the same connection: the data may
+have begun another data number (rule R10)."""
 
 from __future__ import annotations
 
@@ -12,16 +11,16 @@ from functools import partial
 
 from ..reactor import Address, Reactor, Timer
 from .lease import RENEW_SECONDS, Lease
+from .redis_data_number import DataNumberCounter
 from .redis_facts import (
     NOT_REGISTERED,
+    data_generation_of,
     eviction_refusal_of,
-    generation_of,
     identity_of,
     refusal_of,
     warnings_of,
 )
 from .redis_greeting import Greeting, Login, Refuse, ask_info, give_up_on, load_swap_script
-from .redis_life import LifeCounter
 from .redis_link import RedisLink, Reply, ReplyError, SwapCommand, pack
 from .store import (
     Conflict,
@@ -51,8 +50,8 @@ _SCAN_COUNT = b"500"
 (``REPLY_BYTES_MAX``), and each page is one step of the event loop."""
 
 _SWAPPED = Swapped()
-_LIFE_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
-"""Refusals that end this connection: the server may have begun another life, or has lost its data with our
+_DATA_NUMBER_CODES = ("NOSCRIPT", "READONLY", NOT_REGISTERED)
+"""Refusals that end this connection: the server may have another data generation, or has lost its data with our
 registration. Which of these it is shows when the next connection is opened (rule R10)."""
 
 _WENT_BACK = (
@@ -79,9 +78,9 @@ class RedisStore:
         address: Address,
         *,
         cluster: str,
-        incarnation: bytes,
+        instance_id: bytes,
         random_bytes: Callable[[int], bytes],
-        on_generation: Callable[[bytes], None],
+        on_data_generation: Callable[[bytes], None],
         on_lease_lost: Callable[[], None],
         report: Callable[[StoreEvent], None],
         username: str | None = None,
@@ -89,40 +88,40 @@ class RedisStore:
         database: int = 0,
         compare: Callable[[RedisLink, Refuse, Callable[[], None]], None] | None = None,
     ) -> None:
-        """``on_generation``: called for the first life of the data that is seen, then once for every change.
-        ``on_lease_lost``: called once per loss. Other proxies may have taken over what this incarnation had open. If
-        its registration is gone, every call ends with StoreAway until ``begin_incarnation``. ``compare``: of a
-        ``ClusterClaim``, asked on every connection before anything is written. ``random_bytes``: for numbers of lives.
+        """``on_data_generation``: called for the first data generation that is seen, then once for every change.
+        ``on_lease_lost``: called once per loss. Other proxies may have taken over what this proxy instance had open. If
+        its registration is gone, every call ends with StoreAway until ``begin_instance``. ``compare``: of a
+        ``ClusterClaim``, asked on every connection before anything is written. ``random_bytes``: for data numbers.
         """
         assert is_cluster_name(cluster), cluster
-        self.lease = Lease(incarnation)
-        self.generation: bytes | None = None
+        self.lease = Lease(instance_id)
+        self.data_generation: bytes | None = None
         self.measure: Callable[[float], None] | None = None
         """Called with the seconds of each round trip. Set before ``start``."""
         self._reactor = reactor
         self._address = address
         self._cluster = cluster
         self._login = Login(username, password, database)
-        self._own_key = member_key(cluster, incarnation)
+        self._own_key = member_key(cluster, instance_id)
         self._compare = compare
         self._is_refusing = False
-        self._on_generation = on_generation
+        self._on_data_generation = on_data_generation
         self._on_lease_lost = on_lease_lost
         self._report = report
         self._link: RedisLink | None = None
         self._command = SwapCommand(b"0" * 40, self._own_key, b"0")
-        self.life = LifeCounter(cluster, random_bytes, self._on_memory_went_back)
+        self.data_number = DataNumberCounter(cluster, random_bytes, self._on_memory_went_back)
         self._identity = self._known_identity = ""
         self._went_back = False
-        self._present_life = 0
-        self._known_generation: bytes | None = None
+        self._present_data_number = 0
+        self._known_data_generation: bytes | None = None
         self._away = StoreAway("not connected to Redis yet")
         self._backoff = BACKOFF_SECONDS_MIN
         self._reported: StoreEvent | None = None
         self._warned: list[str] = []
         self._beats = 0
         self._beats_sent = 0
-        """Registrations and renewals that this process has sent, over all connections and incarnations."""
+        """Registrations and renewals that this process has sent, over all connections and proxy instances."""
         self._lease_timer: Timer | None = None
         self._stopped: Callable[[], None] | None = None
         self._is_stopping = False
@@ -142,7 +141,7 @@ class RedisStore:
         done: Callable[[Swapped | Conflict | StoreAway], None],
     ) -> None:
         """Store ``value`` if the stored version is ``expected_version``, 0: if the key is absent."""
-        if self.generation is None or self._link is None:
+        if self.data_generation is None or self._link is None:
             self._answer_away(done)
         else:
             command = self._command.pack(key, expected_version, value, ttl_ms)
@@ -258,15 +257,15 @@ class RedisStore:
         expiry = (b"PX", b"%d" % ttl_ms) if ttl_ms else ()
         self._ask(pack(b"SET", key, value, b"NX", *expiry), partial(self._finish_claim, done), done)
 
-    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """Does that incarnation still hold its lease?"""
-        key = member_key(self._cluster, incarnation)
+    def member_alive(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Does that proxy instance still hold its lease?"""
+        key = member_key(self._cluster, instance_id)
         self._ask(pack(b"EXISTS", key), partial(self._finish_count, done), done)
 
-    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """End the lease of an earlier incarnation of this proxy that is certainly dead."""
-        assert incarnation != self.lease.incarnation, "its own lease ends with stop"
-        key = member_key(self._cluster, incarnation)
+    def end_member(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """End the lease of an earlier proxy instance of this proxy that is certainly dead."""
+        assert instance_id != self.lease.instance_id, "its own lease ends with stop"
+        key = member_key(self._cluster, instance_id)
         self._ask(pack(b"DEL", key), partial(self._finish_count, done), done)
 
     @property
@@ -274,29 +273,29 @@ class RedisStore:
         """Why Redis cannot be asked, or could not be the last time."""
         return self._away.reason
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ data number
     def start(self) -> None:
         """Connect, and stay connected."""
         assert self._link is None, "started twice"
         self._connect()
 
-    def begin_incarnation(self, incarnation: bytes, registered: Callable[[], None]) -> None:
-        """From now on this process is another incarnation: the connection is opened anew, and nothing may be sent
-        before the new registration is stored. ``registered`` is called then, before any command of the new incarnation,
-        unless yet another one has begun."""
-        self.lease = Lease(incarnation)
+    def begin_instance(self, instance_id: bytes, registered: Callable[[], None]) -> None:
+        """From now on this process is another proxy instance: the connection is opened again, and nothing may be sent
+        before the new registration is stored. ``registered`` is called then, before any command of the new proxy
+        instance, unless yet another one has begun."""
+        self.lease = Lease(instance_id)
         self._registered = registered
-        self._own_key = member_key(self._cluster, incarnation)
+        self._own_key = member_key(self._cluster, instance_id)
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
-        away = self._away if self.generation is None else None
+        away = self._away if self.data_generation is None else None
         self._drop("a new lease is being taken, over a new connection")
         if away is not None:  # Redis did not answer before, which says more than our own close
             self._away = away
 
     def compare_again(self) -> None:
-        """Connect anew, as what ``compare`` compares has changed."""
+        """Connect again, as what ``compare`` compares has changed."""
         self._drop("the brokers tell another cluster id")
 
     def stop(self, stopped: Callable[[], None]) -> None:
@@ -305,7 +304,7 @@ class RedisStore:
         self._is_stopping = True
         self._stopped = stopped
         self._away = StoreAway("the proxy is being stopped")
-        was_ready, self.generation = self.generation is not None, None
+        was_ready, self.data_generation = self.data_generation is not None, None
         self.lease.give_up()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
@@ -324,7 +323,7 @@ class RedisStore:
     def _ask(
         self, command: bytes, answered: Callable[[Reply | StoreAway], None], done: Callable[[StoreAway], None]
     ) -> None:
-        if self.generation is None or self._link is None:
+        if self.data_generation is None or self._link is None:
             self._answer_away(done)
         else:
             self._link.call(command, answered)
@@ -369,8 +368,8 @@ class RedisStore:
         if isinstance(reply, StoreAway):
             return reply
         if isinstance(reply, ReplyError):
-            if any(reply.mentions(code) for code in _LIFE_CODES):
-                self._drop(f"Redis may have begun a new life, or lost its data: {reply.text}")
+            if any(reply.mentions(code) for code in _DATA_NUMBER_CODES):
+                self._drop(f"Redis may have a new data generation, or lost its data: {reply.text}")
             return StoreAway(reply.text)
         self._drop("Redis gave a reply of the wrong kind")
         return StoreAway("Redis gave a reply of the wrong kind")
@@ -388,8 +387,8 @@ class RedisStore:
         Greeting(link, self._login, self._refuse, partial(self._on_greeted, link))
 
     def _on_greeted(self, link: RedisLink, info: dict[str, str]) -> None:
-        """The server may be used. Nothing is written to state that is another cluster's, neither life nor registration;
-        with the lease the store is ready."""
+        """The server may be used. Nothing is written to state that is another cluster's, neither data number nor
+        registration; with the lease the store is ready."""
         self._warn(info)
         self._identity = identity_of(info) or ""
 
@@ -399,36 +398,36 @@ class RedisStore:
         # Counted behind the registration: where the memory goes back between the two, the count shows it, and where
         # it does so later, no swap fits the registration that is there then.
         def count() -> None:
-            self.life.count(link, self._identity, self._refuse, load)
+            self.data_number.count(link, self._identity, self._refuse, load)
 
-        def load(life: int) -> None:
-            self._present_life = life
-            generation = generation_of(info, life)
-            assert generation is not None, "refused by the greeting"
-            load_swap_script(link, generation, self._refuse, partial(self._be_ready, link, generation))
+        def load(data_number: int) -> None:
+            self._present_data_number = data_number
+            data_generation = data_generation_of(info, data_number)
+            assert data_generation is not None, "refused by the greeting"
+            load_swap_script(link, data_generation, self._refuse, partial(self._be_ready, link, data_generation))
 
         if self._compare is None:
             register()
         else:
             self._compare(link, self._refuse, register)
 
-    def _be_ready(self, link: RedisLink, generation: bytes, sha: bytes) -> None:
+    def _be_ready(self, link: RedisLink, data_generation: bytes, sha: bytes) -> None:
         self._command = SwapCommand(sha, self._own_key, _registration_of(self._beats_sent))
-        self.generation = generation
+        self.data_generation = data_generation
         self._backoff = BACKOFF_SECONDS_MIN
         self._beats = 0
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
-        self._tell(StoreReady(generation))
-        if generation != self._known_generation:
-            # One server begins another life of its data where these are gone, or have gone back.
+        self._tell(StoreReady(data_generation))
+        if data_generation != self._known_data_generation:
+            # One server begins another data generation where these are gone, or have gone back.
             if self._identity == self._known_identity and not self._went_back:
                 self._report(StoreEmptied())
-            self._known_generation, self._known_identity, self._went_back = generation, self._identity, False
-            self._on_generation(generation)
+            self._known_data_generation, self._known_identity, self._went_back = data_generation, self._identity, False
+            self._on_data_generation(data_generation)
 
     def _on_end(self, reason: str) -> None:
         self._link = None
-        self.generation = None
+        self.data_generation = None
         is_refusal, self._is_refusing = self._is_refusing, False
         if self._is_stopping:
             return
@@ -460,12 +459,12 @@ class RedisStore:
 
     # ------------------------------------------------------------------ heartbeat and lease
     def _beat(self, link: RedisLink) -> None:
-        if link is not self._link or self.generation is None:
+        if link is not self._link or self.data_generation is None:
             return
         self._beats += 1
         whole = self._beats % BEATS_PER_CHECK == 0
         ask_info(link, whole, self._refuse, lambda info: self._check_again(link, info, whole))
-        self.life.count(link, self._identity, self._refuse, partial(self._check_life, link))
+        self.data_number.count(link, self._identity, self._refuse, partial(self._check_data_number, link))
         self._renew_again(link)
         self._reactor.later(RENEW_SECONDS, lambda: self._beat(link))
 
@@ -477,15 +476,15 @@ class RedisStore:
         if refusal is not None:
             self._refuse(refusal)
         elif identity_of(info) != self._identity:
-            link.reset("the data of Redis began a new life")
+            link.reset("Redis has a new data generation")
 
-    def _check_life(self, link: RedisLink, life: int) -> None:
-        if life != self._present_life:
-            link.reset("the data of Redis began a new life")
+    def _check_data_number(self, link: RedisLink, data_number: int) -> None:
+        if data_number != self._present_data_number:
+            link.reset("Redis has a new data generation")
 
     def _on_memory_went_back(self) -> None:
-        """Nothing more is sent in this life of the data."""
-        self.generation = None
+        """Nothing more is sent in this data generation."""
+        self.data_generation = None
         self._went_back = True
         self._away = StoreAway("Redis's memory went back in time")
         self._report(StoreWarning(_WENT_BACK))
@@ -508,10 +507,10 @@ class RedisStore:
             elif self._is_stopping:
                 return
             elif reply is None:
-                self._end_incarnation(link)
+                self._end_instance(link)
             elif reply == written:
                 self._extend(sent_at)
-            elif self.generation is not None:  # else the next life is being written, on this connection
+            elif self.data_generation is not None:  # else the next data number is being written, on this connection
                 link.reset("the registration is an earlier one")
 
         link.call(self._command.pack(self._own_key, before, written, ttl_ms), swapped)
@@ -532,7 +531,7 @@ class RedisStore:
             elif self._is_stopping:
                 return
             elif reply is None:
-                self._end_incarnation(link)
+                self._end_instance(link)
             elif self._extend(sent_at):
                 renewed()
 
@@ -540,8 +539,8 @@ class RedisStore:
 
     def _register(self, link: RedisLink, registered: Callable[[], None]) -> None:
         """Write the registration where there is none. If there is one, it is from a try of ours whose reply was lost:
-        no other proxy has this incarnation. If yet another try may still be executed, the incarnation ends: that try
-        could bring the registration back after it was lost."""
+        no other proxy has this proxy instance. If yet another try may still be executed, the proxy instance ends: that
+        try could bring the registration back after it was lost."""
         lease, sent_at = self.lease, self._reactor.now()
         lease.tries_unanswered += 1
 
@@ -558,7 +557,7 @@ class RedisStore:
             if self._is_stopping:
                 return
             if lease.tries_unanswered > executed:
-                self._end_incarnation(link)
+                self._end_instance(link)
             elif executed:
                 self._renew(link, registered)
             elif self._extend(sent_at):
@@ -571,7 +570,7 @@ class RedisStore:
         value, ttl_ms = _registration_of(self._beats_sent), b"%d" % int(self.lease.ttl_seconds * 1000)
         return pack(b"SET", self._own_key, value, condition, b"PX", ttl_ms)
 
-    def _end_incarnation(self, link: RedisLink) -> None:
+    def _end_instance(self, link: RedisLink) -> None:
         """Our registration is gone, or cannot be relied on: other proxies may believe that we are dead (rules R1,
         R10)."""
         self.lease.give_up()
@@ -579,8 +578,8 @@ class RedisStore:
         link.reset("the registration cannot be relied on")
 
     def _extend(self, sent_at: float) -> bool:
-        """A renewal was confirmed. Returns False when the owner began another incarnation because of it: this link has
-        ended then."""
+        """A renewal was confirmed. Returns False when the owner began another proxy instance because of it: this link
+        has ended then."""
         lease, now = self.lease, self._reactor.now()
         if lease.notice_end(now):
             self._on_lease_lost()

@@ -19,8 +19,8 @@ NO_VERSION = 0
 MODE_PROXY, MODE_NATIVE = b"proxy", b"native"
 """The values of ``mode_key``, as ``upstream.idempotence`` has them."""
 
-LIFE_COUNT_BITS = 32
-"""The lower bits of ``life_key``'s value. A hundred processes need a year for 31 of them."""
+DATA_COUNT_BITS = 32
+"""The lower bits of ``data_number_key``'s value. A hundred processes need a year for 31 of them."""
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -73,7 +73,7 @@ SwapResult = Swapped | Conflict | NameMoved | StoreAway
 class StoreReady:
     """Connected and checked, the lease is held."""
 
-    generation: bytes
+    data_generation: bytes
 
 
 @value(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class Store(Protocol):
     """What the proxy needs of a store. ``ttl_ms`` 0: no expiry; of a swap also ``KEEP_TTL``."""
 
     @property
-    def generation(self) -> bytes | None:
-        """16 bytes that name the present life of the data; None while not connected."""
+    def data_generation(self) -> bytes | None:
+        """16 bytes that name the present data generation; None while not connected."""
         ...
 
     def read(self, key: bytes, done: Callable[[bytes | StoreAway | None], None]) -> None:
@@ -168,19 +168,19 @@ class Store(Protocol):
         ...
 
     def named_entries(self, index: bytes, count_max: int, done: Callable[[list[bytes] | StoreAway], None]) -> None:
-        """The keys of the entries that named producers have on a partition, at most so many; some may be gone."""
+        """The keys of the entries that producers with a name have on a partition, at most so many; some may be gone."""
         ...
 
     def claim(self, key: bytes, value: bytes, ttl_ms: int, done: Callable[[bool | StoreAway], None]) -> None:
         """Store ``value`` if the key is absent. False: it exists, perhaps from a try of ours whose reply was lost."""
         ...
 
-    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """Does that incarnation still hold its lease (rule R1)?"""
+    def member_alive(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """Does that proxy instance still hold its lease (rule R1)?"""
         ...
 
-    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
-        """End the lease of an incarnation that is certainly dead. True if it existed."""
+    def end_member(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+        """End the lease of a proxy instance that is certainly dead. True if it existed."""
         ...
 
 
@@ -261,14 +261,14 @@ def name_key(cluster: str, name: str) -> bytes:
 
 @_kind("entries of a name", rb"index:[0-9a-f]{16}")
 def index_key(cluster: str, producer_id: int) -> bytes:
-    """Return the key of the set of the entries that a named producer has."""
+    """Return the key of the set of the entries that a producer with a name has."""
     return f"idem:{cluster}:index:{producer_id:016x}".encode()
 
 
 @_kind("producer names of a partition", rb"\{.*/[0-9]+\}:named")
 def partition_index_key(cluster: str, topic: str, partition: int) -> bytes:
-    """Return the key of the sorted set of the entries that named producers have on a partition. The score is when the
-    entry expires, in ms since 1970."""
+    """Return the key of the sorted set of the entries that producers with a name have on a partition. The score is when
+    the entry expires, in ms since 1970."""
     return f"idem:{cluster}:{{{topic}/{partition}}}:named".encode()
 
 
@@ -285,9 +285,9 @@ def names_key(cluster: str, principal: bytes) -> bytes:
 
 
 @_kind("registration", rb"member:(?:[0-9a-f]{2})+")
-def member_key(cluster: str, incarnation: bytes) -> bytes:
-    """Return the key of an incarnation's lease; it exists as long as the lease runs (rule R1)."""
-    return f"idem:{cluster}:member:{incarnation.hex()}".encode()
+def member_key(cluster: str, instance_id: bytes) -> bytes:
+    """Return the key of a proxy instance's lease; it exists as long as the lease runs (rule R1)."""
+    return f"idem:{cluster}:member:{instance_id.hex()}".encode()
 
 
 @_kind(
@@ -313,16 +313,16 @@ def cluster_key(cluster: str) -> bytes:
     rb"life",
     Bound("1, of 20 bytes", "cluster name", "R10: it shows that Redis's memory went back in time, also after a pause"),
 )
-def life_key(cluster: str) -> bytes:
-    """Return the key of the life of what is in Redis's memory: a number of which ``life_of`` is the life, and the rest
-    is counted up by every proxy with each heartbeat."""
+def data_number_key(cluster: str) -> bytes:
+    """Return the key of the data number of what is in Redis's memory: a number of which ``data_number_of`` is the data
+    number, and the rest is counted up by every proxy with each heartbeat."""
     return f"idem:{cluster}:life".encode()
 
 
-def life_of(stored: bytes | int | None) -> int:
-    """Return the life in a value of ``life_key``; 0 where there is none, or none that can be read."""
+def data_number_of(stored: bytes | int | None) -> int:
+    """Return the data number in a value of ``data_number_key``; 0 where there is none, or none that can be read."""
     try:
-        return int(stored or 0) >> LIFE_COUNT_BITS
+        return int(stored or 0) >> DATA_COUNT_BITS
     except ValueError:
         return 0
 

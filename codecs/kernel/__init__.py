@@ -70,15 +70,14 @@ class Kernel(Protocol):
         """Return (wrapper of format v1, its anchor, digest of the first record's content, highest timestamp, the eight
         bytes of each batch's digest).
 
-        ``batches``, ``room``: as of ``convert``. The wrapper is stored gzip; its marker names the identities that are
-        in the batches' headers.
-        """
+        ``batches``, ``room``: as of ``convert``. The wrapper is stored gzip; its batch marker names the identities that
+        are in the batches' headers."""
 
     def encode_marker(self, /, *identities: tuple[int, int, int, int]) -> bytes | None:
-        """Return what ``marker.encode_marker`` does."""
+        """Return what ``batch_marker.encode_marker`` does."""
 
     def digest_content(self, key: Buffer | None, value: Buffer | None, /) -> bytes | None:
-        """Return what ``marker.content_digest`` does."""
+        """Return what ``batch_marker.content_digest`` does."""
 
     def digest_messages(
         self, message_set: Buffer, position: int, record_count: int, before: bytes, /
@@ -86,8 +85,8 @@ class Kernel(Protocol):
         """Return (digest, position behind them, how many) of the next plain messages, as
         ``batch_digest.digesting_messages`` has it: at most ``record_count``, and a megabyte of them."""
 
-    def digest_marker(self, marker: Buffer, /) -> bytes | None:
-        """Return what ``marker.anchor_of_marker`` does."""
+    def digest_marker(self, batch_marker: Buffer, /) -> bytes | None:
+        """Return what ``batch_marker.anchor_of_batch_marker`` does."""
 
     def unsnappy_part(self, block: Buffer, position: int, output: bytearray, filled: int, /) -> tuple[int, int] | None:
         """Decompress more of a block of snappy, of which the next element is at ``position``, to behind the first

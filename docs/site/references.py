@@ -242,7 +242,10 @@ def limit(name: str) -> str:
     return _amount(name) if found is None else f"{_amount(name)} (`{found}`)"
 
 
-_RENAMED: Final = {"SEQUENCERS_MAX": "producers_max", "LANES_PER_BROKER": "lanes_per_broker_max"}
+_RENAMED: Final = {
+    "SEQUENCERS_MAX": "producers_max",
+    "PRODUCE_CONNECTIONS_PER_BROKER": "produce_connections_per_broker_max",
+}
 
 
 def _amount(name: str) -> str:

@@ -77,14 +77,14 @@ def _audited(options: argparse.Namespace, plan: Plan, settings: Mapping[str, str
 
 
 def _reported(options: argparse.Namespace, audited: Audited, failing: Sequence[Finding]) -> int:
+    from .duplicates import duplicates_of
     from .outputs import summary_of, told, write_findings, write_summary
     from .report import write_report
-    from .second_copies import second_copies_of
 
     summary = summary_of(audited, failing)
     write_findings(audited, options.out / "findings.parquet")
     write_summary(summary, options.out / "summary.json")
-    write_summary(second_copies_of(audited, summary["source"]), options.out / "second_copies.json")
+    write_summary(duplicates_of(audited, summary["source"]), options.out / "duplicates.json")
     write_report(audited, summary, options.out / "report.html")
     for line in told(summary):
         print(line)

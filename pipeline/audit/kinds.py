@@ -52,11 +52,11 @@ MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.COMPACTED_GAP: "Missing sequence numbers where as many offsets are missing: compaction, as a rule.",
     Finding.INVERSION: "Records that lie behind records with higher sequence numbers of their producer.",
     Finding.EPOCH_REGRESSION: "Records of an epoch behind records of a later epoch of the same producer.",
-    Finding.FOREIGN_WRITER: "Records without producer id or marker in a partition where others have one.",
+    Finding.FOREIGN_WRITER: "Records without producer id or batch marker in a partition where others have one.",
     Finding.ACKNOWLEDGED_ABSENT: "The proxy's journal says that a client was told of these records; they are not "
     "there.",
     Finding.ACKNOWLEDGED_UNKNOWN: "Acknowledged, and nobody can tell: deleted by retention or compaction, written "
-    "after the audit began, or there without a marker.",
+    "after the audit began, or there without a batch marker.",
     Finding.UNREADABLE: "A part of the log that is damaged, or has no Kafka format.",
     Finding.OFFSET_HOLE: "Offsets without a record, as compaction leaves them.",
 }

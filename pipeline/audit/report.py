@@ -122,7 +122,9 @@ def _tables(summary: Summary) -> Iterator[str]:
     yield _table(summary, "topic of the partition", kinds, rows) + "</details>"
     marked = sum(one["identified_records"] for one in summary["partitions"])
     share = marked / summary["records"] if summary["records"] else 0.0
-    yield f"<p>{share:.1%} of the records have a producer id and a sequence number, in a marker or in their batch: "
+    yield (
+        f"<p>{share:.1%} of the records have a producer id and a sequence number, in a batch marker or in their batch: "
+    )
     yield "for these a duplicate is certain. For the others nobody can tell a batch that was stored twice from records "
     yield "that are equal, so they are counted as suspected.</p>"
 

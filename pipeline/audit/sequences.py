@@ -264,7 +264,7 @@ class Partition:
 
     def _cannot_tell(self, told: int) -> bool:
         """Whether records that were acknowledged at this offset may have been deleted, or may be there without a
-        marker."""
+        batch marker."""
         if told < 0:  # an old duplicate, whose offset is not told
             return self._start > 0 or self._holes > 0
         if told < self._start or told >= self._end or self._absent_between(told, told + 1):

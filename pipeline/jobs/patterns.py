@@ -42,16 +42,16 @@ def repartitioned(rows: DataFrame, carrier: str = HEADERS) -> DataFrame:
 
 
 def cleaned(rows: DataFrame, carrier: str = HEADERS, batches: DataFrame | None = None) -> DataFrame:
-    """**Clean up**: the records of a topic without second copies, each in the partition where it is first, in an order
+    """**Clean up**: the records of a topic without duplicates, each in the partition where it is first, in an order
     that no partition of the source is out of. For a batch write.
 
     ``carrier``: where the source coordinates are, by which copies are recognised; a record without any is kept. Records
     that are out of order are put back: each comes behind all records that come before it in its partition of the
-    source. ``batches``, for ``BATCHES``: the same topic as batches (``rows=batches``); the second copy of a batch is
+    source. ``batches``, for ``BATCHES``: the same topic as batches (``rows=batches``); the duplicate of a batch is
     recognised by its producer id, epoch and sequence."""
     if carrier == BATCHES:
         assert batches is not None, "the topic as batches"
-        kept = _without(rows, second_copies(batches))
+        kept = _without(rows, duplicates(batches))
         order = ["offset"]
     else:
         kept, order = _first_of_each(coordinates_of(rows, carrier)), ["_position", *COORDINATES, "offset"]
@@ -59,8 +59,8 @@ def cleaned(rows: DataFrame, carrier: str = HEADERS, batches: DataFrame | None =
     return kept.repartition("partition").sortWithinPartitions("partition", *order).select(*columns)
 
 
-def second_copies(batches: DataFrame) -> DataFrame:
-    """Return the ranges of offsets (topic, partition, baseOffset, lastOffset) that are the second copy of a batch, or a
+def duplicates(batches: DataFrame) -> DataFrame:
+    """Return the ranges of offsets (topic, partition, baseOffset, lastOffset) that are the duplicate of a batch, or a
     later one. ``batches``: with the columns of ``rows=batches``."""
     of_epoch = Window.partitionBy("topic", "partition", "producerId", "producerEpoch").orderBy("baseOffset")
     # After 2^31 records sequences begin at 0 again. They are unwrapped, so that no batch is taken for a copy of one of
@@ -129,7 +129,7 @@ __all__ = (
     "cleaned",
     "copied",
     "counted",
+    "duplicates",
     "merged",
     "repartitioned",
-    "second_copies",
 )

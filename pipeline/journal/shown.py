@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-_EVENT_WIDTH: Final = 11
+_EVENT_WIDTH: Final = 15
 _SEQUENCE_MODULUS: Final = 2**31
 _NO_ERROR: Final = 0
 
@@ -77,7 +77,7 @@ def _answered(said: Mapping[str, Any]) -> str:
     return f"{text}, {said['message']}" if said.get("message") else text
 
 
-def _doubt(said: Mapping[str, Any]) -> str:
+def _unknown_outcome(said: Mapping[str, Any]) -> str:
     return f"{_batch(said)}: {said['reason']}"
 
 
@@ -96,12 +96,12 @@ def _late_write(said: Mapping[str, Any]) -> str:
     return f"{_place(said)}  {whose} seq {', '.join(map(str, said['base_sequences']))}"
 
 
-def _second_copy(said: Mapping[str, Any]) -> str:
+def _duplicate_found(said: Mapping[str, Any]) -> str:
     return f"{_batch(said)}: at {' and '.join(map(str, said['offsets']))}"
 
 
 def _taken_over(said: Mapping[str, Any]) -> str:
-    return f"{_place(said)}  producer {said['producer_id']}, from incarnation {said['owner']}"
+    return f"{_place(said)}  producer {said['producer_id']}, from proxy instance {said['owner']}"
 
 
 def _missing(said: Mapping[str, Any]) -> str:
@@ -135,15 +135,15 @@ _TEXTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "sent": _sent,
     "outcome": _outcome,
     "answered": _answered,
-    "doubt": _doubt,
+    "unknown_outcome": _unknown_outcome,
     "resolved": _resolved,
     "sent_again": _sent_again,
-    "late_write": _late_write,
-    "second_copy": _second_copy,
+    "append_after_deadline": _late_write,
+    "duplicate_found": _duplicate_found,
     "taken_over": _taken_over,
-    "generation": lambda said: f"Redis has begun the life {said['generation']}",
-    "incarnation": lambda said: f"this process is {said['incarnation']} from now on",
-    "said": lambda said: f"{said['level']}: {said['what']}",
+    "data_generation": lambda said: f"Redis has begun the data generation {said['data_generation']}",
+    "proxy_instance": lambda said: f"this process is {said['instance_id']} from now on",
+    "message": lambda said: f"{said['level']}: {said['what']}",
     "missing": _missing,
     "not_synced": _not_synced,
     "journal": _header,

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...codecs import message_set
+from ...codecs.batch_marker import Identity
 from ...codecs.errors import Malformed
-from ...codecs.marker import Identity
 from ...codecs.primitives import Buffer
 from .contents import NO_CONTENTS, Array, Contents
 
@@ -108,7 +108,7 @@ def check_order(offsets: Array) -> None:
 
 
 def pieces_of(identities: Sequence[Identity] | None, last: int) -> tuple[Piece, ...]:
-    """Return where each batch of a marker begins: the last one ends at the wrapper's own offset."""
+    """Return where each batch of a batch marker begins: the last one ends at the wrapper's own offset."""
     if not identities:
         return ()
     first = last + 1 - sum(identity.record_count for identity in identities)

@@ -1,8 +1,7 @@
 """Bytes of a log, as fetched or as in a segment file, taken apart into containers: what stands in the log as one entry.
 
-Formats v0, v1 (wrappers with or without a marker) and v2. The bytes are hostile until they are checked: every length is
-looked at before it is used, and what is unpacked has a limit. Pure; owns no socket and no file.
-"""
+Formats v0, v1 (wrappers with or without a batch marker) and v2. The bytes are hostile until they are checked: every
+length is looked at before it is used, and what is unpacked has a limit. Pure; owns no socket and no file."""
 
 from __future__ import annotations
 

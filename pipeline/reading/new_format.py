@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...codecs import record_batch
+from ...codecs.batch_marker import Identity
 from ...codecs.errors import Malformed, Truncated, WireError
-from ...codecs.marker import Identity
 from ...codecs.primitives import VARLONG_BYTES_MAX, Buffer, read_varlong
 from ...codecs.record_batch import BatchHeader
 from .container import LOG_APPEND_TIME, NO_OFFSETS, UNPACKED_BYTES_MAX, Container, Piece, check_order, unreadable

@@ -1,4 +1,4 @@
-"""Messages of the formats v0 and v1: plain ones, and wrappers with or without a marker, many at once. Pure.
+"""Messages of the formats v0 and v1: plain ones, and wrappers with or without a batch marker, many at once. Pure.
 
 The bytes are hostile until they are checked: every length is looked at before it is used, and what is unpacked has a
 limit."""
@@ -14,9 +14,9 @@ import numpy as np
 from isal import isal_zlib
 
 from ...codecs import message_set
+from ...codecs.batch_marker import parse_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.errors import ChecksumMismatch, Malformed, WireError
-from ...codecs.marker import parse_marker
 from ...codecs.message_set import ShallowMessage
 from ...codecs.primitives import Buffer
 from ...codecs.steps import at_once
@@ -177,7 +177,7 @@ class _Together:
     def containers(self) -> Iterator[Container]:
         borders = self.borders.tolist()
         for message, begin, end, flags in zip(self.messages, borders, borders[1:], self.flags.tolist(), strict=False):
-            pieces = pieces_of(parse_marker(message.key), message.offset)
+            pieces = pieces_of(parse_batch_marker(message.key), message.offset)
             offsets = self.offsets[begin:end]
             first = int(offsets[0])
             if pieces:
@@ -268,6 +268,6 @@ def _wrapper(message: ShallowMessage, inner: Buffer) -> Container:
     timestamps, flags = found.timestamps, found.flags
     if message.magic and message.is_log_append_time:
         timestamps, flags = np.full(len(starts), message.timestamp), LOG_APPEND_TIME
-    pieces = pieces_of(parse_marker(message.key), message.offset)
+    pieces = pieces_of(parse_batch_marker(message.key), message.offset)
     first = min(pieces[0].first, found.first) if pieces else found.first
     return Container(first, message.offset, offsets, timestamps, found.contents, pieces, flags)

@@ -11,7 +11,7 @@ BETWEEN_LOOKS_SECONDS: Final = 0.5
 
 
 class Patience:
-    """Counts from the first ``waits``, and anew after ``ends``."""
+    """Counts from the first ``waits``, and again after ``ends``."""
 
     def __init__(self) -> None:
         self._since: float | None = None

@@ -167,7 +167,7 @@ def _run(options: argparse.Namespace, settings: ProxySettings, redis: RedisAddre
         with ExitStack() as stack:
             redis_access = _redis_access(settings, redis)
             with BulkStore(redis_access) as store:
-                store.generation()
+                store.data_generation()
                 now_ms = store.now_us() // 1000
             window_ms = expiry_ms if options.since_seconds is None else options.since_seconds * 1000
             registration = None if options.dry_run else stack.enter_context(Registered(redis_access))
@@ -240,11 +240,11 @@ def _told(summary: Summary) -> Iterable[str]:
     meaning: Mapping[str, str] = {
         "same": "Redis has what the log has",
         "missing": "Redis has nothing",
-        "suspect": "Redis has something of an earlier life of its data",
+        "unverified": "Redis has something of an earlier data generation",
         "behind": "Redis has less than the log, and proxies would believe it: writes were lost",
         "ahead": "Redis has more than the log: acknowledged records are gone; left as it is",
         "busy": "a proxy works on it, or has left it open; the proxies look after it",
-        "named": "has a name; the proxies look after it",
+        "producer_name": "has a name; the proxies look after it",
         "conditional": "of a conditional partition; the proxies read where its log ends",
         "damaged": "cannot be read by this version",
     }

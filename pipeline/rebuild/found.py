@@ -1,9 +1,8 @@
-"""What a range of one partition's log has of every producer, from the markers of the proxy. Pure.
+"""What a range of one partition's log has of every producer, from the batch markers of the proxy. Pure.
 
-Only a marker names a producer. A message without one, and offsets without a message, may hide something of any
-producer. So the offset behind the last of these is noted (``doubt_to``): a producer whose last piece lies behind it is
-known completely.
-"""
+Only a batch marker names a producer. A message without one, and offsets without a message, may hide something of any
+producer. So the offset behind the last of these is noted (``unknown_outcome_to``): a producer whose last piece lies
+behind it is known completely."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from struct import Struct
 from typing import Final
 
 from ...codecs import message_set, record_batch
+from ...codecs.batch_marker import anchor_of, parse_batch_marker
 from ...codecs.errors import WireError
-from ...codecs.marker import anchor_of, parse_marker
 from ...state.commit import Gathered, Stored
 from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ..reading.container import Broken, entries
@@ -40,13 +39,13 @@ class FoundProducer:
 
 @dataclass(frozen=True, slots=True)
 class FoundRange:
-    """What lies in [start, end). ``doubt_to``: the offset behind the last thing that may hide a producer's records.
-    ``last``: offset and anchor of the last message in it, to recognise this log later (format v2 has no anchor).
-    ``problem``: why the rest of it cannot be read; empty: it was read to its end."""
+    """What lies in [start, end). ``unknown_outcome_to``: the offset behind the last thing that may hide a producer's
+    records. ``last``: offset and anchor of the last message in it, to recognise this log later (format v2 has no
+    anchor). ``problem``: why the rest of it cannot be read; empty: it was read to its end."""
 
     start: int
     end: int
-    doubt_to: int
+    unknown_outcome_to: int
     producers: tuple[FoundProducer, ...]
     last: tuple[int, bytes] = (NO_OFFSET, NO_ANCHOR)
     bytes_read: int = 0
@@ -67,7 +66,7 @@ class RangeReading:
     def __init__(self, start: int, end: int) -> None:
         self.position = self._start = start
         self.end = end
-        self._doubt_to = NO_OFFSET
+        self._unknown_outcome_to = NO_OFFSET
         self._producers: dict[int, _Producer] = {}
         self._last = (NO_OFFSET, NO_ANCHOR)
         self._bytes_read = 0
@@ -105,7 +104,7 @@ class RangeReading:
     def missing_to(self, offset: int) -> None:
         """There is nothing below this offset: deleted, or compacted away."""
         if offset > self.position:
-            self._doubt_to = self.position = min(offset, self.end)
+            self._unknown_outcome_to = self.position = min(offset, self.end)
 
     def found(self) -> FoundRange:
         """Return all of it."""
@@ -113,11 +112,13 @@ class RangeReading:
             FoundProducer(producer_id, tuple(one.gathered), one.end_offset, one.anchor, one.time_ms)
             for producer_id, one in self._producers.items()
         )
-        return FoundRange(self._start, self.end, self._doubt_to, producers, self._last, self._bytes_read, self._problem)
+        return FoundRange(
+            self._start, self.end, self._unknown_outcome_to, producers, self._last, self._bytes_read, self._problem
+        )
 
     # ------------------------------------------------------------------ inside
     def _take_batch(self, entry: memoryview) -> None:
-        """Take a batch of format v2: it has no marker, so no producer of a proxy is known for it."""
+        """Take a batch of format v2: it has no batch marker, so no producer of a proxy is known for it."""
         (base,) = _INT64.unpack_from(entry)
         last = base
         if len(entry) >= record_batch.BATCH_OVERHEAD_BYTES:
@@ -131,7 +132,7 @@ class RangeReading:
         except WireError:
             self._pass(offset, offset, NO_ANCHOR, in_doubt=True)
             return
-        identities = parse_marker(message.key) if message.is_wrapper else None
+        identities = parse_batch_marker(message.key) if message.is_wrapper else None
         if identities is None:
             # Where a wrapper begins that is not opened does not matter: it is in doubt, and what lies before it, too.
             self._pass(offset, offset, anchor_of(message), in_doubt=True)
@@ -152,14 +153,14 @@ class RangeReading:
         if last < self.position:
             return False
         if first > self.position:
-            self._doubt_to = min(first, self.end)
+            self._unknown_outcome_to = min(first, self.end)
         if last >= self.end:
             if in_doubt:  # where a batch ends that is damaged is not certain
-                self._doubt_to = self.end
+                self._unknown_outcome_to = self.end
             self.position = self.end
             return False
         if in_doubt:
-            self._doubt_to = last + 1
+            self._unknown_outcome_to = last + 1
         self.position = last + 1
         self._last = (last, anchor)
         return True
@@ -169,12 +170,16 @@ def joined(ranges: Iterable[FoundRange]) -> FoundRange:
     """Return what consecutive ranges have together. ``has_unmarked`` of each producer: something behind its last piece
     may be its own."""
     producers: dict[int, _Producer] = {}
-    start = end = doubt_to = NO_OFFSET
+    start = end = unknown_outcome_to = NO_OFFSET
     bytes_read, last, problem = 0, (NO_OFFSET, NO_ANCHOR), ""
     for one in ranges:
         assert end in (NO_OFFSET, one.start), "ranges that follow each other"
         start = one.start if start == NO_OFFSET else start
-        end, doubt_to, problem = one.end, max(doubt_to, one.doubt_to), problem or one.problem
+        end, unknown_outcome_to, problem = (
+            one.end,
+            max(unknown_outcome_to, one.unknown_outcome_to),
+            problem or one.problem,
+        )
         bytes_read += one.bytes_read
         last = one.last if one.last[0] != NO_OFFSET else last
         for found in one.producers:
@@ -191,8 +196,8 @@ def joined(ranges: Iterable[FoundRange]) -> FoundRange:
             one.end_offset,
             one.anchor,
             one.time_ms,
-            has_unmarked=doubt_to > one.end_offset,
+            has_unmarked=unknown_outcome_to > one.end_offset,
         )
         for producer_id, one in producers.items()
     )
-    return FoundRange(start, end, doubt_to, whole, last, bytes_read, problem)
+    return FoundRange(start, end, unknown_outcome_to, whole, last, bytes_read, problem)

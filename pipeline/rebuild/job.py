@@ -104,8 +104,8 @@ def _conclude_tasks(
 
 # ---------------------------------------------------------------------- waiting
 def _wait(wanted: Wanted, cluster: Cluster, places: Sequence[Place], registered_at: float, say: Say) -> None:
-    """Wait until leases of the lost state have run out and all brokers were seen awake. A dry run writes nothing, so it
-    waits for nothing."""
+    """Wait until leases of the lost state have run out and all brokers has passed the quiescence check. A dry run
+    writes nothing, so it waits for nothing."""
     if wanted.registration is None:
         return
     left = registered_at + GRACE_SECONDS - time.monotonic()

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...state.commit import fresh
 from ...state.conditional import is_conditional
-from ...state.entry import NO_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
+from ...state.entry import NO_DATA_GENERATION, NO_PRINCIPAL, Entry, StoredFormatError, pack, unpack
 from ...state.names import is_named
 from ...state.producer_ids import unpack_block
 from ...state.rebuilding import completed, known_as_a_whole, known_in_part
@@ -24,18 +24,18 @@ class Difference(StrEnum):
     """What Redis has of one producer on one partition."""
 
     SAME = "same"
-    """All that the log has, as of this life of the data."""
+    """All that the log has, as of this data generation."""
     MISSING = "missing"
     """Nothing."""
-    SUSPECT = "suspect"
-    """Something of an earlier life of the data: the next proxy reads the log before it uses that."""
+    UNVERIFIED = "unverified"
+    """Something of an earlier data generation: the next proxy reads the log before it uses that."""
     BEHIND = "behind"
     """Less than the log, and it counts as complete: writes were lost, and no proxy knows."""
     AHEAD = "ahead"
     """More than the log: acknowledged records have gone from the log. It is left as it is."""
     BUSY = "busy"
-    """An intent is open, or a batch was given up, or a proxy was faster: the proxies look after it."""
-    NAMED = "named"
+    """An intent is open, or a batch was unrecoverable, or a proxy was faster: the proxies look after it."""
+    NAMED = "producer_name"
     """It has a name, and the proxies look after it (rule R22)."""
     CONDITIONAL = "conditional"
     """It says where the log of a conditional partition ends, or that it is fenced: the proxies read that (rule R23)."""
@@ -43,7 +43,7 @@ class Difference(StrEnum):
     """A value that this version cannot read."""
 
 
-UNHEALTHY: Final = (Difference.MISSING, Difference.SUSPECT, Difference.BEHIND, Difference.AHEAD, Difference.DAMAGED)
+UNHEALTHY: Final = (Difference.MISSING, Difference.UNVERIFIED, Difference.BEHIND, Difference.AHEAD, Difference.DAMAGED)
 """With any of these a dry run ends with 1."""
 
 
@@ -54,8 +54,8 @@ class Effect(StrEnum):
     WHOLE = "whole"
     """The entry is complete: the producer goes on at once."""
     BOUND = "bound"
-    """The entry is true and stays suspect, as something without a marker, or missing, lies behind it: the next proxy
-    reads the log from there on only."""
+    """The entry is true and stays unverified, as something without a batch marker, or missing, lies behind it: the next
+    proxy reads the log from there on only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Judged:
 
 
 def judge(
-    found: FoundProducer, stored: bytes | None, block: bytes | None, generation: bytes, version_from: int
+    found: FoundProducer, stored: bytes | None, block: bytes | None, data_generation: bytes, version_from: int
 ) -> Judged:
     """Return what is to be written for one producer.
 
@@ -83,24 +83,24 @@ def judge(
             entry = unpack(stored)
         except StoredFormatError:
             return Judged(Difference.DAMAGED)
-    difference = _difference(found, entry, generation)
-    if difference not in (Difference.MISSING, Difference.SUSPECT, Difference.BEHIND):
+    difference = _difference(found, entry, data_generation)
+    if difference not in (Difference.MISSING, Difference.UNVERIFIED, Difference.BEHIND):
         return Judged(difference)
     before = entry
     if before is None:
         claim = None if block is None else unpack_block(block)
         principal = NO_PRINCIPAL if claim is None else claim.principal
-        before = replace(fresh(NO_GENERATION, principal, 0, 0), version=version_from)
-    done = completed(before, found, generation, None, is_since_checkpoint=True)
+        before = replace(fresh(NO_DATA_GENERATION, principal, 0, 0), version=version_from)
+    done = completed(before, found, data_generation, None, is_since_checkpoint=True)
     effect = Effect.BOUND if found.has_unmarked else Effect.WHOLE
     done = known_in_part(done) if found.has_unmarked else known_as_a_whole(done)
-    if effect is Effect.BOUND and difference is Difference.SUSPECT and _says_so(entry, done):
+    if effect is Effect.BOUND and difference is Difference.UNVERIFIED and _says_so(entry, done):
         return Judged(difference)
     return Judged(difference, effect, 0 if entry is None else entry.version, pack(done))
 
 
 def _says_so(entry: Entry | None, done: Entry) -> bool:
-    """Is a suspect entry as far as the log is already?"""
+    """Is an unverified entry as far as the log is already?"""
     return entry is not None and (entry.end_offset, entry.producer_epoch, entry.next_sequence) == (
         done.end_offset,
         done.producer_epoch,
@@ -108,7 +108,7 @@ def _says_so(entry: Entry | None, done: Entry) -> bool:
     )
 
 
-def _difference(found: FoundProducer, entry: Entry | None, generation: bytes) -> Difference:
+def _difference(found: FoundProducer, entry: Entry | None, data_generation: bytes) -> Difference:
     if is_conditional(found.producer_id):
         return Difference.CONDITIONAL
     if is_named(found.producer_id):
@@ -119,14 +119,16 @@ def _difference(found: FoundProducer, entry: Entry | None, generation: bytes) ->
         return Difference.BUSY
     if _is_more(entry, found):
         return Difference.AHEAD
-    if entry.generation != generation:
-        return Difference.SUSPECT
+    if entry.data_generation != data_generation:
+        return Difference.UNVERIFIED
     return Difference.BEHIND if _is_less(entry, found) else Difference.SAME
 
 
 def _next_of(found: FoundProducer) -> tuple[int, int]:
     """Return the epoch and the sequence that are due by the log alone."""
-    alone = completed(fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0), found, NO_GENERATION, None, is_since_checkpoint=True)
+    alone = completed(
+        fresh(NO_DATA_GENERATION, NO_PRINCIPAL, 0, 0), found, NO_DATA_GENERATION, None, is_since_checkpoint=True
+    )
     return alone.producer_epoch, alone.next_sequence
 
 
@@ -138,7 +140,8 @@ def _is_less(entry: Entry, found: FoundProducer) -> bool:
 
 
 def _is_more(entry: Entry, found: FoundProducer) -> bool:
-    """Does it say that something is in the log behind the producer's last piece, though all there has a marker?"""
+    """Does it say that something is in the log behind the producer's last piece, though all there has a batch
+    marker?"""
     if found.has_unmarked:
         return False  # it may be there without one
     epoch, due = _next_of(found)

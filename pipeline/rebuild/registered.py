@@ -21,7 +21,7 @@ class Registered:
 
     def __enter__(self) -> Registration:
         with BulkStore(self._access) as store:
-            if not store.has_life():  # a proxy that lives would replace ours, where that is lower than its own
+            if not store.has_data_number():  # a proxy that lives would replace ours, where that is lower than its own
                 self._stop.wait(2 * RENEW_SECONDS)
             self.registration = store.register()
         self._thread = threading.Thread(target=self._renew, name="idemproxy-registration", daemon=True)

@@ -1,7 +1,7 @@
 """What touches brokers and Redis: a range is read, brokers are waited for, and one partition is concluded.
 
 The order is what makes it sound while proxies run (dev/rules.md, R10, model rows P). The leases of whatever was lost
-have run out; then every broker was seen awake for a second; then the stored entries are read; then the end of the log
+have run out; then every broker passed the quiescence check; then the stored entries are read; then the end of the log
 is asked for and the rest is read to it; then each entry is swapped in where it is still as it was read. Who reserves
 meanwhile raises the version, and wins.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...codecs import message_set
+from ...codecs.batch_marker import anchor_of
 from ...codecs.errors import WireError
-from ...codecs.marker import anchor_of
-from ...state.awake import PROBE_SECONDS, Awake
 from ...state.entry import NO_ANCHOR
 from ...state.producer_ids import block_of
+from ...state.quiescence import PROBE_SECONDS, Awake
 from ...state.redis_bulk import BulkStore, Swap
 from ...state.store import Conflict, block_key, entry_key
 from ..reading.broker import FETCH_BYTES, Address, BrokerProblem, Cluster, OutOfRange, TopicPartition
@@ -108,8 +108,9 @@ def _read_to_end(cluster: Cluster, place: Place, reading: RangeReading) -> str:
 
 
 def wait_until_settled(cluster: Cluster, places: Sequence[Place], sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until each broker was seen awake for one second, so that it has executed whatever proxies had sent to it
-    before (rule R6): one after the other, as one that is not asked all the time is not seen. Raises BrokerProblem."""
+    """Wait until each broker has passed the quiescence check for one second, so that it has executed whatever proxies
+    had sent to it before (rule R6): one after the other, as one that is not asked all the time is not seen. Raises
+    BrokerProblem."""
     asked_about: TopicPartition = (places[0].topic, places[0].partition)
     for broker in cluster.brokers():
         awake, begun = Awake(), time.monotonic()
@@ -121,7 +122,8 @@ def wait_until_settled(cluster: Cluster, places: Sequence[Place], sleep: Callabl
             if time.monotonic() - begun > WAIT_SECONDS_MAX:
                 host, port = broker
                 raise BrokerProblem(
-                    f"{host}:{port} was not seen awake for a second, and may still append what was sent to it before:"
+                    f"{host}:{port} has not passed the quiescence check, and may still append what was sent to it "
+                    f"before:"
                     " nothing is written; start the run again when it answers"
                 )
             sleep(PROBE_SECONDS)
@@ -207,13 +209,13 @@ def _is_there(cluster: Cluster, place: Place, offset: int, anchor: bytes) -> boo
 def _judged(
     store: BulkStore, wanted: Wanted, found: Sequence[FoundProducer], stored: Sequence[bytes | None]
 ) -> list[Judged]:
-    generation = store.generation() if wanted.registration is None else wanted.registration.generation
+    data_generation = store.data_generation() if wanted.registration is None else wanted.registration.data_generation
     blocks = {block_of(one.producer_id): None for one, value in zip(found, stored, strict=True) if value is None}
     claims = store.read([block_key(wanted.redis.cluster, start) for start in blocks])
     claimed = dict(zip(blocks, claims, strict=True))
     version_from = store.now_us()
     return [
-        judge(one, value, claimed.get(block_of(one.producer_id)), generation, version_from)
+        judge(one, value, claimed.get(block_of(one.producer_id)), data_generation, version_from)
         for one, value in zip(found, stored, strict=True)
     ]
 

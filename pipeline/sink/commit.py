@@ -241,7 +241,7 @@ class Batches:
 
     def _remove_old(self, batch_id: int) -> None:
         """Remove old files, the oldest first: then no manifest is older than a removed one, and a removed batch cannot
-        be decided anew."""
+        be decided again."""
         for name in self._storage.names(STAGE):
             if name.isdecimal() and int(name) <= batch_id - STAGED_KEPT:
                 self._storage.remove(f"{STAGE}/{name}")

@@ -1,8 +1,8 @@
 """Publishes a manifest: the same batches under the same numbers, however often and by whom.
 
 Sends through ``idemproxy.client``: one thread for each leader, five batches of a partition in flight. Chooses no
-number, and never goes on after an answer that leaves a doubt. A publication that was begun goes on where the server
-says that it stopped (DescribeProducers), and where it does not say that, where a search by halves finds it."""
+number, and never goes on after an answer that leaves an unknown outcome. A publication that was begun goes on where the
+server says that it stopped (DescribeProducers), and where it does not say that, where a search by halves finds it."""
 
 from __future__ import annotations
 
@@ -217,5 +217,5 @@ def explained(error: ProduceError, batch_id: int) -> SinkProblem:
     hint = _HINTS.get(error.code, "")
     return SinkProblem(
         f"batch {batch_id} could not be published: {error}.{hint} Nothing is lost and nothing was sent under other "
-        "numbers: when the reason is mended, the query started again goes on with the same batches"
+        "numbers: when the reason is fixed, the query started again goes on with the same batches"
     )

@@ -1,4 +1,4 @@
-"""Batches as rows (``rows=batches``), many at once with arrays: runs of messages or of wrappers with a marker, of
+"""Batches as rows (``rows=batches``), many at once with arrays: runs of messages or of wrappers with a batch marker, of
 format v1 and with nothing unusual. All other entries are left to ``batches.py``, one by one. Pure."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...codecs import message_set
+from ...codecs.batch_marker import Identity, parse_batch_marker
 from ...codecs.compression import Codec
-from ...codecs.marker import Identity, parse_marker
 from ...codecs.record_batch import MAGIC as NEW_FORMAT
 from ..reading.container import MAGIC_AT, Broken, entries
 from ..reading.contents import Array, integers
@@ -30,7 +30,8 @@ _FIELD_BYTES_MIN: Final = KEY_AT[1] + 8 + 1
 @dataclass(frozen=True, slots=True)
 class Run:
     """Consecutive entries of one kind, each with a row for each of its batches. ``offsets``: the last one of each
-    entry; they increase. ``identities``: the batches that the marker of each names; None: these are plain messages."""
+    entry; they increase. ``identities``: the batches that the batch marker of each names; None: these are plain
+    messages."""
 
     offsets: Array
     timestamps: Array
@@ -38,7 +39,7 @@ class Run:
     crcs: Array
     sizes: Array
     identities: list[tuple[Identity, ...]] | None
-    markers: list[bytes]
+    batch_markers: list[bytes]
 
     def between(self, start: int, end: int) -> Run:
         """Return the entries whose last offset is from ``start`` on and below ``end``."""
@@ -51,7 +52,7 @@ class Run:
             self.crcs[part],
             self.sizes[part],
             None if self.identities is None else self.identities[part],
-            self.markers[part],
+            self.batch_markers[part],
         )
 
 
@@ -92,7 +93,7 @@ def _blocks(data: memoryview, starts: Array, ends: Array) -> Iterator[tuple[int,
     usual[at] = checksums_fit(data, starts[at], ends[at])
     offsets = integers(data, starts, ">i8")
     is_wrapper = codecs != 0
-    markers, identities = _markers(data, starts, usual & is_wrapper, offsets)
+    batch_markers, identities = _batch_markers(data, starts, usual & is_wrapper, offsets)
     usual &= ~is_wrapper | np.array([one is not None for one in identities])
     is_border = (usual[1:] != usual[:-1]) | (is_wrapper[1:] != is_wrapper[:-1]) | (offsets[1:] <= offsets[:-1])
     borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), count]
@@ -104,30 +105,30 @@ def _blocks(data: memoryview, starts: Array, ends: Array) -> Iterator[tuple[int,
         found: list[Any] | None = identities[part] if is_wrapper[begin] else None
         stamps, crcs = integers(data, starts[part] + TIMESTAMP_AT, ">i8"), integers(data, starts[part] + CRC_AT, ">u4")
         sizes = ends[part] - starts[part]
-        yield begin, behind, Run(offsets[part], stamps, attributes[part], crcs, sizes, found, markers[part])
+        yield begin, behind, Run(offsets[part], stamps, attributes[part], crcs, sizes, found, batch_markers[part])
 
 
-def _markers(
+def _batch_markers(
     data: memoryview, starts: Array, wanted: Array, offsets: Array
 ) -> tuple[list[bytes], list[tuple[Identity, ...] | None]]:
-    """Return the key of each wanted entry and the batches that it names; None if it is no marker that fits the
+    """Return the key of each wanted entry and the batches that it names; None if it is no batch marker that fits the
     wrapper."""
-    markers = [b""] * len(starts)
+    batch_markers = [b""] * len(starts)
     identities: list[tuple[Identity, ...] | None] = [None] * len(starts)
     at = np.flatnonzero(wanted)
     key_at = starts[at] + KEY_AT[1]
     lengths = integers(data, key_at, ">i4")
     for index, begin, length in zip(at.tolist(), (key_at + 4).tolist(), lengths.tolist(), strict=True):
         key = bytes(data[begin : begin + max(length, 0)])
-        named = parse_marker(key)
+        named = parse_batch_marker(key)
         if named is not None and sum(one.record_count for one in named) <= offsets[index] + 1:
-            markers[index], identities[index] = key, named
-    return markers, identities
+            batch_markers[index], identities[index] = key, named
+    return batch_markers, identities
 
 
 def run_table(topic: str, partition: int, run: Run) -> pa.RecordBatch:
     """Return the rows as Arrow."""
-    fields: dict[str, Any] = dict.fromkeys(("producerId", "producerEpoch", "baseSequence", "marker"))
+    fields: dict[str, Any] = dict.fromkeys(("producerId", "producerEpoch", "baseSequence", "batchMarker"))
     batches, counts, lasts = np.ones(len(run.offsets), np.int64), np.ones(len(run.offsets), np.int64), run.offsets
     if run.identities is not None:
         batches = np.fromiter(map(len, run.identities), np.int64, len(run.identities))
@@ -135,8 +136,13 @@ def run_table(topic: str, partition: int, run: Run) -> pa.RecordBatch:
         ids, epochs, sequences, counts = named.T
         total = np.cumsum(counts)
         lasts = np.repeat(run.offsets - total[np.cumsum(batches) - 1], batches) + total
-        markers = chain.from_iterable(map(repeat, run.markers, batches.tolist()))
-        fields = {"producerId": ids, "producerEpoch": epochs, "baseSequence": sequences, "marker": list(markers)}
+        batch_markers = chain.from_iterable(map(repeat, run.batch_markers, batches.tolist()))
+        fields = {
+            "producerId": ids,
+            "producerEpoch": epochs,
+            "baseSequence": sequences,
+            "batchMarker": list(batch_markers),
+        }
     count = len(lasts)
     attributes, timestamps = np.repeat(run.attributes, batches), np.repeat(run.timestamps, batches)
     append = attributes & message_set.LOG_APPEND_TIME_FLAG != 0

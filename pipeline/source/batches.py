@@ -1,9 +1,8 @@
 """Batches as rows (``rows=batches``): what stands in the log as one entry, from its header alone. Pure.
 
-A wrapper without the proxy's marker does not say how many records it has, so it is unpacked and counted; nothing else
-is. Plain messages of the old formats are entries of their own. A wrapper whose marker names several batches is a row
-for each; ``entryOffset``, ``crc`` and ``sizeBytes`` are the wrapper's.
-"""
+A wrapper without the proxy's batch marker does not say how many records it has, so it is unpacked and counted; nothing
+else is. Plain messages of the old formats are entries of their own. A wrapper whose batch marker names several batches
+is a row for each; ``entryOffset``, ``crc`` and ``sizeBytes`` are the wrapper's."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...codecs import message_set, record_batch
+from ...codecs.batch_marker import parse_batch_marker
 from ...codecs.compression import codec_of
 from ...codecs.errors import WireError
-from ...codecs.marker import parse_marker
 from ...codecs.record_batch import BatchHeader
 from ..reading.container import pieces_of
 from ..reading.decode import containers
@@ -43,7 +42,7 @@ class BatchRow(NamedTuple):
     producer_id: int | None
     producer_epoch: int | None
     base_sequence: int | None
-    marker: bytes | None
+    batch_marker: bytes | None
     magic: int
     codec: str
     crc: int
@@ -100,7 +99,7 @@ def _of_batch(entry: memoryview) -> BatchRow:
         producer_id=header.producer_id if is_known else None,
         producer_epoch=header.producer_epoch if is_known else None,
         base_sequence=header.base_sequence if is_known and header.base_sequence >= 0 else None,
-        marker=None,
+        batch_marker=None,
         magic=record_batch.MAGIC,
         codec=codec,
         crc=header.crc,
@@ -113,7 +112,7 @@ def _of_batch(entry: memoryview) -> BatchRow:
 
 
 def _of_message(entry: memoryview) -> Iterator[BatchRow]:
-    """Yield the row of a plain message or wrapper, or those of the batches that its marker names."""
+    """Yield the row of a plain message or wrapper, or those of the batches that its batch marker names."""
     (offset,) = _INT64.unpack_from(entry)
     try:
         (message,) = message_set.iterate_shallow(entry)
@@ -133,7 +132,7 @@ def _of_message(entry: memoryview) -> Iterator[BatchRow]:
     if not message.is_wrapper:
         yield row
         return
-    pieces = pieces_of(parse_marker(message.key), offset)
+    pieces = pieces_of(parse_batch_marker(message.key), offset)
     for identity, first in pieces:
         yield row._replace(
             base_offset=first,
@@ -142,7 +141,7 @@ def _of_message(entry: memoryview) -> Iterator[BatchRow]:
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             base_sequence=identity.base_sequence,
-            marker=bytes(message.key or b""),
+            batch_marker=bytes(message.key or b""),
         )
     if not pieces:
         (container,) = containers(entry)
@@ -162,7 +161,7 @@ def _damaged(offset: int, magic: int, crc: int, size_bytes: int) -> BatchRow:
         producer_id=None,
         producer_epoch=None,
         base_sequence=None,
-        marker=None,
+        batch_marker=None,
         magic=magic,
         codec="",
         crc=crc,

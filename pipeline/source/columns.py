@@ -33,7 +33,7 @@ BATCHES: Final[Columns] = (
     ("producerId", "bigint"),
     ("producerEpoch", "int"),
     ("baseSequence", "int"),
-    ("marker", "binary"),
+    ("batchMarker", "binary"),
     ("magic", "int"),
     ("codec", "string"),
     ("crc", "bigint"),

@@ -71,4 +71,4 @@ class BatchReader(DataSourceReader):
     def _check(self, starts: Offsets, ends: Offsets) -> None:
         backwards = [place for place, end in ends.items() if starts[place] > end]
         if backwards and self._options.fails_on_data_loss:
-            raise DataLost(f"{named(backwards)} ends before the offset to start at; was the topic made anew?")
+            raise DataLost(f"{named(backwards)} ends before the offset to start at; was the topic recreated?")

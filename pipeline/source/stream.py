@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = before.keys() - latest.keys()
         for places, what in ((gone, "not there any more"), (_shorter(before, latest), "shorter than what was read")):
             if places:
-                sentence = f"{named(places)}: {what}; was the topic deleted or made anew, or has a leader lost records?"
+                sentence = f"{named(places)}: {what}; was the topic deleted or recreated, or has a leader lost records?"
                 if self._options.fails_on_data_loss:
                     raise DataLost(f"{sentence} With failOnDataLoss=false the query continues with what is there")
                 _LOG.warning("%s The query continues with what is there", sentence)

@@ -121,7 +121,7 @@ class _Reading:
         first, last = self._cluster.offsets(*self._task.range.place)
         if first > self._position:
             behind = min(first, self._task.range.end)
-            self._lost(behind, f"the log begins at {first}: deleted by retention, or the topic was made anew")
+            self._lost(behind, f"the log begins at {first}: deleted by retention, or the topic was recreated")
         else:
             self._wait(last)
 
@@ -129,7 +129,7 @@ class _Reading:
         """Wait, as the log ends before the range does; after ``LAG_SECONDS_MAX`` the rest of the range is lost."""
         if self._patience.waits():
             return
-        why = f"the log ends at {high_watermark}: the topic was made anew, or its leader has lost records"
+        why = f"the log ends at {high_watermark}: the topic was recreated, or its leader has lost records"
         self._lost(self._task.range.end, why)
 
     def _lost(self, behind: int, why: str) -> None:

@@ -81,7 +81,7 @@ class Watched:
     def is_store_up(self) -> bool:
         """Is Redis connected and fit for use?"""
         store = self.store()
-        return store is not None and store.generation is not None
+        return store is not None and store.data_generation is not None
 
 
 def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[str]:
@@ -149,7 +149,7 @@ def concerns(watched: Watched) -> list[str]:
     ]
     found += list(_overdue(now))
     found += [f"broker {broker.id} {broker.why_held}" for broker in now.topology.brokers if broker.why_held]
-    seconds = now.oldest_doubt_seconds
+    seconds = now.oldest_unknown_outcome_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
     memory = watched.telemetry.metrics.store_memory
@@ -168,10 +168,13 @@ def concerns(watched: Watched) -> list[str]:
 
 def _overdue(now: Statistics) -> Iterator[str]:
     for broker in now.topology.brokers:
-        lanes = broker.lanes + now.lanes_of_clients(broker.id)
-        if lanes.overdue:
-            seconds = f"{lanes.overdue_seconds:.0f} s"
-            yield f"broker {broker.id} has not answered a produce request for {seconds}: {some_places(lanes.overdue)}"
+        produce_connections = broker.produce_connections + now.produce_connections_of_clients(broker.id)
+        if produce_connections.overdue:
+            seconds = f"{produce_connections.overdue_seconds:.0f} s"
+            yield (
+                f"broker {broker.id} has not answered a produce request for {seconds}: "
+                f"{some_places(produce_connections.overdue)}"
+            )
 
 
 def samples(watched: Watched) -> Iterator[Sample]:
@@ -201,8 +204,8 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.HELD_BYTES_LIMIT, (), now.memory.bytes_max)
     yield Sample(names.ENTRIES, (), now.entries)
     yield Sample(names.ENTRIES_LIMIT, (), now.entries_max)
-    yield Sample(names.DOUBTS, (), len(now.doubts))
-    yield Sample(names.DOUBT_AGE, (), now.oldest_doubt_seconds)
+    yield Sample(names.UNKNOWN_OUTCOMES, (), len(now.unknown_outcomes))
+    yield Sample(names.UNKNOWN_OUTCOME_AGE, (), now.oldest_unknown_outcome_seconds)
     if now.idempotence is not None:
         yield Sample(names.IDEMPOTENCE, (now.idempotence.value,), 1)
     if not now.is_native:
@@ -214,15 +217,19 @@ def samples(watched: Watched) -> Iterator[Sample]:
         yield Sample(names.HIDDEN_RANGES_APPLIED, (), known.applied)
         yield Sample(names.LEASE_REMAINING, (), watched.lease_seconds)
     for broker in now.topology.brokers:
-        name, lanes, own = (str(broker.id),), broker.lanes, now.lanes_of_clients(broker.id)
+        name, produce_connections, own = (
+            (str(broker.id),),
+            broker.produce_connections,
+            now.produce_connections_of_clients(broker.id),
+        )
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
         if not now.is_native:
             yield Sample(names.BROKER_HELD, name, int(bool(broker.why_held)))
-        yield Sample(names.LANES, (*name, "busy"), lanes.busy)
-        yield Sample(names.LANES, (*name, "idle"), lanes.idle)
-        yield Sample(names.LANES, (*name, "own_busy"), own.busy)
-        yield Sample(names.LANES, (*name, "own_idle"), own.idle)
-        yield Sample(names.APPENDS_WAITING, name, (lanes + own).waiting_appends)
+        yield Sample(names.PRODUCE_CONNECTIONS, (*name, "busy"), produce_connections.busy)
+        yield Sample(names.PRODUCE_CONNECTIONS, (*name, "idle"), produce_connections.idle)
+        yield Sample(names.PRODUCE_CONNECTIONS, (*name, "own_busy"), own.busy)
+        yield Sample(names.PRODUCE_CONNECTIONS, (*name, "own_idle"), own.idle)
+        yield Sample(names.APPENDS_WAITING, name, (produce_connections + own).waiting_appends)
 
 
 def _requests(counts: Mapping[int, int]) -> Iterator[tuple[str, int]]:

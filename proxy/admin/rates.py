@@ -44,7 +44,7 @@ class Rates:
         self._taken: deque[Taken] = deque(maxlen=STEPS_KEPT + 1)
         self._long: deque[Taken] = deque(maxlen=LONG_STEPS_KEPT + 1)
 
-    def take(self, now: float, totals: Mapping[str, float], times: Mapping[str, Counts] | None = None) -> None:
+    def take_sample(self, now: float, totals: Mapping[str, float], times: Mapping[str, Counts] | None = None) -> None:
         """Take them as they stand; about once a step."""
         taken = Taken(now, dict(totals), dict(times or {}))
         self._taken.append(taken)

@@ -81,8 +81,8 @@ class Admin:
 async def serve_forever(
     port: socket.socket, app: Any, report: Report, beside: Callable[[], Awaitable[None]] = trio.sleep_forever
 ) -> None:
-    """Answer on this socket until cancelled, with ``beside`` running. An error is reported and serving begins anew: the
-    admin port must not end the proxy."""
+    """Answer on this socket until cancelled, with ``beside`` running. An error is reported and serving begins again:
+    the admin port must not end the proxy."""
     while True:
         try:
             async with trio.open_nursery() as nursery:
@@ -126,7 +126,7 @@ def bound(address: tuple[str, int] | str) -> socket.socket:
 
 async def _take_totals(watched: Watched, rates: Rates) -> None:
     while True:
-        rates.take(watched.now(), totals(watched), durations(watched))
+        rates.take_sample(watched.now(), totals(watched), durations(watched))
         await trio.sleep(STEP_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """The answers of several workers as one: their JSON and their metrics added up. Pure.
 
-A number is the sum of the workers' numbers, unless its meaning forbids that: the age of the oldest doubt is the highest
-of all, and the proxy is ready only if all workers are."""
+A number is the sum of the workers' numbers, unless its meaning forbids that: the age of the oldest unknown outcome is
+the highest of all, and the proxy is ready only if all workers are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COUNTS: Final = ("count", "answered", "joined")
 """The numbers in a row of the list of duplicates."""
 
 
-class Told(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """What one worker told. ``number``: from 1 on."""
 
     number: int
@@ -134,11 +134,11 @@ class _Fixed(Collector):
         yield from self._families
 
 
-def reasons(told: Iterable[Told]) -> list[str]:
+def reasons(reported: Iterable[WorkerAnswer]) -> list[str]:
     """Return the sentences of all workers; one that all of them say is said once."""
     by_text: dict[str, list[int]] = {}
     all_numbers = []
-    for number, sentences in told:
+    for number, sentences in reported:
         all_numbers.append(number)
         for sentence in sentences:
             by_text.setdefault(sentence, []).append(number)
@@ -148,18 +148,18 @@ def reasons(told: Iterable[Told]) -> list[str]:
     ]
 
 
-def status(told: Sequence[Told]) -> Json:
+def status(reported: Sequence[WorkerAnswer]) -> Json:
     """Return the status of all workers as one."""
-    each = [one.answer for one in told]
+    each = [one.answer for one in reported]
     first = each[0]
-    not_ready = reasons(Told(one.number, one.answer["not_ready"]) for one in told)
+    not_ready = reasons(WorkerAnswer(one.number, one.answer["not_ready"]) for one in reported)
     return {
         "version": first["version"],
         "host": first["host"],
         "uptime_seconds": max(one["uptime_seconds"] for one in each),
         "ready": not not_ready,
         "not_ready": not_ready,
-        "concerns": reasons(Told(one.number, one.answer["concerns"]) for one in told),
+        "concerns": reasons(WorkerAnswer(one.number, one.answer["concerns"]) for one in reported),
         "draining": any(one["draining"] for one in each),
         "cluster": first["cluster"],
         "idempotence": first["idempotence"],
@@ -171,20 +171,20 @@ def status(told: Sequence[Told]) -> Json:
         "totals": _added(one["totals"] for one in each),
         **{name: _sum([one[name] or 0.0 for one in each]) for name in ("batches_per_second", "requests_per_second")},
         "client_bytes": _added(one["client_bytes"] for one in each),
-        "doubts": {
-            "now": sum(one["doubts"]["now"] for one in each),
-            "oldest_seconds": max(one["doubts"]["oldest_seconds"] for one in each),
+        "unknown_outcomes": {
+            "now": sum(one["unknown_outcomes"]["now"] for one in each),
+            "oldest_seconds": max(one["unknown_outcomes"]["oldest_seconds"] for one in each),
         },
         "times": {name: _times([one["times"][name] for one in each]) for name in first["times"]},
     }
 
 
-def history(told: Sequence[Told]) -> Json:
+def history(reported: Sequence[WorkerAnswer]) -> Json:
     """Return the history of all, step by step, as far back as the worker with the longest history. Of quantiles
     and ages it has the highest, as quantiles cannot be added."""
     found: Json = {}
-    for name in told[0].answer:
-        of_steps = zip_longest(*(reversed(one.answer[name]) for one in told))
+    for name in reported[0].answer:
+        of_steps = zip_longest(*(reversed(one.answer[name]) for one in reported))
         add = _highest if name.endswith(("_seconds", "seconds_ago")) else _sum
         found[name] = [add([number for number in of_step if number is not None]) for of_step in of_steps][::-1]
     return found
@@ -198,43 +198,47 @@ def _highest(numbers: Sequence[float]) -> float | None:
     return max(numbers, default=None)
 
 
-def brokers(told: Sequence[Told]) -> list[Json]:
+def brokers(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the brokers of all: a broker is ready if it is for all that know it."""
     by_id: dict[int, list[Json]] = {}
-    for one in told:
+    for one in reported:
         for broker in one.answer:
             by_id.setdefault(broker["id"], []).append(broker)
     found = []
     for _, same in sorted(by_id.items()):
-        numbers = {name: sum(one[name] for one in same) for name in same[0] if name.startswith(("lanes", "own", "app"))}
+        numbers = {
+            name: sum(one[name] for one in same)
+            for name in same[0]
+            if name.startswith(("produce_connections", "own", "app"))
+        }
         found.append({**same[0], "ready": all(one["ready"] for one in same), **numbers})
     return found
 
 
-def producers(told: Sequence[Told]) -> Json:
+def producers(reported: Sequence[WorkerAnswer]) -> Json:
     """Return ``/api/v1/producers`` of all, each with its ``worker``. A producer whose client has connected to another
     worker is listed for both for a time."""
-    each = ([{**one, "worker": number} for one in answer["producers"]] for number, answer in told)
+    each = ([{**one, "worker": number} for one in answer["producers"]] for number, answer in reported)
     mixed = (one for together in zip_longest(*each) for one in together if one is not None)
-    return {"in_memory": sum(one.answer["in_memory"] for one in told), "producers": list(islice(mixed, ROWS_MAX))}
+    return {"in_memory": sum(one.answer["in_memory"] for one in reported), "producers": list(islice(mixed, ROWS_MAX))}
 
 
-def client_ids(told: Sequence[Told]) -> Json:
+def client_ids(reported: Sequence[WorkerAnswer]) -> Json:
     """Return ``/api/v1/client_ids`` of all: a producer that is in memory at several workers has the same one at
     each."""
-    return {"client_ids": {key: client for one in told for key, client in one.answer["client_ids"].items()}}
+    return {"client_ids": {key: client for one in reported for key, client in one.answer["client_ids"].items()}}
 
 
-def doubts(told: Sequence[Told]) -> list[Json]:
-    """Return the doubts of all, the oldest first."""
-    each = ({**doubt, "worker": one.number} for one in told for doubt in one.answer)
-    return sorted(each, key=lambda doubt: -float(doubt["age_seconds"]))[:ROWS_MAX]
+def unknown_outcomes(reported: Sequence[WorkerAnswer]) -> list[Json]:
+    """Return the unknown outcomes of all, the oldest first."""
+    each = ({**unknown_outcome, "worker": one.number} for one in reported for unknown_outcome in one.answer)
+    return sorted(each, key=lambda unknown_outcome: -float(unknown_outcome["age_seconds"]))[:ROWS_MAX]
 
 
-def duplicates(told: Sequence[Told]) -> list[Json]:
+def duplicates(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the prevented duplicates of all, most first."""
     found: dict[tuple[str, str], Json] = {}
-    for one in told:
+    for one in reported:
         for row in one.answer:
             before = found.get((row["client_id"], row["topic"]))
             added = {} if before is None else {name: row[name] + before[name] for name in _COUNTS}
@@ -242,10 +246,10 @@ def duplicates(told: Sequence[Told]) -> list[Json]:
     return sorted(found.values(), key=lambda row: -int(row["count"]))[:ROWS_MAX]
 
 
-def clients(told: Sequence[Told]) -> list[Json]:
+def clients(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the clients of all, those that fail first, then the one that was active last."""
     found: dict[tuple[str, str], Json] = {}
-    for one in told:
+    for one in reported:
         for row in one.answer:
             place = row["client_id"], row["topic"]
             before = found.get(place)
@@ -260,10 +264,10 @@ def clients(told: Sequence[Told]) -> list[Json]:
     return sorted(found.values(), key=lambda row: (not row["failing"], float(row["idle_seconds"])))[:ROWS_MAX]
 
 
-def named(told: Sequence[Told]) -> list[Json]:
+def named(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the names of all, the one that began last first. Of each name it has the newest instance."""
     found: dict[str, Json] = {}
-    for one in told:
+    for one in reported:
         for row in one.answer:
             before = found.get(row["name"])
             if before is not None:
@@ -283,37 +287,39 @@ def _furthest(stopped: Sequence[Json]) -> list[Json]:
     return list(found.values())
 
 
-def hidden_ranges(told: Sequence[Told]) -> list[Json]:
+def hidden_ranges(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the hidden ranges of all. They share one list, so of each range the newest state counts."""
     found: dict[tuple[Any, ...], Json] = {}
-    for one in told:
+    for one in reported:
         for row in one.answer:
             place = tuple(row[name] for name in ("topic", "partition", "first_offset", "last_offset"))
             found[place] = min((row, found.get(place, row)), key=lambda each: float(each["age_seconds"]))
     return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:ROWS_MAX]
 
 
-def findings(told: Sequence[Told]) -> list[Json]:
+def findings(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return what is said of the configuration, once: all workers have the same."""
-    found = {tuple(row.values()): row for one in told for row in one.answer}
+    found = {tuple(row.values()): row for one in reported for row in one.answer}
     return list(found.values())
 
 
-def passing(told: Sequence[Told]) -> list[Json]:
+def passing(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the requests of all by API, most first."""
-    found = _added({row["api"]: row["requests"] for row in one.answer} for one in told)
+    found = _added({row["api"]: row["requests"] for row in one.answer} for one in reported)
     return [{"api": api, "requests": count} for api, count in sorted(found.items(), key=lambda one: -one[1])]
 
 
-def lines(told: Sequence[Told]) -> list[Json]:
+def lines(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return the log lines of all, newest first."""
-    each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in told for line in one.answer)
+    each = ({**line, "text": f"worker {one.number}: {line['text']}"} for one in reported for line in one.answer)
     return sorted(each, key=lambda line: -float(line["at"]))[:ROWS_MAX]
 
 
-def page(told: Sequence[Told]) -> Json:
+def page(reported: Sequence[WorkerAnswer]) -> Json:
     """Return ``/api/v1/page`` of all."""
-    return {name: add([Told(one.number, one.answer[name]) for one in told]) for name, add in _OF_PAGE.items()}
+    return {
+        name: add([WorkerAnswer(one.number, one.answer[name]) for one in reported]) for name, add in _OF_PAGE.items()
+    }
 
 
 def _added(each: Iterable[Mapping[str, float]]) -> Json:
@@ -328,7 +334,7 @@ def _times(each: Sequence[Json]) -> Json:
     return times_of([sum(column) for column in zip(*(one["buckets"] for one in each), strict=True)])
 
 
-Add = Callable[[Sequence[Told]], Any]
+Add = Callable[[Sequence[WorkerAnswer]], Any]
 VIEWS: Final[Mapping[str, Add]] = {"page": page, "producers": producers, "client_ids": client_ids}
 """What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
 _OF_PAGE: Final[Mapping[str, Add]] = {
@@ -337,7 +343,7 @@ _OF_PAGE: Final[Mapping[str, Add]] = {
     "findings": findings,
     "passing": passing,
     "brokers": brokers,
-    "doubts": doubts,
+    "unknown_outcomes": unknown_outcomes,
     "producers": producers,
     "duplicates": duplicates,
     "clients": clients,

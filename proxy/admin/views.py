@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .. import limits
 from ..broker.broker import BrokerStatistics
-from ..broker.lane_pool import LaneStatistics
+from ..broker.produce_connection_pool import ProduceConnectionStatistics
 from ..producer.sequencer import ProducerStatistics
 from ..settings.addresses import shown
 from ..telemetry import metric_names as names
@@ -43,7 +43,7 @@ def totals(watched: Watched) -> dict[str, float]:
         "batches": sum(list(metrics.verdicts.values())),
         "duplicates_prevented": metrics.duplicates_answered + metrics.retries_joined,
         "out_of_order_refused": plain[names.OUT_OF_ORDER_REFUSED],
-        "doubts_opened": plain[names.DOUBTS_OPENED],
+        "unknown_outcomes_opened": plain[names.UNKNOWN_OUTCOMES_OPENED],
         "duplicates_found": plain[names.DUPLICATES_FOUND],
         "requests": sum(watched.engine.statistics().requests_by_key.values()),
     }
@@ -78,7 +78,10 @@ def status(watched: Watched, rates: Rates) -> Json:
         "batches_per_second": rates.per_second("batches"),
         "requests_per_second": rates.per_second("requests"),
         "client_bytes": _client_bytes(watched),
-        "doubts": {"now": len(now.doubts), "oldest_seconds": round(now.oldest_doubt_seconds, 1)},
+        "unknown_outcomes": {
+            "now": len(now.unknown_outcomes),
+            "oldest_seconds": round(now.oldest_unknown_outcome_seconds, 1),
+        },
         "times": {name: times_of(counts) for name, counts in rates.lately(durations(watched)).items()},
     }
 
@@ -93,7 +96,7 @@ def history(rates: Rates) -> Json:
         "seconds_ago": [round(now - after.at, 1) for _, after in steps],
         **{name: [per_second(before, after, name) for before, after in steps] for name in ("batches", "requests")},
     }
-    for name in ("duplicates_prevented", "doubts_opened"):
+    for name in ("duplicates_prevented", "unknown_outcomes_opened"):
         found[name] = [after.totals.get(name, 0) - before.totals.get(name, 0) for before, after in steps]
     found["batch_p99_seconds"] = [_p99_between(before, after, "batch") for before, after in steps]
     return found
@@ -109,7 +112,7 @@ def _p99_between(before: Taken, after: Taken, name: str) -> float | None:
 def brokers(watched: Watched) -> list[Json]:
     """Every broker of the cluster and the connections to it, by id."""
     now = watched.engine.statistics()
-    return [_broker(broker, now.lanes_of_clients(broker.id)) for broker in now.topology.brokers]
+    return [_broker(broker, now.produce_connections_of_clients(broker.id)) for broker in now.topology.brokers]
 
 
 def producers(watched: Watched, producer_id: int | None, topic: str | None) -> Json:
@@ -122,24 +125,28 @@ def producers(watched: Watched, producer_id: int | None, topic: str | None) -> J
 def client_ids(watched: Watched, producer_ids: Collection[int]) -> Json:
     """The client id of each of these producers that this process has had a batch of, as its connection gave it."""
     found = watched.engine.producers_of(producer_ids, NAMED_PARTITIONS_MAX)
-    told = {str(key): next((one.client for one in each if one.client), "") for key, each in found.items()}
-    return {"client_ids": {key: client for key, client in told.items() if client}}
+    reported = {str(key): next((one.client for one in each if one.client), "") for key, each in found.items()}
+    return {"client_ids": {key: client for key, client in reported.items() if client}}
 
 
-def doubts(watched: Watched) -> list[Json]:
+def unknown_outcomes(watched: Watched) -> list[Json]:
     """What is in doubt now, the oldest first."""
     now = watched.engine.statistics()
     return [
         {
-            "producer_id": str(doubt.opened.producer_id),
-            "topic": doubt.opened.topic,
-            "partition": doubt.opened.partition,
+            "producer_id": str(unknown_outcome.opened.producer_id),
+            "topic": unknown_outcome.opened.topic,
+            "partition": unknown_outcome.opened.partition,
             # -1 where an entry is read from the log, before a batch of it is known.
-            "base_sequence": doubt.opened.base_sequence if doubt.opened.base_sequence >= 0 else None,
-            "reason": doubt.opened.reason,
-            "age_seconds": round(max(0.0, now.at - doubt.since), 1),
+            "base_sequence": unknown_outcome.opened.base_sequence
+            if unknown_outcome.opened.base_sequence >= 0
+            else None,
+            "reason": unknown_outcome.opened.reason,
+            "age_seconds": round(max(0.0, now.at - unknown_outcome.since), 1),
         }
-        for doubt in islice(sorted(now.doubts, key=lambda doubt: doubt.since), ROWS_MAX)
+        for unknown_outcome in islice(
+            sorted(now.unknown_outcomes, key=lambda unknown_outcome: unknown_outcome.since), ROWS_MAX
+        )
     ]
 
 
@@ -179,9 +186,9 @@ def clients(watched: Watched) -> list[Json]:
 
 
 def named(watched: Watched) -> list[Json]:
-    """Named producers that began at this process, the one that began last first. ``fenced``: how many earlier instances
-    were replaced by those that began here. ``stopped``: the last sequence stored on each of the partitions that it used
-    last, as far as they are in memory."""
+    """Producers with a name that began at this process, the one that began last first. ``fenced``: how many earlier
+    instances were replaced by those that began here. ``stopped``: the last sequence stored on each of the partitions
+    that it used last, as far as they are in memory."""
     metrics = watched.telemetry.metrics
     now = metrics.activities.now()
     newest = metrics.named.newest_first()[:ROWS_MAX]
@@ -271,7 +278,7 @@ def page(watched: Watched, rates: Rates) -> Json:
         "findings": findings(watched),
         "passing": passing(watched),
         "brokers": brokers(watched),
-        "doubts": doubts(watched),
+        "unknown_outcomes": unknown_outcomes(watched),
         "producers": producers(watched, None, None),
         "duplicates": duplicates(watched),
         "clients": clients(watched),
@@ -282,17 +289,17 @@ def page(watched: Watched, rates: Rates) -> Json:
     }
 
 
-def _broker(broker: BrokerStatistics, own: LaneStatistics) -> Json:
+def _broker(broker: BrokerStatistics, own: ProduceConnectionStatistics) -> Json:
     return {
         "id": broker.id,
         "address": shown(broker.address),
         "version": broker.version,
         "ready": broker.is_ready,
-        "lanes_busy": broker.lanes.busy,
-        "lanes_idle": broker.lanes.idle,
-        "own_lanes_busy": own.busy,
-        "own_lanes_idle": own.idle,
-        "appends_waiting": (broker.lanes + own).waiting_appends,
+        "produce_connections_busy": broker.produce_connections.busy,
+        "produce_connections_idle": broker.produce_connections.idle,
+        "own_produce_connections_busy": own.busy,
+        "own_produce_connections_idle": own.idle,
+        "appends_waiting": (broker.produce_connections + own).waiting_appends,
     }
 
 

@@ -25,7 +25,7 @@ from .. import limits
 from ..telemetry.metric_names import REDIS_RESTARTS, WORKER_HANGS, WORKER_RESTARTS, WORKERS
 from . import summed
 from .app import METRICS_TYPE, WithHeaders, page_routes
-from .summed import Told
+from .summed import WorkerAnswer
 from .worker_counters import WorkerCounters
 
 _OK: Final = 200
@@ -124,10 +124,10 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
         for status, body in answers.values():
             if status not in (0, _OK, _NOT_READY):  # the request's own mistake
                 return Response(body, status, media_type="text/plain")
-        told = [Told(number, _sentences(*answer)) for number, answer in answers.items()]
-        if any(not one.answer for one in told) and not any(one.answer for one in told):
+        reported = [WorkerAnswer(number, _sentences(*answer)) for number, answer in answers.items()]
+        if any(not one.answer for one in reported) and not any(one.answer for one in reported):
             return PlainTextResponse("ok\n")  # a worker that is being restarted takes no connections
-        reasons = summed.reasons(told) + workers.missing
+        reasons = summed.reasons(reported) + workers.missing
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), _NOT_READY)
 
     async def metrics(_request: Request) -> Response:
@@ -143,9 +143,11 @@ def make_app(look: Callable[[], Workers]) -> Starlette:
         async def answer(request: Request) -> Response:
             workers = look()
             answers = await _ask_all(workers, _target(request))
-            told = [Told(number, json.loads(body)) for number, (status, body) in answers.items() if status == _OK]
-            if told:
-                found = add(told)
+            reported = [
+                WorkerAnswer(number, json.loads(body)) for number, (status, body) in answers.items() if status == _OK
+            ]
+            if reported:
+                found = add(reported)
                 if name == "page":
                     found["status"]["concerns"] += workers.missing + workers.hanging
                 return JSONResponse(found)

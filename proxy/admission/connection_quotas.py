@@ -77,7 +77,7 @@ class ConnectionQuotas:
         now, caps, address = self._now(), self._caps(), address_of(host)
         pace = self._pace_now()
         if pace is not None:
-            pace.take(now)
+            pace.take_tokens(now)
         if refusal := self._refusal(address, caps):
             if pace is not None:
                 pace.give_back(1 - limits.TURNED_AWAY_SHARE)

@@ -2,7 +2,7 @@
 in turn by sender. Knows no Kafka.
 
 Two are begun at any time, so memory does not depend on how many wait: one that may be short, and one that has shown
-that it is not. What turns out to be long is begun anew among the long ones: it costs others no more than its first
+that it is not. What turns out to be long is begun again among the long ones: it costs others no more than its first
 steps."""
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class LongWork:
                 has_made_one = True
             self._step(self._modest)
         finally:
-            self._pass.counts_anew()
+            self._pass.counts_again()
             self._plan()
 
     def _step(self, lines: _Lines) -> None:

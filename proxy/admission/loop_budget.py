@@ -48,7 +48,7 @@ class LoopBudget:
         """Has the pass taken so long that the rest of a request has to be sent again?"""
         return self.seconds() > limits.PASS_SECONDS_MAX
 
-    def counts_anew(self) -> None:
+    def counts_again(self) -> None:
         """Count the pass from now on. What it did until now has a time limit of its own (``long_work.py``), and is no
         reason for other work to wait for the next pass."""
         if self.began_at is not None:

@@ -21,7 +21,7 @@ class TokenBucket:
         self._fill(now)
         return max(0.0, (count - self._tokens) / self.rate)
 
-    def take(self, now: float, count: float = 1.0) -> bool:
+    def take_tokens(self, now: float, count: float = 1.0) -> bool:
         """Take so many, if there are as many."""
         self._fill(now)
         if self._tokens < count:

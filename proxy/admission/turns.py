@@ -23,13 +23,13 @@ def in_turns(reactor: Reactor, steps: Steps[Result], done: Callable[[Result], No
         reactor.later(0, partial(in_turns, reactor, steps, done))
 
 
-def tell_all(reactor: Reactor, listeners: Sequence[Callable[[Result], None]], told: Result) -> None:
+def tell_all(reactor: Reactor, listeners: Sequence[Callable[[Result], None]], reported: Result) -> None:
     """Call each of them with the same; the first of many now, the others in later passes."""
-    in_turns(reactor, _telling(listeners, told), lambda _none: None)
+    in_turns(reactor, _telling(listeners, reported), lambda _none: None)
 
 
-def _telling(listeners: Sequence[Callable[[Result], None]], told: Result) -> Steps[None]:
+def _telling(listeners: Sequence[Callable[[Result], None]], reported: Result) -> Steps[None]:
     for number, listener in enumerate(listeners, 1):
-        listener(told)
+        listener(reported)
         if number % limits.LISTENERS_PER_STEP == 0:
             yield

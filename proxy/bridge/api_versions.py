@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from struct import Struct
 
 from ...codecs.error_codes import ErrorCode
-from ..versions import OWN_RANGES, ApiKey, told
+from ..versions import OWN_RANGES, ApiKey, reported
 from .base import THROTTLE_NONE
 from .fields import INT16, INT32, NO_TAGS, uvarint
 
@@ -23,7 +23,7 @@ def answer(api_version: int, advertised: Mapping[int, tuple[int, int]]) -> bytes
     first, last = OWN_RANGES[ApiKey.API_VERSIONS]
     if not first <= api_version <= last:
         return unsupported()
-    return encode(api_version, ErrorCode.NONE, told(advertised, api_version))
+    return encode(api_version, ErrorCode.NONE, reported(advertised, api_version))
 
 
 def unsupported() -> bytes:

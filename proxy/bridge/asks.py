@@ -243,6 +243,6 @@ def _version(ranges: BrokerRanges, api_key: int, known_max: int) -> int:
     return min(last, known_max)
 
 
-def _expect(reader: Reader, what: str, asked: object, told: object) -> None:
-    if asked != told:
-        raise Malformed(f"{what} before {reader.position}: {told!r} where {asked!r} was asked for")
+def _expect(reader: Reader, what: str, asked: object, reported: object) -> None:
+    if asked != reported:
+        raise Malformed(f"{what} before {reader.position}: {reported!r} where {asked!r} was asked for")

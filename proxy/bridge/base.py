@@ -27,7 +27,7 @@ wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     """A request that does not go on. ``answer``: body in the client's layout. None: made by ``table.plan``, which has
     not seen the request; see ``refusals.refusal``."""
 
@@ -50,7 +50,7 @@ class Bridge(Protocol):
         """The version that the broker is spoken to in."""
         ...
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """The client's request body in the broker's version, or a refusal if that version cannot express it; its
         ``answer`` is not None."""
         ...

@@ -56,12 +56,12 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The partitions of one topic. ``body``: their array with its length in front, in the broker's order, which is not
-    sorted. ``leaders``: leader by partition index, -1: none. ``told``: the leaders of all partitions without an error
-    code. ``is_plain``: no partition has an error code that only v0 may tell (REPLICA_NOT_AVAILABLE)."""
+    sorted. ``leaders``: leader by partition index, -1: none. ``reported``: the leaders of all partitions without an
+    error code. ``is_plain``: no partition has an error code that only v0 may tell (REPLICA_NOT_AVAILABLE)."""
 
     body: bytes
     leaders: Mapping[int, int] = field(default_factory=dict, compare=False, repr=False)
-    told: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
+    reported: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
     is_plain: bool = field(default=True, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -95,7 +95,7 @@ class Topic:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Taken apart anew each time."""
+        """Taken apart again each time."""
         return tuple(self.rows)
 
     def __eq__(self, other: object) -> bool:
@@ -129,7 +129,7 @@ def read_rows(reader: Reader) -> Steps[Rows]:
     body, start = reader.data, reader.position
     count = reader.count("partitions", _ROW_BYTES_MIN)
     leaders: dict[int, int] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     is_plain, has_null = True, False
     at = reader.position
     try:
@@ -146,20 +146,20 @@ def read_rows(reader: Reader) -> Steps[Rows]:
             at, has_null = (at + INT32.size * isr, has_null) if isr >= 0 else (_behind_null(isr, at), True)
             leaders[index] = leader
             if error_code == ErrorCode.NONE:
-                told.add(leader)
+                reported.add(leader)
             elif error_code == ErrorCode.REPLICA_NOT_AVAILABLE:
                 is_plain = False
     except StructError as error:
         raise Truncated(f"partitions: they end before {at}") from error
     reader.position = start
-    rows = Rows(bytes(reader.take(at - start, "partitions")), leaders, frozenset(told), is_plain)
+    rows = Rows(bytes(reader.take(at - start, "partitions")), leaders, frozenset(reported), is_plain)
     return _rows_of(rows) if has_null else rows
 
 
 def told_rows(version: int, rows: Rows, alive: frozenset[int]) -> Steps[bytes]:
     """Encode partitions for a client that reaches the brokers ``alive``, in Metadata ``version``. A partition whose
     leader is not among them is told as one without a leader (5), which makes the client ask again."""
-    if rows.is_plain and rows.told <= alive:
+    if rows.is_plain and rows.reported <= alive:
         return rows.body
     body, at = bytearray(rows.body), INT32.size
     for number in range(INT32.unpack_from(body)[0]):

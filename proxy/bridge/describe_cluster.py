@@ -59,7 +59,7 @@ def encode_describe_cluster(version: int, metadata: Buffer) -> bytes:
     return _answer(version, ErrorCode.NONE, None, cluster_id, controller_id, *brokers)
 
 
-def _answer(version: int, code: int, message: str | None, *told: bytes) -> bytes:
+def _answer(version: int, code: int, message: str | None, *reported: bytes) -> bytes:
     kind = INT8.pack(_BROKERS) if version >= 1 else b""
     head = (THROTTLE_NONE, INT16.pack(code), compact_nullable_string(message), kind)
-    return b"".join((*head, *told, _OPERATIONS_NOT_KNOWN, NO_TAGS))
+    return b"".join((*head, *reported, _OPERATIONS_NOT_KNOWN, NO_TAGS))

@@ -133,11 +133,11 @@ class _Entries:
 
     def encode(self, names: frozenset[str] | None, known: Mapping[str, str] | None = None) -> bytes:
         """Encode the array. ``names`` None: all. ``known``: settings with their values, in front of the others."""
-        told = [self._known(*one) for one in (known or {}).items() if names is None or one[0] in names]
+        reported = [self._known(*one) for one in (known or {}).items() if names is None or one[0] in names]
         if names is None:
-            return b"".join((INT32.pack(len(told) + len(self._entries)), *told, self._all))
-        told += [entry for name, entry in self._entries.items() if name in names]
-        return INT32.pack(len(told)) + b"".join(told)
+            return b"".join((INT32.pack(len(reported) + len(self._entries)), *reported, self._all))
+        reported += [entry for name, entry in self._entries.items() if name in names]
+        return INT32.pack(len(reported)) + b"".join(reported)
 
     def _unknown(self, name: str, one: Documented) -> bytes:
         setting = string(name) + NULL_STRING

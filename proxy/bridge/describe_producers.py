@@ -75,15 +75,15 @@ def encode_describe_producers(partitions: Sequence[DescribedPartition]) -> bytes
     return b"".join((*chunks, NO_TAGS))
 
 
-def _partition(told: DescribedPartition) -> bytes:
+def _partition(reported: DescribedPartition) -> bytes:
     rows = (
         _PRODUCER.pack(
             *(one.producer_id, one.producer_epoch, one.last_sequence), _NO_TIME, _NO_COORDINATOR, _NO_TRANSACTION, 0
         )
-        for one in told.producers
+        for one in reported.producers
     )
-    head = INT32.pack(told.partition) + INT16.pack(told.error_code) + compact_nullable_string(told.message)
-    return b"".join((head, uvarint(len(told.producers) + 1), *rows, NO_TAGS))
+    head = INT32.pack(reported.partition) + INT16.pack(reported.error_code) + compact_nullable_string(reported.message)
+    return b"".join((head, uvarint(len(reported.producers) + 1), *rows, NO_TAGS))
 
 
 def _count(reader: Reader, field: str, entry_bytes_min: int) -> int:

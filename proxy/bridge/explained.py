@@ -12,7 +12,7 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded
 from ...reactor import Buffer
 from ..versions import ApiKey
-from .base import THROTTLE_NONE, Chunks, Refused
+from .base import THROTTLE_NONE, Chunks, RequestRefused
 from .fields import INT8, INT16, INT32, NO_TAGS, Reader, compact_nullable_string, string
 
 EXPLAINED_BYTES_MAX = 48 * 1024
@@ -46,12 +46,12 @@ class Explained:
     def __init__(self, api_key: int) -> None:
         self._api_key = api_key
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """The refusal. Raises WireError for garbage and for more than ``EXPLAINED_BYTES_MAX``."""
         if len(body) > EXPLAINED_BYTES_MAX:
             raise LimitExceeded(f"API {self._api_key}: {len(body)} bytes, the limit is {EXPLAINED_BYTES_MAX} bytes")
         if self._api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
-            return Refused(ErrorCode.UNSUPPORTED_VERSION, GROUPS, _NO_HEARTBEAT)
+            return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, GROUPS, _NO_HEARTBEAT)
         reader = Reader(body)
         read = self._topic if self._api_key == ApiKey.CREATE_PARTITIONS else self._resource
         things = [read(reader) for _ in range(reader.count("things", _THING_BYTES_MIN))]
@@ -61,7 +61,7 @@ class Explained:
         reader.finish()
         sentence = PARTITIONS if self._api_key == ApiKey.CREATE_PARTITIONS else SETTINGS
         answer = b"".join((THROTTLE_NONE, INT32.pack(len(things)), *things))
-        return Refused(ErrorCode.UNSUPPORTED_VERSION, sentence, answer)
+        return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, sentence, answer)
 
     def response(self, body: Buffer) -> Chunks:
         """There is none: no broker is asked."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...codecs.errors import LimitExceeded, Malformed, Truncated
 from ...reactor import Buffer
-from .base import THROTTLE_NONE, Chunks, Refused, check_size
+from .base import THROTTLE_NONE, Chunks, RequestRefused, check_size
 from .fields import INT32, INT64, Reader
 
 BRIDGED_VERSION_MAX = 5
@@ -52,7 +52,7 @@ class Fetch:
         self.broker_version = broker_version
         self._client_version = client_version
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """The request without log_start_offset for brokers below v5, without isolation_level below v4, without
         max_bytes below v3; below v3 with a larger limit for each partition (``PARTITION_BYTES_MIN``). WireError for a
         replica's fetch."""

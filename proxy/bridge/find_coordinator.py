@@ -6,7 +6,7 @@ Always rewrites, also where both sides speak the same version. Source: KIP-98 (v
 from __future__ import annotations
 
 from ...codecs.error_codes import ErrorCode
-from .base import THROTTLE_NONE, Addresses, Chunks, Refused
+from .base import THROTTLE_NONE, Addresses, Chunks, RequestRefused
 from .fields import INT16, INT32, Reader, nullable_string, string
 
 CLIENT_VERSION_MAX = 2
@@ -26,7 +26,7 @@ class FindCoordinator:
         self._client_version = client_version
         self._addresses = addresses
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """The key, and the type where the broker knows types. Refused for transactions, as for all but groups."""
         if self._client_version == 0:
             return (body,)
@@ -64,8 +64,8 @@ class FindCoordinator:
         host, port = address
         return (self._encode(ErrorCode.NONE, message, INT32.pack(node_id) + string(host) + INT32.pack(port)),)
 
-    def _refused(self, error_code: int, reason: str) -> Refused:
-        return Refused(error_code, reason, self._encode(error_code, reason, _NOBODY))
+    def _refused(self, error_code: int, reason: str) -> RequestRefused:
+        return RequestRefused(error_code, reason, self._encode(error_code, reason, _NOBODY))
 
     def _encode(self, error_code: int, message: str | None, coordinator: bytes) -> bytes:
         if self._client_version == 0:

@@ -6,7 +6,7 @@ Source: KIP-62 (rebalance timeout, JoinGroup v1), JoinGroupRequest.
 from __future__ import annotations
 
 from ...reactor import Buffer
-from .base import Refused
+from .base import RequestRefused
 from .fields import Reader
 
 
@@ -15,7 +15,7 @@ class JoinGroupWithoutRebalanceTimeout:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """group_id and session_timeout_ms, then what comes behind the rebalance timeout."""
         reader = Reader(request)
         reader.string("group_id")

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...reactor import Buffer
-from .base import THROTTLE_NONE, Chunks, Refused, check_size
+from .base import THROTTLE_NONE, Chunks, RequestRefused, check_size
 
 
 class Step(Protocol):
-    """From one version down to the next lower one. Made anew for every request, so it may remember."""
+    """From one version down to the next lower one. Made again for every request, so it may remember."""
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The request body one version lower. A refusal carries its answer in the layout of the higher version."""
         ...
 
@@ -29,7 +29,7 @@ class Throttle:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The same."""
         return request
 
@@ -43,7 +43,7 @@ class Same:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The same."""
         return request
 
@@ -61,7 +61,7 @@ class Ladder:
         self.broker_version = broker_version
         self._steps = steps
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """All steps down, or the first refusal, whose answer has gone up the steps again. LimitExceeded for a body that
         is too large to be rewritten (``check_size``)."""
         if any(not isinstance(step, Throttle | Same) for step in self._steps):
@@ -69,10 +69,10 @@ class Ladder:
         current: Buffer = body
         for depth, step in enumerate(self._steps):
             lower = step.down(current)
-            if isinstance(lower, Refused):
+            if isinstance(lower, RequestRefused):
                 if lower.answer is None:
                     return lower
-                return Refused(lower.error_code, lower.reason, bytes(self._up(lower.answer, depth)))
+                return RequestRefused(lower.error_code, lower.reason, bytes(self._up(lower.answer, depth)))
             current = lower
         return (current,)
 

@@ -13,7 +13,7 @@ from struct import Struct, pack
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded
 from ...reactor import Buffer
-from .base import THROTTLE_NONE, Refused
+from .base import THROTTLE_NONE, RequestRefused
 from .fields import INT32, Reader, string
 
 _PARTITION_AND_TIMESTAMP = Struct(">iq")
@@ -72,7 +72,7 @@ class ListOffsetsOfKnownKinds:
         self._head = _REPLICA_ID_BYTES + (1 if version >= _ISOLATION_SINCE else 0)
         self._throttle = THROTTLE_NONE if version >= _ISOLATION_SINCE else b""
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The request without those partitions; a refusal if none is left. LimitExceeded for more than
         ``LOOKED_AT_BYTES_MAX``."""
         if len(request) > LOOKED_AT_BYTES_MAX:
@@ -95,7 +95,7 @@ class ListOffsetsOfKnownKinds:
         if not known:
             topics, body = self._kept.encode()
             answer = b"".join((self._throttle, INT32.pack(topics), body))
-            return Refused(ErrorCode.UNSUPPORTED_VERSION, UNKNOWN_KIND, answer)
+            return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, UNKNOWN_KIND, answer)
         parts: list[Buffer] = [head, INT32.pack(len(known))]
         for name, asked in known:
             parts += (string(name), INT32.pack(len(asked)), *(_PARTITION_AND_TIMESTAMP.pack(*one) for one in asked))
@@ -117,7 +117,7 @@ class ListOffsetsWithoutIsolation:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """replica_id, then what comes behind the isolation level."""
         reader = Reader(request)
         reader.int32("replica_id")
@@ -138,7 +138,7 @@ class ListOffsetsBySegment:
     def __init__(self) -> None:
         self._kept = _Kept(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """Latest and earliest go on; the rest is kept for the answer."""
         reader = Reader(request)
         parts = [INT32.pack(reader.int32("replica_id")), b""]
@@ -158,7 +158,7 @@ class ListOffsetsBySegment:
         reader.finish()
         if self._kept and not topics:
             code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-            return Refused(code, "this broker has no offsets by time", self._with_refused([], 0))
+            return RequestRefused(code, "this broker has no offsets by time", self._with_refused([], 0))
         parts[1] = INT32.pack(topics)
         return b"".join(parts)
 

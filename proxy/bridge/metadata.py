@@ -170,14 +170,14 @@ def tell_client(
     parts.append(INT32.pack(len(names)))
     if topics is not None and len(topics) > METADATA_ROWS_PER_STEP:
         yield  # reading so many names, and checking which of them have to be asked for, took long enough
-    reached, told = frozenset(alive), 0
+    reached, reported = frozenset(alive), 0
     for name in names:
-        if told >= METADATA_ROWS_PER_STEP:
+        if reported >= METADATA_ROWS_PER_STEP:
             yield
-            told = 0
+            reported = 0
         topic = cluster.topics.get(name) or _unknown(name)
         rows = yield from told_rows(version, topic.rows, reached)
-        told += 1 if rows is topic.rows.body else 1 + len(topic.rows.leaders)
+        reported += 1 if rows is topic.rows.body else 1 + len(topic.rows.leaders)
         parts += (INT16.pack(topic.error_code), string(name))
         if version >= 1:
             parts.append(b"\x01" if topic.is_internal else b"\x00")
@@ -185,9 +185,9 @@ def tell_client(
     return b"".join(parts)
 
 
-def _controller(told: int | None, alive: list[int]) -> int:
-    if told is not None and told in alive:
-        return told
+def _controller(reported: int | None, alive: list[int]) -> int:
+    if reported is not None and reported in alive:
+        return reported
     return alive[0] if alive else NO_BROKER
 
 

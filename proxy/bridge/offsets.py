@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded
 from ...reactor import Buffer
-from .base import Refused
+from .base import RequestRefused
 from .fields import INT16, INT32, INT64, Reader
 
 _TIME_OF_THE_BROKER = INT64.pack(-1)
@@ -37,7 +37,7 @@ class OffsetCommitWithTimestamps:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The same offsets, each with time stamp -1."""
         reader = Reader(request)
         reader.string("group_id")
@@ -68,7 +68,7 @@ class OffsetFetchOfNamedPartitions:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The same, unless the list of topics is null: that is refused. LimitExceeded for more than ``OFFSETS_MAX``
         topics and partitions."""
         reader = Reader(request)
@@ -76,7 +76,9 @@ class OffsetFetchOfNamedPartitions:
         topics = reader.count("topics", _FETCH_TOPIC_BYTES_MIN, null_is=-1)
         if topics == -1:
             code = ErrorCode.UNSUPPORTED_VERSION
-            return Refused(code, "this broker can not list all offsets of a group", _NO_TOPICS + INT16.pack(code))
+            return RequestRefused(
+                code, "this broker can not list all offsets of a group", _NO_TOPICS + INT16.pack(code)
+            )
         if reader.count_partitions(topics, INT32.size, OFFSETS_MAX) > OFFSETS_MAX:
             raise LimitExceeded(f"OffsetFetch: the limit is {OFFSETS_MAX} topics and partitions")
         return request

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ...codecs.error_codes import ErrorCode
 from ..settings.config import TopicDefaults
 from ..versions import EXPLAINED, OWN_RANGES, PASSED_MAX, ApiKey, BrokerRanges, client_version_max
-from .base import Addresses, Bridge, Refused
+from .base import Addresses, Bridge, RequestRefused
 from .explained import Explained
 from .fetch import BRIDGED_TO_MAX, Fetch
 from .find_coordinator import FindCoordinator
@@ -56,7 +56,7 @@ def plan(
     broker_ranges: BrokerRanges,
     addresses: Addresses | None = None,
     topic_defaults: TopicDefaults = _KAFKAS_OWN,
-) -> Bridge | Refused:
+) -> Bridge | RequestRefused:
     """Return a bridge for one request to a broker with these ranges, or why there is none (then see
     ``refusals.refusal``).
 
@@ -67,10 +67,10 @@ def plan(
     if api_key not in broker_ranges and 0 <= client_version <= EXPLAINED.get(api_key, -1):
         return Explained(api_key)
     if api_key not in PASSED_MAX or api_key not in broker_ranges:
-        return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served")
+        return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served")
     first, last = broker_ranges[api_key]
     if not first <= client_version <= client_version_max(api_key, last):
-        return Refused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served in version {client_version}")
+        return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, f"API {api_key} is not served in version {client_version}")
     broker_version = min(client_version, last)
     if api_key == ApiKey.FETCH:
         return Fetch(client_version, broker_version if client_version <= last else min(last, BRIDGED_TO_MAX))

@@ -12,7 +12,7 @@ from ...codecs.errors import WireError
 from ...reactor import Buffer
 from .. import limits
 from ..settings.config import TopicDefaults
-from .base import Refused
+from .base import RequestRefused
 from .fields import INT16, INT32, NULL_STRING, Reader, string
 
 _TOPIC_BYTES_MIN = 16
@@ -40,7 +40,7 @@ class CreateTopicsWithNumbers:
         self._defaults = defaults
         self._version = client_version
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """The same bytes, with other numbers in their places. A request above ``CREATE_TOPICS_NUMBERS_BYTES_MAX`` goes
         on unread. WireError for garbage."""
         if len(request) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
@@ -72,7 +72,7 @@ class CreateTopicsWithoutValidateOnly:
 
     __slots__ = ()
 
-    def down(self, request: Buffer) -> Buffer | Refused:
+    def down(self, request: Buffer) -> Buffer | RequestRefused:
         """All but the last byte (validate_only), unread. If that is not 0 the refusal; WireError for garbage there.
         WireError above ``CREATE_TOPICS_BYTES_MAX``."""
         if len(request) > limits.CREATE_TOPICS_BYTES_MAX:
@@ -86,7 +86,7 @@ class CreateTopicsWithoutValidateOnly:
         reader.finish()
         verdict = INT16.pack(ErrorCode.UNSUPPORTED_VERSION) + string(_REASON)
         answer = b"".join((INT32.pack(len(names)), *(string(name) + verdict for name in names)))
-        return Refused(ErrorCode.UNSUPPORTED_VERSION, _REASON, answer)
+        return RequestRefused(ErrorCode.UNSUPPORTED_VERSION, _REASON, answer)
 
     def up(self, answer: Buffer) -> Buffer:
         """Each result, without a message."""

@@ -1,4 +1,5 @@
-"""Appends that wait for a lane to one broker: a queue for each partition, and rings of those that are ready. Pure.
+"""Appends that wait for a produce connection to one broker: a queue for each partition, and rings of those that are
+ready. Pure.
 
 The cost of a request depends on what it takes, not on what waits. Partitions take turns, and at each partition the
 senders take turns, by address: a sender that floods a partition delays no other. Appends that would delay each other
@@ -36,7 +37,7 @@ class PartitionQueue:
         self._by_sender: OrderedDict[object, QueuedAppend | deque[QueuedAppend]] = OrderedDict()
         """By sender, what came while others waited: its only append, or a deque of several."""
 
-    def push(self, append: QueuedAppend) -> None:
+    def queue_append(self, append: QueuedAppend) -> None:
         """Put one append behind the others of its sender; some wait already."""
         self.count += 1
         sender, waiting = append.sender, self._by_sender
@@ -97,14 +98,14 @@ class AppendQueue:
         self._rings = _no_rings()
         return appends
 
-    def push(self, append: QueuedAppend) -> None:
+    def queue_append(self, append: QueuedAppend) -> None:
         """Let one more append wait."""
         timeout_ms = append.timeout_ms
         timeout_class = 3 if timeout_ms >= 8000 else 0 if timeout_ms < 2000 else 1 if timeout_ms < 4000 else 2
         key = (append.topic, append.partition, timeout_class)
         queue = self._queues[key] if key in self._queues else self._new_queue(key)
         if queue.count:
-            queue.push(append)
+            queue.queue_append(append)
         else:
             if queue.pace != USUAL:
                 queue.pace = self._pace_of(key[:2])
@@ -127,7 +128,7 @@ class AppendQueue:
         """Does any append of this pace wait?"""
         return any(self._rings[pace].values())
 
-    def take(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[QueuedAppend]:
+    def take_appends(self, pace: int, bytes_max: int, lease_refusal: str | None, *, one: bool) -> list[QueuedAppend]:
         """Take what one request may hold, of the timeout class whose turn it is: at most one append for each partition,
         or with ``one`` a single append. Each append is checked for the last time here, in the step of its send; one
         that may not be sent ends as ``NotSent`` and does not affect the others (rules R4, R17). The first append is

@@ -1,9 +1,9 @@
 """One broker as the proxy sees it: a control connection for questions, another one for reading its logs, its version,
-and its lanes. Sans-IO.
+and its produce connections. Sans-IO.
 
-The control connection finds out the broker's version and cluster first, anew on every connect: a rolling upgrade
-changes the version, and an address may be given to a broker of another cluster. The lanes are usable only while both
-are certain, as a wrong guess would poison an old log. Owns no topology."""
+The control connection finds out the broker's version and cluster first, again on every connect: a rolling upgrade
+changes the version, and an address may be given to a broker of another cluster. The produce connections are usable only
+while both are certain, as a wrong guess would poison an old log. Owns no topology."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
 from ..versions import ApiKey, BrokerRanges, Detected, Probe, detect
-from .lane_pool import LanePool, LaneStatistics
 from .mode import Mode
+from .produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
 from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
 BOOTSTRAP_ID = -1
@@ -190,7 +190,7 @@ class BrokerStatistics:
     is_ready: bool
     why_refused: str
     why_held: str
-    lanes: LaneStatistics
+    produce_connections: ProduceConnectionStatistics
 
 
 class Broker:
@@ -206,15 +206,16 @@ class Broker:
         admits: Callable[[str | None], bool],
         on_ready: Callable[[Broker], None],
         report: Report,
-        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        produce_connections_max: Callable[[], int] = lambda: limits.PRODUCE_CONNECTIONS_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         long_work: LongWork | None = None,
         mode: Mode | None = None,
         on_judged: Callable[[], None] = lambda: None,
     ) -> None:
-        """``admits``: is a broker that tells this cluster id one of ours? ``lanes_max``: how many lanes may be open.
-        ``on_refused`` is called when ``refusal`` changes. ``long_work`` runs what takes many steps; None: it has its
-        own. ``mode``: who gives idempotence; None: the proxy. ``on_judged`` is called when ``judgement`` is new."""
+        """``admits``: is a broker that tells this cluster id one of ours? ``produce_connections_max``: how many produce
+        connections may be open. ``on_refused`` is called when ``refusal`` changes. ``long_work`` runs what takes many
+        steps; None: it has its own. ``mode``: who gives idempotence; None: the proxy. ``on_judged`` is called when
+        ``judgement`` is new."""
         self.id = broker_id
         self.address = address
         self.name = f"broker {broker_id} at {shown(address)}" if broker_id >= 0 else f"upstream {shown(address)}"
@@ -236,7 +237,14 @@ class Broker:
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         connect = partial(reactor.connect, address)
-        self.pool = LanePool(reactor, broker_id, connect, may_send=may_send, report=report, lanes_max=lanes_max)
+        self.pool = ProduceConnectionPool(
+            reactor,
+            broker_id,
+            connect,
+            may_send=may_send,
+            report=report,
+            produce_connections_max=produce_connections_max,
+        )
         self._reactor = reactor
         self._admits = admits
         self._on_ready = on_ready
@@ -268,9 +276,9 @@ class Broker:
 
     def statistics(self) -> BrokerStatistics:
         """Return its state at this moment."""
-        lanes = self.pool.statistics()
+        produce_connections = self.pool.statistics()
         why_not = self.why_refused, self.why_held
-        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, *why_not, lanes)
+        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, *why_not, produce_connections)
 
     @property
     def why_refused(self) -> str:
@@ -404,8 +412,8 @@ class Broker:
 
     def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
         """Return the ranges to ask in. From a broker that stores format v2 the log is fetched in a version of the old
-        message format: what the proxy wrote comes as it is stored, with its markers, and what others have written there
-        in format v2 is converted down by the broker."""
+        message format: what the proxy wrote comes as it is stored, with its batch markers, and what others have written
+        there in format v2 is converted down by the broker."""
         if question.api_key != ApiKey.FETCH or not self.is_held:
             return self.ranges
         first, last = self.ranges[ApiKey.FETCH]
@@ -472,20 +480,20 @@ class Broker:
             self._judge(found, None)
             return
         assert self._control is not None
-        self._control.request(which.api_key, version, which.encode(version), partial(self._told, found, version))
+        self._control.request(which.api_key, version, which.encode(version), partial(self._reported, found, version))
 
-    def _told(self, found: Detected, version: int, body: memoryview | None, _reason: str) -> None:
+    def _reported(self, found: Detected, version: int, body: memoryview | None, _reason: str) -> None:
         if body is None:
             return
         try:
-            told = AskSettings(self.id, SETTINGS).parse(version, body)
+            reported = AskSettings(self.id, SETTINGS).parse(version, body)
         except WireError as error:
             self._refuse(Refusal(Kind.UNSURE, f"its answer to DescribeConfigs cannot be read: {error}"))
             return
-        self._judge(found, told)
+        self._judge(found, reported)
 
-    def _judge(self, found: Detected, told: BrokerSettings | None) -> None:
-        judgement = judge_wanted(found, told, self._mode.wanted)
+    def _judge(self, found: Detected, reported: BrokerSettings | None) -> None:
+        judgement = judge_wanted(found, reported, self._mode.wanted)
         unsure = judgement.in_native
         if unsure is not None and unsure.kind is Kind.UNSURE and self._mode.chosen is None:
             self._refuse(unsure)  # the next try may tell what it is: until then nothing is chosen

@@ -29,7 +29,7 @@ class MetadataAge:
         self._looked_for: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """By topic: since when it has been looked for, and when last, in reactor seconds; in the order of the last."""
         self._partitions = 0
-        self._doubted_until: dict[str, float] = {}
+        self._distrusted_until: dict[str, float] = {}
 
     # ------------------------------------------------------------------ what happens
     def learned(self, topics: Iterable[str], asked_at: float, now: float) -> None:
@@ -48,7 +48,7 @@ class MetadataAge:
     def learned_all(self, partitions: int, asked_at: float, now: float) -> None:
         """The whole cluster was asked for; it has so many partitions."""
         self._last_asked_at = max(asked_at, self._last_asked_at)
-        for name in tuple(self._doubted_until):
+        for name in tuple(self._distrusted_until):
             self._trust(name, asked_at)
         while self._looked_for and now - next(iter(self._looked_for.values()))[1] > limits.METADATA_LOOKED_FOR_SECONDS:
             self._looked_for.popitem(last=False)  # nobody looks for it any more
@@ -64,18 +64,18 @@ class MetadataAge:
         """Topics were created or deleted: what was asked before is out of date."""
         self._changed_at = now
 
-    def doubt(self, topic: str, now: float) -> None:
-        """A known topic may be gone. It must not be named to a broker, which would create it anew, until one has told
+    def distrust(self, topic: str, now: float) -> None:
+        """A known topic may be gone. It must not be named to a broker, which would create it again, until one has told
         of it after all brokers have learned of the change."""
-        self._doubted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
+        self._distrusted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
 
     def appeared(self, topic: str) -> None:
         """A topic that may have been looked for is there now: its leaders will be known soon."""
         self._looked_for.pop(topic, None)
 
-    def is_doubted(self, topic: str) -> bool:
+    def is_distrusted(self, topic: str) -> bool:
         """May the topic be gone?"""
-        return topic in self._doubted_until
+        return topic in self._distrusted_until
 
     # ------------------------------------------------------------------ which answer is the last one
     def is_overtaken(self, asked_at: float) -> bool:
@@ -125,8 +125,8 @@ class MetadataAge:
 
     # ------------------------------------------------------------------ inside
     def _trust(self, topic: str, asked_at: float) -> None:
-        if asked_at >= self._doubted_until.get(topic, _NEVER):
-            self._doubted_until.pop(topic, None)
+        if asked_at >= self._distrusted_until.get(topic, _NEVER):
+            self._distrusted_until.pop(topic, None)
 
     def _holds(self, learned_at: float, least: float) -> float:
         """Return for how long something that was learned at this time is believed: not all brokers learn of a change at

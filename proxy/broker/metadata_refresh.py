@@ -24,7 +24,7 @@ Learn = Callable[[Topics, float, Mapping[str, Topic], Cluster], None]
 """Called with what was asked for, when, the topics that were known then, and the answer."""
 
 
-class _Waiting:
+class _WaitingCaller:
     """A caller that waits for some answers, for a short time."""
 
     __slots__ = ("_done", "due", "missing")
@@ -61,14 +61,14 @@ class MetadataRefresh:
         self._broker = broker
         self._known = known
         self._learn = learn
-        self._all_waiting: deque[_Waiting] = deque()
+        self._all_waiting: deque[_WaitingCaller] = deque()
         """In the order of their deadlines."""
-        self._for_all: list[_Waiting] = []
-        self._all_out: list[_Waiting] | None = None
-        self._wanted: dict[str, list[_Waiting]] = {}
+        self._for_all: list[_WaitingCaller] = []
+        self._all_out: list[_WaitingCaller] | None = None
+        self._wanted: dict[str, list[_WaitingCaller]] = {}
         self._first: dict[str, None] = {}
         """The wanted topics that go before the others."""
-        self._out: dict[str, list[_Waiting]] = {}
+        self._out: dict[str, list[_WaitingCaller]] = {}
         self._next_at = self._next_all_at = float("-inf")
         self._is_planned = self._is_all_planned = False
 
@@ -99,8 +99,8 @@ class MetadataRefresh:
         self._out, self._all_out = {}, None
 
     # ------------------------------------------------------------------ who waits
-    def _wait(self, missing: int, done: Callable[[], None]) -> _Waiting:
-        waiting = _Waiting(missing, self._reactor.now() + limits.METADATA_WAIT_SECONDS, done)
+    def _wait(self, missing: int, done: Callable[[], None]) -> _WaitingCaller:
+        waiting = _WaitingCaller(missing, self._reactor.now() + limits.METADATA_WAIT_SECONDS, done)
         self._all_waiting.append(waiting)
         if len(self._all_waiting) == 1:
             self._reactor.later(limits.METADATA_WAIT_SECONDS, self._sweep)
@@ -108,16 +108,16 @@ class MetadataRefresh:
 
     def _sweep(self) -> None:
         """Call back the callers whose time is up. Each may have a batch to go on with, so not too many in one step."""
-        waiting, now, told = self._all_waiting, self._reactor.now(), 0
-        while waiting and (waiting[0].is_over or waiting[0].due <= now) and told < limits.METADATA_TOLD_PER_STEP:
-            told += not waiting[0].is_over
+        waiting, now, reported = self._all_waiting, self._reactor.now(), 0
+        while waiting and (waiting[0].is_over or waiting[0].due <= now) and reported < limits.METADATA_TOLD_PER_STEP:
+            reported += not waiting[0].is_over
             waiting.popleft().tell()
         if waiting:
             self._reactor.later(max(0.0, waiting[0].due - now), self._sweep)
 
-    def _tell(self, waiting: Iterable[_Waiting]) -> None:
+    def _tell(self, waiting: Iterable[_WaitingCaller]) -> None:
         """An answer has arrived, or none will."""
-        in_turns(self._reactor, _told(waiting), _nothing)
+        in_turns(self._reactor, _reported(waiting), _nothing)
 
     # ------------------------------------------------------------------ all
     def _ask_for_all(self) -> None:
@@ -142,7 +142,7 @@ class MetadataRefresh:
         self._ask_for_all()
 
     def _all_answered(
-        self, waiting: list[_Waiting], asked_at: float, known: Mapping[str, Topic], answer: Cluster | Unanswered
+        self, waiting: list[_WaitingCaller], asked_at: float, known: Mapping[str, Topic], answer: Cluster | Unanswered
     ) -> None:
         if self._all_out is waiting:
             self._all_out = None
@@ -175,9 +175,9 @@ class MetadataRefresh:
         self._is_planned = False
         self._ask_for_topics()
 
-    def _next_topics(self) -> dict[str, list[_Waiting]]:
+    def _next_topics(self) -> dict[str, list[_WaitingCaller]]:
         """Take the topics of the next question; those that no caller waits for any more are dropped."""
-        wanted, first, taken = self._wanted, self._first, dict[str, list[_Waiting]]()
+        wanted, first, taken = self._wanted, self._first, dict[str, list[_WaitingCaller]]()
         while wanted and len(taken) < limits.METADATA_TOPICS_PER_QUESTION_MAX:
             name = next(chain(first, wanted))
             first.pop(name, None)
@@ -188,7 +188,7 @@ class MetadataRefresh:
 
     def _answered(
         self,
-        asked: dict[str, list[_Waiting]],
+        asked: dict[str, list[_WaitingCaller]],
         asked_at: float,
         known: Mapping[str, Topic],
         answer: Cluster | Unanswered,
@@ -201,17 +201,17 @@ class MetadataRefresh:
         self._tell([one for waiting in asked.values() for one in waiting])
 
 
-def _told(waiting: Iterable[_Waiting]) -> Steps[None]:
-    told = 0
+def _reported(waiting: Iterable[_WaitingCaller]) -> Steps[None]:
+    reported = 0
     for one in waiting:
         one.missing -= 1
         if one.missing or one.is_over:
             continue
-        if told == limits.METADATA_TOLD_PER_STEP:
+        if reported == limits.METADATA_TOLD_PER_STEP:
             yield
-            told = 0
+            reported = 0
         one.tell()
-        told += 1
+        reported += 1
 
 
 def _nothing(_: None) -> None:

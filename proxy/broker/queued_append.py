@@ -1,14 +1,15 @@
-"""One append to one partition: it waits for a lane, and is then the part of its partition in a produce request.
+"""One append to one partition: it waits for a produce connection, and is then the part of its partition in a produce
+request.
 
-Owns what a lane needs of it, and the way of the broker's answer to the flow that waits for it (rule R5). Sends
-nothing."""
+Owns what a produce connection needs of it, and the way of the broker's answer to the flow that waits for it (rule R5).
+Sends nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from ...codecs.marker import Identity
+from ...codecs.batch_marker import Identity
 from ...reactor import Buffer
 from ..events import AppendSent, Report
 from ..flow.effects import Append
@@ -49,7 +50,12 @@ class QueuedAppend(Protocol):
         ...
 
     def answered(
-        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+        self,
+        error_code: int,
+        base_offset: int,
+        log_append_time_ms: int,
+        produce_connection: Acknowledger,
+        broker_id: int,
     ) -> None:
         """The broker has answered."""
         ...
@@ -59,11 +65,11 @@ class QueuedAppend(Protocol):
         ...
 
 
-class Way(Protocol):
+class Route(Protocol):
     """The only way to the log for the batches of one client that authenticates at the broker: its own connection
     there."""
 
-    def push(self, append: QueuedAppend, broker_id: int) -> None:
+    def queue_append(self, append: QueuedAppend, broker_id: int) -> None:
         """Send it to this broker, or refuse it; it gets its outcome once, never from inside this call."""
         ...
 
@@ -99,10 +105,15 @@ class AppendOfFlow:
         report(AppendSent(broker_id, self.topic, self.partition, self.identities))
 
     def answered(
-        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+        self,
+        error_code: int,
+        base_offset: int,
+        log_append_time_ms: int,
+        produce_connection: Acknowledger,
+        broker_id: int,
     ) -> None:
         """The broker has answered."""
-        self._done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
+        self._done(classify(error_code, base_offset, log_append_time_ms, produce_connection, broker_id))
 
     def done(self, outcome: Outcome) -> None:
         """It ended without an answer."""

@@ -49,7 +49,7 @@ class OverSasl:
             reason = refusal.reason
             self.later(0, lambda: endpoint.lost(reason))
         else:
-            self._reactor.connect(address, Authentication(self, address, endpoint, self._credentials))
+            self._reactor.connect(address, SaslLogin(self, address, endpoint, self._credentials))
 
     def accepted(self, address: Address) -> None:
         """The broker has accepted the login."""
@@ -78,7 +78,7 @@ class OverSasl:
         return self.now() < refusal.until and refusal.version == self._credentials.version
 
 
-class Authentication:
+class SaslLogin:
     """The endpoint of a connection until the broker has accepted the login; then everything goes to the endpoint that
     asked for the connection."""
 

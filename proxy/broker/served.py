@@ -1,9 +1,10 @@
 """Which brokers are served, and as what. Pure: takes what a broker told of itself, and says why it is not served.
 
 Where the proxy gives idempotence, a broker with producer ids of its own (0.11 and later) is served only if it stores
-the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the markers, by
-which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the brokers give it
-themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on 3.9.1.
+the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the batch
+markers, by which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the
+brokers give it themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on
+3.9.1.
 
 That a broker lists InitProducerId does not show that it checks sequences: some services take producer ids and ignore
 them. Nothing is refused for it, but a broker that does not show that it is Kafka has a remark.
@@ -112,34 +113,35 @@ def shows_kafka(ranges: BrokerRanges) -> bool:
     return any(key in ranges for key in _AMONG_BROKERS)
 
 
-def judge(found: Detected, told: BrokerSettings | None) -> Judgement:
-    """Return what a broker can be served as. ``told``: its ``SETTINGS``; None: it cannot be asked, or need not be."""
-    judgement = _judge(found, told)
+def judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
+    """Return what a broker can be served as. ``reported``: its ``SETTINGS``; None: it cannot be asked, or need not
+    be."""
+    judgement = _judge(found, reported)
     if not found.ranges or shows_kafka(found.ranges):
         return judgement
     remark = f"{judgement.remark}; it {MAY_STORE_OTHERWISE}" if judgement.remark else MAY_STORE_OTHERWISE
     return replace(judgement, remark=remark, native_remark=MAY_IGNORE_IDS)
 
 
-def _judge(found: Detected, told: BrokerSettings | None) -> Judgement:
+def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
         return Judgement(by_version(found), _WITHOUT_IDS)
     if not has_producer_ids(found.ranges):
-        return Judgement(_without_ids(told), _WITHOUT_IDS)
+        return Judgement(_without_ids(reported), _WITHOUT_IDS)
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
         return Judgement(_other_format("v2"), None)
-    in_proxy = UNTOLD if told is None else by_settings(told)
+    in_proxy = UNTOLD if reported is None else by_settings(reported)
     if in_proxy is None:
-        assert told is not None
-        form = told.values.get(_FORMAT)
+        assert reported is not None
+        form = reported.values.get(_FORMAT)
         why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
-        return Judgement(None, Refusal(Kind.UNSERVED, why), remark(told))
+        return Judgement(None, Refusal(Kind.UNSERVED, why), remark(reported))
     return Judgement(in_proxy, None if in_proxy.kind is Kind.OTHER_FORMAT else in_proxy)
 
 
-def judge_wanted(found: Detected, told: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
+def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
     """The same where the mode may have been set: then producer ids are enough to be served natively."""
-    judgement = judge(found, told)
+    judgement = judge(found, reported)
     if wanted is Idempotence.NATIVE and has_producer_ids(found.ranges):
         return replace(judgement, in_native=None)
     return judgement
@@ -178,14 +180,14 @@ _WITHOUT_IDS = Refusal(
 )
 
 
-def by_settings(told: BrokerSettings) -> Refusal | None:
-    """Return why a broker with producer ids is not served, None if it keeps the old message format. ``told``: the
+def by_settings(reported: BrokerSettings) -> Refusal | None:
+    """Return why a broker with producer ids is not served, None if it keeps the old message format. ``reported``: the
     ``SETTINGS`` that it has."""
-    if told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+    if reported.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}, or say who gives idempotence ({_SETTING})")
-    if told.error_code:
-        return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {told.error_code}")
-    form, protocol = told.values.get(_FORMAT), told.values.get(_PROTOCOL)
+    if reported.error_code:
+        return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {reported.error_code}")
+    form, protocol = reported.values.get(_FORMAT), reported.values.get(_PROTOCOL)
     if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
         if _is_before(protocol, _FORMAT_IGNORED_FROM):
             return None
@@ -193,18 +195,18 @@ def by_settings(told: BrokerSettings) -> Refusal | None:
     return _other_format("v2" if form is None else form)
 
 
-def _without_ids(told: BrokerSettings | None) -> Refusal | None:
+def _without_ids(reported: BrokerSettings | None) -> Refusal | None:
     """The same for one with newer versions and no producer ids: only its settings can show that it stores v1."""
-    found = NO_KAFKA if told is None else by_settings(told)
+    found = NO_KAFKA if reported is None else by_settings(reported)
     if found is None or found.kind is not Kind.UNSURE:
         return found and NO_KAFKA
-    assert told is not None
-    return Refusal(Kind.UNSURE, f"it does not tell its settings: error {told.error_code}")
+    assert reported is not None
+    return Refusal(Kind.UNSURE, f"it does not tell its settings: error {reported.error_code}")
 
 
-def remark(told: BrokerSettings) -> str:
+def remark(reported: BrokerSettings) -> str:
     """Return what an operator should know of a broker with producer ids that is served."""
-    form = told.values.get(_FORMAT)
+    form = reported.values.get(_FORMAT)
     return (
         f"has producer ids of its own, and is served as long as it stores message format {form}; "
         f"see {DOCUMENTATION}/how-to/upgrade-brokers.html"

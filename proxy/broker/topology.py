@@ -56,7 +56,7 @@ class Topology:
         report: Report,
         on_brokers: Callable[[Mapping[int, BrokerAddress]], None],
         on_ready: Callable[[], None],
-        lanes_max: Callable[[], int] = lambda: limits.LANES_PER_BROKER,
+        produce_connections_max: Callable[[], int] = lambda: limits.PRODUCE_CONNECTIONS_PER_BROKER,
         on_refused: Callable[[Broker], None] = lambda _broker: None,
         long_work: LongWork | None = None,
         mode: Mode | None = None,
@@ -72,7 +72,7 @@ class Topology:
         self._reactor = reactor
         self._may_send = may_send
         self._report = report
-        self._lanes_max = lanes_max
+        self._produce_connections_max = produce_connections_max
         self._on_brokers = on_brokers
         self._on_ready = on_ready
         self._on_refused = on_refused
@@ -173,16 +173,16 @@ class Topology:
         self._freshness.changed(self._reactor.now())
         self._refreshes.forget()
         for name in gone:
-            self.doubt(name)
+            self.distrust(name)
 
-    def doubt(self, topic: str) -> None:
+    def distrust(self, topic: str) -> None:
         """A broker does not know a topic that it should have: the topic may have been deleted."""
         if topic in self.cluster.topics:
-            self._freshness.doubt(topic, self._reactor.now())
+            self._freshness.distrust(topic, self._reactor.now())
 
     def _may_be_named(self, topic: str) -> bool:
         """Is the topic surely there, so that naming it creates nothing?"""
-        return topic in self.cluster.topics and not self._freshness.is_doubted(topic)
+        return topic in self.cluster.topics and not self._freshness.is_distrusted(topic)
 
     def refresh_if_stale(self, topics: Sequence[str] | None, may_create: bool, done: Done) -> None:
         """For a client's Metadata: what was learned in the last second is fresh enough, unless something is missing
@@ -255,7 +255,7 @@ class Topology:
         def answered(answer: Any) -> None:
             code = getattr(answer, "error_code", ErrorCode.NONE)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and isinstance(question, _OF_A_TOPIC):
-                self.doubt(question.topic)
+                self.distrust(question.topic)
             done(answer)
 
         broker.ask(question, answered)
@@ -271,7 +271,7 @@ class Topology:
             answer = replace(before, topics=answer.topics)  # more is known of the brokers than this answer says
         made = set() if topics is None else self._made_by(asked_at, known_then, answer)
         for name in made:  # not named until an answer that was not overtaken tells of them
-            self._freshness.doubt(name, self._reactor.now())
+            self._freshness.distrust(name, self._reactor.now())
         after = replace(answer, topics=self._topics_after(topics, asked_at, answer, made))
         if topics is None:
             partitions = sum(len(topic.rows.leaders) for topic in after.topics.values())
@@ -299,16 +299,18 @@ class Topology:
         """Return the known topics with what an answer says of them; the same object if that is nothing new.
 
         ``made``: topics that it is believed to tell of, though it was overtaken."""
-        known, told, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
-        for name in told:
+        known, reported, is_old = self.cluster.topics, answer.topics, self._freshness.is_topic_overtaken
+        for name in reported:
             if name not in known:
                 self._freshness.appeared(name)
-        changed = {name: topic for name, topic in told.items() if _is_there(topic) and known.get(name) is not topic}
+        changed = {name: topic for name, topic in reported.items() if _is_there(topic) and known.get(name) is not topic}
         changed = {name: topic for name, topic in changed.items() if name in made or not is_old(name, asked_at)}
         if topics is None:
-            gone = [name for name in known if not _is_there(told.get(name))]
+            gone = [name for name in known if not _is_there(reported.get(name))]
         else:
-            gone = [name for name, topic in told.items() if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            gone = [
+                name for name, topic in reported.items() if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ]
         gone = [name for name in gone if name in known and not is_old(name, asked_at)]
         if not changed and not gone:
             return known
@@ -320,8 +322,8 @@ class Topology:
     def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
         for broker_id, broker in list(self._brokers.items()):
             there = brokers.get(broker_id)
-            # A broker that is down is left out of Metadata; its connection goes on trying, doubts may wait for it
-            # (``_look_who_has_left``).
+            # A broker that is down is left out of Metadata; its connection goes on trying, unknown outcomes may wait
+            # for it (``_look_who_has_left``).
             if there is not None and broker.address != (there.host, there.port):
                 broker.close()
                 del self._brokers[broker_id]
@@ -341,7 +343,7 @@ class Topology:
             admits=self._one_cluster.admits,
             on_ready=self._broker_ready,
             report=self._report,
-            lanes_max=self._lanes_max,
+            produce_connections_max=self._produce_connections_max,
             on_refused=self._on_refused,
             long_work=self._long_work,
             mode=self._mode,

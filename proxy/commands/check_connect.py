@@ -18,11 +18,11 @@ from ...codecs.errors import WireError
 from ...codecs.record_batch import CODEC_MASK, magic_of
 from ...reactor import Address, Reactor
 from ...state.redis_claim import Stored, StoredLook
-from ...state.redis_facts import RedisAddress, generation_of, shown_server, warnings_of
+from ...state.redis_facts import RedisAddress, data_generation_of, shown_server, warnings_of
 from ...state.redis_greeting import Greeting, Login, load_swap_script
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import StoreAway, life_key, life_of, member_key
+from ...state.store import StoreAway, data_number_key, data_number_of, member_key
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
@@ -181,18 +181,18 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
         end("problem", redis_reason(reason))
 
     def greeted(info: dict[str, str]) -> None:
-        link.call(pack(b"GET", life_key(cluster)), partial(look, info))
+        link.call(pack(b"GET", data_number_key(cluster)), partial(look, info))
 
     def look(info: dict[str, str], reply: Reply | StoreAway) -> None:
         if isinstance(reply, StoreAway):
             return  # the link has ended, and that was reported
-        generation = generation_of(info, life_of(reply if isinstance(reply, bytes) else None))
-        assert generation is not None, "refused by the greeting"
+        data_generation = data_generation_of(info, data_number_of(reply if isinstance(reply, bytes) else None))
+        assert data_generation is not None, "refused by the greeting"
 
         def loaded(sha: bytes) -> None:
             _try_rights(link, member_key(cluster, bytes(8)), sha, partial(tried, info))
 
-        load_swap_script(link, generation, failed, loaded)
+        load_swap_script(link, data_generation, failed, loaded)
 
     def tried(info: dict[str, str], refused: list[str]) -> None:
         if refused:
@@ -321,20 +321,20 @@ class _Brokers:
         first = [_Tried(self._reactor, "upstream", -1, address, self.mode, lambda: None) for address in upstream]
         await _wait_for(first)
         findings = [await self._explained(one) for one in first]
-        told: list[Cluster] = []
+        reported: list[Cluster] = []
         for one in first:
             if one.broker.is_ready:
                 answer: Cluster | Unanswered = await self._answer(partial(one.broker.ask, Metadata(None)))
                 if isinstance(answer, Cluster):
-                    told.append(answer)
+                    reported.append(answer)
                 else:
                     findings.append(Finding("problem", one.what, f"no metadata: {answer.reason}"))
-        if len({cluster.cluster_id for cluster in told}) > 1:
-            ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in told}))
+        if len({cluster.cluster_id for cluster in reported}) > 1:
+            ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in reported}))
             findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
-        self.cluster_id = next((cluster.cluster_id for cluster in told if cluster.cluster_id), None)
-        if told:
-            findings += await self._look_at_cluster(told[0])
+        self.cluster_id = next((cluster.cluster_id for cluster in reported if cluster.cluster_id), None)
+        if reported:
+            findings += await self._look_at_cluster(reported[0])
         for one in first:
             one.broker.close()
         return findings

@@ -14,7 +14,7 @@ JOBS: Final[Mapping[str, str]] = {
     "copy": "write a topic into another one, each record once and in order",
     "merge": "write several topics into one, each record once",
     "repartition": "write a topic by key into one with other partitions; records say where they were",
-    "clean": "write a topic without its second copies, in order, into another one",
+    "clean": "write a topic without its duplicates, in order, into another one",
 }
 _HEADERS, _VALUE, _BATCHES = "headers", "value", "batches"
 

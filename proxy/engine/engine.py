@@ -1,8 +1,8 @@
 """The proxy without sockets and trio: wires store, topology, flows and sessions on a reactor. The simulation runs
 this very class.
 
-Takes connections, answers what sessions ask for, ends in order (R15); incarnations are in ``life.py``, effects in
-``perform.py``. Decides nothing about a batch."""
+Takes connections, answers what sessions ask for, ends in order (R15); proxy instances are in ``instance.py``, effects
+in ``perform.py``. Decides nothing about a batch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ..bridge.cluster import BrokerAddress
 from ..bridge.init_producer_id import InitProducerIdRequest
 from ..bridge.metadata import ClientQuestion, synthetic_cluster_id
 from ..broker.broker import BOOTSTRAP_ID, Broker
-from ..broker.lane_pool import NO_LANES, LaneStatistics
 from ..broker.mode import Mode
+from ..broker.produce_connection_pool import NO_PRODUCE_CONNECTIONS, ProduceConnectionStatistics
 from ..broker.served import Idempotence
 from ..broker.topology import Topology
 from ..connection.handler import Handler
@@ -39,27 +39,27 @@ from ..flow.runner import FlowRunner
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..hidden_ranges.topic import HiddenRangesTopic
 from ..hidden_ranges.upkeep import HiddenRangesUpkeep
-from ..pass_through.lanes import ClientLanes
+from ..pass_through.produce_connections import ClientProduceConnections
 from ..producer.context import Context
 from ..producer.ids_in_use import IdsInUse
-from ..producer.life import Life
+from ..producer.proxy_instance import ProxyInstance
 from ..producer.registry import Sequencers
 from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.conditional_topics import ConditionalTopics
 from ..session.describe_producers import DescribeProducers
 from ..session.init_producer import ProducerIds
-from ..session.names import Client, Names
+from ..session.names import Names, NamesClient
 from ..session.new_topics import NewTopics
 from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, TopicDefaults
 from ..versions import BrokerRanges, advertised, native
-from .life import Incarnations, LeasedStore
 from .metadata_answers import MetadataAnswers
 from .outside import EngineOutside
 from .perform import effect_handlers
-from .snapshot import OpenDoubt, Statistics
+from .proxy_instances import LeasedStore, ProxyInstances
+from .snapshot import OpenUnknownOutcome, Statistics
 
 _ABORTED_PER_STEP = 250
 """Some 5 ms."""
@@ -128,25 +128,25 @@ class Engine:
         self.report = report
         self.loop_budget = LoopBudget(reactor)
         self.long_work = LongWork(reactor, self.loop_budget)
-        life = Life(cluster, wall_clock_ms)
-        incarnations = self._incarnations = Incarnations(
-            reactor, life, random_bytes, report, shares_store=shares_store, begun=self._incarnation_begun
+        instance = ProxyInstance(cluster, wall_clock_ms)
+        instance_ids = self._instance_ids = ProxyInstances(
+            reactor, instance, random_bytes, report, shares_store=shares_store, begun=self._instance_begun
         )
-        self.new_generation, self.lease_lost = incarnations.new_generation, incarnations.lease_lost
-        self.may_send = incarnations.may_send
+        self.new_data_generation, self.lease_lost = instance_ids.new_data_generation, instance_ids.lease_lost
+        self.may_send = instance_ids.may_send
         self.mode = mode or Mode(Idempotence.PROXY)
         self.topology = self._new_topology(upstream, on_refused, on_mode)
-        handlers = effect_handlers(reactor, self.topology, incarnations.stored, self.loop_budget, self.long_work)
+        handlers = effect_handlers(reactor, self.topology, instance_ids.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
         self._on_ready = on_ready
-        self.context = self._new_context(life)
-        self.context.outside = EngineOutside(reactor, self.topology, incarnations.stored, self.runner, self.loop_budget)
-        self.names = Names(life, self.runner, random_bytes, report)
+        self.context = self._new_context(instance)
+        self.context.outside = EngineOutside(reactor, self.topology, instance_ids.stored, self.runner, self.loop_budget)
+        self.names = Names(instance, self.runner, random_bytes, report)
         self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
         self.sessions: set[ConnectionShell] = set()
         """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
-        self.pass_through_lanes: dict[ClientLanes, None] = {}
+        self.pass_through_produce_connections: dict[ClientProduceConnections, None] = {}
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
@@ -154,7 +154,7 @@ class Engine:
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
         self._sequencers = Sequencers(self.caps.producers_max, report)
-        self._ids_in_use, self._init_pace = IdsInUse(life, self._sequencers.written_since), InitPace()
+        self._ids_in_use, self._init_pace = IdsInUse(instance, self._sequencers.written_since), InitPace()
         self.known_sequencer = self._sequencers.known
         """The one with this key (producer id, topic, partition), if it is there."""
         self.describe_producers = self._new_describe_producers().answer
@@ -175,16 +175,16 @@ class Engine:
             report=self.report,
             on_brokers=self._brokers_changed,
             on_ready=self._broker_ready,
-            lanes_max=lambda: self.caps.lanes_per_broker_max,
+            produce_connections_max=lambda: self.caps.produce_connections_per_broker_max,
             on_refused=on_refused,
             long_work=self.long_work,
             mode=self.mode,
             on_mode=on_mode,
         )
 
-    def _new_context(self, life: Life) -> Context:
+    def _new_context(self, instance: ProxyInstance) -> Context:
         return Context(
-            *(life, self.report, self.memory),
+            *(instance, self.report, self.memory),
             leader_of=self.topology.leader_of,
             is_reachable=self._is_reachable,
             is_pass_long=self.loop_budget.looks_long,
@@ -194,7 +194,7 @@ class Engine:
 
     def _new_describe_producers(self) -> DescribeProducers:
         return DescribeProducers(
-            *(self.context.life, self.runner, self.report),
+            *(self.context.instance, self.runner, self.report),
             sequencer=self.sequencer,
             known_on=self._sequencers.ids_on,
             has_partition=self.has_partition,
@@ -220,9 +220,9 @@ class Engine:
 
     def give_idempotence(self, store: LeasedStore) -> None:
         """Use the store that the proxies share; needed unless the brokers give idempotence. ``store``: was made with
-        ``life.incarnation``, and calls ``new_generation`` and ``lease_lost``."""
-        self._producer_ids = ProducerIds(self.context.life, store, self._random_bytes, self.report)
-        self._incarnations.start(store)
+        ``instance.instance_id``, and calls ``new_data_generation`` and ``lease_lost``."""
+        self._producer_ids = ProducerIds(self.context.instance, store, self._random_bytes, self.report)
+        self._instance_ids.start(store)
 
         def failed(error: Exception) -> None:
             self.report(InternalError("ids in use", error))
@@ -232,19 +232,21 @@ class Engine:
     def keep_hidden_ranges(self, topic: str | None = None) -> None:
         """From now on fetches leave out the active hidden ranges. ``topic``: the compacted topic that gets a copy of
         them."""
-        life = self.context.life
-        common = self.report, life.wall_clock_ms
+        instance = self.context.instance
+        common = self.report, instance.wall_clock_ms
 
         def failed(error: Exception) -> None:
             self.report(InternalError("hidden ranges", error))
 
         others = self._on_ready, lambda: self.topology.is_known
         if topic is None:
-            upkeep = HiddenRangesUpkeep(self.hidden_ranges, life.cluster, *common, *others)
+            upkeep = HiddenRangesUpkeep(self.hidden_ranges, instance.cluster, *common, *others)
         else:
-            copy = HiddenRangesTopic(topic, self.hidden_ranges, *common, by=lambda: f"proxy {life.incarnation.hex()}")
+            copy = HiddenRangesTopic(
+                topic, self.hidden_ranges, *common, by=lambda: f"proxy {instance.instance_id.hex()}"
+            )
             self.runner.start(copy.run(), failed=failed)
-            upkeep = HiddenRangesUpkeep(self.hidden_ranges, life.cluster, *common, *others, stored=copy.stored)
+            upkeep = HiddenRangesUpkeep(self.hidden_ranges, instance.cluster, *common, *others, stored=copy.stored)
         self.runner.start(upkeep.run(), failed=failed)
 
     def _tick(self) -> None:
@@ -253,7 +255,7 @@ class Engine:
         if bounds.are_checkpoints_due(now):
             in_turns(self.reactor, bounds.taking_checkpoints(self.reactor.now), lambda _: None)
         self._idle_eviction.close_idle(now)
-        self.reactor.later(limits.SETTLE_SECONDS, self._tick)
+        self.reactor.later(limits.QUIESCENCE_SECONDS, self._tick)
 
     def set_caps(self, caps: Caps) -> None:
         """Use other limits from now on. What is open already is not closed for them."""
@@ -285,15 +287,15 @@ class Engine:
     @property
     def own_connections_max(self) -> int:
         """So many connections to brokers the proxy may open for itself, rather than for one client."""
-        per_broker = self.caps.lanes_per_broker_max + limits.DESCRIPTORS_KEPT_PER_BROKER
+        per_broker = self.caps.produce_connections_per_broker_max + limits.DESCRIPTORS_KEPT_PER_BROKER
         return per_broker * len(self.topology.cluster.brokers)
 
     def make_room(self, reason: str, why: str) -> bool:
         """Close the connection of the client that has been quiet for longest. False: none has been for long enough."""
         return self._idle_eviction.make_room(reason, why)
 
-    def _incarnation_begun(self) -> None:
-        """A new incarnation has begun, not the first one: clients of the last one are disconnected (rule R10)."""
+    def _instance_begun(self) -> None:
+        """A new proxy instance has begun, not the first one: clients of the last one are disconnected (rule R10)."""
         assert self._producer_ids is not None
         self._producer_ids.forget()
         old: list[ConnectionShell] = []
@@ -301,8 +303,8 @@ class Engine:
             if session.is_idempotent:
                 session.forsake()  # some hundred ns, where a reset takes 20 us
                 old.append(session)
-        self.reset_busy("a new incarnation begins")
-        in_turns(self.reactor, _aborting(old, "the state has begun a new life"), lambda _none: None)
+        self.reset_busy("a new proxy instance begins")
+        in_turns(self.reactor, _aborting(old, "the state has a new data generation"), lambda _none: None)
 
     def drop_clients(self, reason: str) -> None:
         """Disconnect all clients: no byte leaves for them from here on, also of answers that are ready. May be called
@@ -325,8 +327,8 @@ class Engine:
         R4)."""
         for broker in self.topology.brokers:
             broker.pool.give_up_busy(reason)
-        for lanes in list(self.pass_through_lanes):
-            lanes.give_up_busy(reason)
+        for produce_connections in list(self.pass_through_produce_connections):
+            produce_connections.give_up_busy(reason)
 
     # ------------------------------------------------------------------ what sessions and produce calls need
     def advertised(self) -> Mapping[int, tuple[int, int]]:
@@ -383,7 +385,7 @@ class Engine:
         self.topology.look_for(topic, done)
 
     def topics_changed(self, gone: Collection[str] = (), created: Collection[str] = ()) -> None:
-        """A client has created, enlarged or deleted topics: metadata is asked for anew. ``gone``: those that were
+        """A client has created, enlarged or deleted topics: metadata is asked for again. ``gone``: those that were
         deleted; ``created``: those that exist now."""
         self.new_topics.changed(created, gone, self.reactor.now())
         self.topology.changed(gone)
@@ -393,7 +395,7 @@ class Engine:
         request: InitProducerIdRequest,
         version: int,
         client_id: str | None,
-        client: Client,
+        client: NamesClient,
         done: Callable[[int, int, int], None],
     ) -> None:
         """Answer InitProducerId. ``done`` gets (error code, producer id, epoch), -1 for both with an error."""
@@ -438,15 +440,17 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Return what goes on now. Other threads may ask: what is iterated over is copied first."""
-        client_lanes: dict[int, LaneStatistics] = {}
-        for pool in (pools := list(self.pass_through_lanes)):
-            client_lanes[pool.broker_id] = client_lanes.get(pool.broker_id, NO_LANES) + pool.statistics()
+        client_produce_connections: dict[int, ProduceConnectionStatistics] = {}
+        for pool in (pools := list(self.pass_through_produce_connections)):
+            client_produce_connections[pool.broker_id] = (
+                client_produce_connections.get(pool.broker_id, NO_PRODUCE_CONNECTIONS) + pool.statistics()
+            )
         return Statistics(
             at=self.now(),
-            cluster=self.context.life.cluster,
+            cluster=self.context.instance.cluster,
             idempotence=self.mode.chosen,
-            incarnation=self.context.life.incarnation,
-            generation=self.context.life.generation,
+            instance_id=self.context.instance.instance_id,
+            data_generation=self.context.instance.data_generation,
             is_draining=self.is_draining,
             why_ending=self.why_ending,
             connections=len(self.sessions),
@@ -456,9 +460,9 @@ class Engine:
             memory=self.memory.statistics(),
             entries=len(self._sequencers),
             entries_max=self.caps.producers_max,
-            doubts=tuple(starmap(OpenDoubt, list(self.context.observers.doubts.values()))),
+            unknown_outcomes=tuple(starmap(OpenUnknownOutcome, list(self.context.observers.unknown_outcomes.values()))),
             topology=self.topology.statistics(),
-            client_lanes=client_lanes,
+            client_produce_connections=client_produce_connections,
             client_pools=len(pools),
         )
 
@@ -493,7 +497,7 @@ class Engine:
     # R15 lives here: what is in flight is finished, intents and lease are given back.
     def drain(self, drained: Callable[[], None]) -> None:
         """Rule R15: take nothing new, finish and write what is there, then call back."""
-        self.is_draining = self.context.life.is_draining = True
+        self.is_draining = self.context.instance.is_draining = True
         for session in list(self.sessions):
             session.drain_begins()
         self._drain_step(drained)
@@ -518,6 +522,6 @@ class Engine:
         """Drop every connection at once."""
         for session in list(self.sessions):
             session.abort("the proxy ends")
-        for lanes in list(self.pass_through_lanes):
-            lanes.drop("the proxy ends")
+        for produce_connections in list(self.pass_through_produce_connections):
+            produce_connections.drop("the proxy ends")
         self.topology.close()

@@ -10,7 +10,7 @@ from ...reactor import Reactor
 from ...state.store import NameCheck, Store, SwapResult
 from .. import limits
 from ..admission.loop_budget import LoopBudget
-from ..broker.queued_append import QueuedAppend, Way
+from ..broker.queued_append import QueuedAppend, Route
 from ..broker.topology import Topology
 from ..flow.effects import Append, Swap
 from ..flow.outcome import Outcome
@@ -60,17 +60,17 @@ class EngineOutside:
         else:
             store.swap_named(key, expected_version, value, ttl_ms, name, done)
 
-    def push(self, broker: Any, append: QueuedAppend) -> None:
-        """Let an append wait for a lane."""
+    def queue_append(self, broker: Any, append: QueuedAppend) -> None:
+        """Let an append wait for a produce connection."""
         if self._runner.on_effect is not None:
             self._runner.on_effect(_effect_of(broker.id, append))
-        broker.pool.push(append)
+        broker.pool.queue_append(append)
 
-    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
+    def queue_append_by(self, route: Route, broker_id: int, append: QueuedAppend) -> None:
         """Let an append wait for the client's own connection."""
         if self._runner.on_effect is not None:
             self._runner.on_effect(_effect_of(broker_id, append))
-        way.push(append, broker_id)
+        route.queue_append(append, broker_id)
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
         """Go on, in a later pass if this one has done enough."""

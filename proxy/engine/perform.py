@@ -10,7 +10,7 @@ from ...reactor import Reactor
 from ...state.store import Store
 from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
-from ..broker.awake_watch import AwakeWatch
+from ..broker.quiescence_watch import QuiescenceWatch
 from ..broker.topology import Topology
 from ..flow import effects
 from ..flow.outcome import NotSent, Outcome
@@ -25,7 +25,7 @@ def effect_handlers(
     long_work: LongWork,
 ) -> dict[type, Callable[[Any, Resume], None]]:
     """Return what performs each kind of effect. ``stored``: the store, which comes later than this."""
-    awake = AwakeWatch(reactor, topology.ask)
+    awake = QuiescenceWatch(reactor, topology.ask)
     turn = loop_budget.in_turn  # what a flow does next may be to convert a batch
     return {
         effects.Read: lambda e, resume: stored().read(e.key, turn(resume)),
@@ -39,10 +39,12 @@ def effect_handlers(
         effects.ListName: lambda e, resume: stored().list_name(
             e.names, e.member, e.ttl_ms, e.now_ms, e.count_max, turn(resume)
         ),
-        effects.MemberAlive: lambda e, resume: stored().member_alive(e.incarnation, turn(resume)),
+        effects.MemberAlive: lambda e, resume: stored().member_alive(e.instance_id, turn(resume)),
         effects.Append: lambda e, resume: _append(reactor, topology, e, turn(resume)),
         effects.Ask: lambda e, resume: topology.ask(e.broker_id, e.question, turn(resume)),
-        effects.SeenAwake: lambda e, resume: awake.when_awake(e.broker_id, e.topic, e.partition, turn(resume)),
+        effects.QuiescenceCheck: lambda e, resume: awake.when_quiescent(
+            e.broker_id, e.topic, e.partition, turn(resume)
+        ),
         effects.Leader: lambda e, resume: topology.leader(e.topic, e.partition, e.refresh, turn(resume)),
         effects.Replicas: lambda e, resume: resume(topology.replicas_of(e.topic, e.partition)),
         effects.Wait: lambda e, resume: reactor.later(e.seconds, lambda: turn(resume)(None)),
@@ -56,7 +58,7 @@ def look_at_outcome(topology: Topology, topic: str, outcome: Outcome) -> None:
     """If a broker did not know the topic, do not believe its metadata until it was asked for again: the topic may have
     been deleted."""
     if not isinstance(outcome, NotSent) and outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        topology.doubt(topic)
+        topology.distrust(topic)
 
 
 def _append(reactor: Reactor, topology: Topology, effect: effects.Append, resume: Resume) -> None:

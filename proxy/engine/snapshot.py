@@ -7,33 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..admission.memory_budget import MemoryStatistics
-from ..broker.lane_pool import NO_LANES, LaneStatistics
+from ..broker.produce_connection_pool import NO_PRODUCE_CONNECTIONS, ProduceConnectionStatistics
 from ..broker.served import Idempotence
 from ..broker.topology import TopologyStatistics
-from ..events import DoubtOpened
+from ..events import UnknownOutcomeOpened
 
 
 @dataclass(frozen=True, slots=True)
-class OpenDoubt:
+class OpenUnknownOutcome:
     """``since``: the engine's clock in seconds, to a second or so."""
 
     since: float
-    opened: DoubtOpened
+    opened: UnknownOutcomeOpened
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """One proxy. ``at``: the engine's clock in seconds. ``idempotence``: who gives it; None: that is not known yet.
-    ``generation``: of the data in Redis, as last seen. ``why_ending``: what was found that ends the process; empty when
-    nothing was. ``requests_by_key``: counted by API key since the start. ``entries``: producers on partitions that are
-    in memory. ``client_lanes``: by broker, the lanes of clients that authenticate at it themselves (pass-through);
-    ``client_pools``: how many pools of such lanes there are."""
+    ``data_generation``: of the data in Redis, as last seen. ``why_ending``: what was found that ends the process; empty
+    when nothing was. ``requests_by_key``: counted by API key since the start. ``entries``: producers on partitions that
+    are in memory. ``client_produce_connections``: by broker, the produce connections of clients that authenticate at it
+    themselves (pass-through); ``client_pools``: how many pools of such produce connections there are."""
 
     at: float
     cluster: str
     idempotence: Idempotence | None
-    incarnation: bytes
-    generation: bytes
+    instance_id: bytes
+    data_generation: bytes
     is_draining: bool
     why_ending: str
     connections: int
@@ -43,9 +43,9 @@ class Statistics:
     memory: MemoryStatistics
     entries: int
     entries_max: int
-    doubts: tuple[OpenDoubt, ...]
+    unknown_outcomes: tuple[OpenUnknownOutcome, ...]
     topology: TopologyStatistics
-    client_lanes: Mapping[int, LaneStatistics]
+    client_produce_connections: Mapping[int, ProduceConnectionStatistics]
     client_pools: int
 
     @property
@@ -54,10 +54,10 @@ class Statistics:
         return self.idempotence is Idempotence.NATIVE
 
     @property
-    def oldest_doubt_seconds(self) -> float:
-        """The age of the oldest doubt, to a second; 0 without one."""
-        return max((self.at - doubt.since for doubt in self.doubts), default=0.0)
+    def oldest_unknown_outcome_seconds(self) -> float:
+        """The age of the oldest unknown outcome, to a second; 0 without one."""
+        return max((self.at - unknown_outcome.since for unknown_outcome in self.unknown_outcomes), default=0.0)
 
-    def lanes_of_clients(self, broker_id: int) -> LaneStatistics:
-        """Return ``client_lanes`` of one broker."""
-        return self.client_lanes.get(broker_id, NO_LANES)
+    def produce_connections_of_clients(self, broker_id: int) -> ProduceConnectionStatistics:
+        """Return ``client_produce_connections`` of one broker."""
+        return self.client_produce_connections.get(broker_id, NO_PRODUCE_CONNECTIONS)

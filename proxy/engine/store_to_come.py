@@ -14,7 +14,7 @@ _NOT_THERE = StoreAway("Redis is being started")
 class StoreToCome:
     """Implements ``state.store.Store``: every call is answered with StoreAway, later."""
 
-    generation = None
+    data_generation = None
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -72,11 +72,11 @@ class StoreToCome:
         """Not executed."""
         self._answer(done)
 
-    def member_alive(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+    def member_alive(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
         """Nobody can tell."""
         self._answer(done)
 
-    def end_member(self, incarnation: bytes, done: Callable[[bool | StoreAway], None]) -> None:
+    def end_member(self, instance_id: bytes, done: Callable[[bool | StoreAway], None]) -> None:
         """Not executed."""
         self._answer(done)
 

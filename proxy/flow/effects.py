@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from typing import Any, Generic, TypeVar
 
-from ...codecs.marker import Identity
+from ...codecs.batch_marker import Identity
 from ...codecs.steps import Steps
 from ...reactor import Buffer
 from ...state.store import NameCheck, StoreAway, SwapResult
@@ -75,8 +75,8 @@ class Swap(Effect[SwapResult]):
 
 @value(frozen=True, slots=True)
 class NamedEntries(Effect[list[bytes] | StoreAway]):
-    """The keys of the entries that named producers have on a partition, ``count_max`` at most. ``index``: the key of
-    that partition's list."""
+    """The keys of the entries that producers with a name have on a partition, ``count_max`` at most. ``index``: the key
+    of that partition's list."""
 
     index: bytes
     count_max: int
@@ -105,9 +105,9 @@ class ListName(Effect[bool | StoreAway]):
 
 @value(frozen=True, slots=True)
 class MemberAlive(Effect[bool | StoreAway]):
-    """Does the incarnation still hold its lease (rule R1)?"""
+    """Does the proxy instance still hold its lease (rule R1)?"""
 
-    incarnation: bytes
+    instance_id: bytes
 
 
 @value(frozen=True, slots=True)
@@ -138,10 +138,10 @@ class Ask(Effect[T | Unanswered]):
 
 
 @value(frozen=True, slots=True)
-class SeenAwake(Effect[bool | Unanswered]):
-    """Until a broker was seen awake for one second from now on (True). It ends without that after some seconds
-    (``limits.AWAKE_WAIT_SECONDS``): Unanswered if the broker cannot be asked, False if it answers too late.
-    ``topic``, ``partition``: what it can be asked about."""
+class QuiescenceCheck(Effect[bool | Unanswered]):
+    """Until a broker has passed the quiescence check for one second from now on (True). It ends without that after some
+    seconds (``limits.QUIESCENCE_WAIT_SECONDS``): Unanswered if the broker cannot be asked, False if it answers too
+    late. ``topic``, ``partition``: what it can be asked about."""
 
     broker_id: int
     topic: str

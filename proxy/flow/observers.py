@@ -1,5 +1,5 @@
 """The observers of flows: log and metrics, spans, the histogram of appends, the journal. Owns the list of the present
-doubts."""
+unknown outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...values import value
-from ..events import DoubtOpened, Report
+from ..events import Report, UnknownOutcomeOpened
 from .outcome import Acknowledger
 from .recent_time import RecentTime
 
@@ -66,21 +66,21 @@ class Observers:
     """Begins the trace of a batch for this topic; None while no spans are wanted."""
     measure: Callable[[float, Acknowledger], None] | None = None
     """Called for each batch whose first append was answered with success: when the batch arrived (reactor seconds), and
-    the lane that has just brought the answer."""
+    the produce connection that has just brought the answer."""
     counts: AppendCounts | None = None
     """Counts what is appended in the usual case; None: each event is reported."""
     wants_outcomes: bool = False
     """A journal is kept: the outcome of every append is reported."""
-    doubts: dict[object, tuple[float, DoubtOpened]] = field(default_factory=dict)
-    """The present doubts, and since when."""
+    unknown_outcomes: dict[object, tuple[float, UnknownOutcomeOpened]] = field(default_factory=dict)
+    """The present unknown outcomes, and since when."""
 
     @contextmanager
-    def in_doubt(self, opened: DoubtOpened) -> Iterator[None]:
-        """Report a doubt, and keep it in the list until it ends, however it ends."""
+    def in_doubt(self, opened: UnknownOutcomeOpened) -> Iterator[None]:
+        """Report an unknown outcome, and keep it in the list until it ends, however it ends."""
         name = object()
-        self.doubts[name] = (self.time.now, opened)
+        self.unknown_outcomes[name] = (self.time.now, opened)
         self.report(opened)
         try:
             yield
         finally:
-            del self.doubts[name]
+            del self.unknown_outcomes[name]

@@ -1,15 +1,15 @@
 """What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
 
 Base offset >= 0 means appended on that leader, whatever the code; base offset -1 with one of Kafka's codes, also with 3
-and 6, also with code 0, means not appended. All else is doubt: no answer, code -1, a code that is not known. Seen on
-ten broker versions."""
+and 6, also with code 0, means not appended. All else is unknown outcome: no answer, code -1, a code that is not known.
+Seen on ten broker versions."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode, named
-from ...codecs.marker import Identity
 from ...state.entry import NO_OFFSET
 from ...values import value
 from ..events import AppendEnded
@@ -36,7 +36,7 @@ class Appended:
     base_offset: int
     error_code: int = 0
     log_append_time_ms: int = -1
-    lane: Acknowledger | None = None
+    produce_connection: Acknowledger | None = None
     """The connection that brought the answer; None: the append was seen in the log."""
 
 
@@ -97,7 +97,7 @@ CONTENT_ERRORS = frozenset(
     }
 )
 """Codes that may be the fault of one batch among several in a shared append (rule R19). UNKNOWN_SERVER_ERROR is no
-refusal but a doubt: it counts here once the log has shown that nothing was appended."""
+refusal but an unknown outcome: it counts here once the log has shown that nothing was appended."""
 
 SIZE_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 """The broker would take smaller pieces: the append is above the topic's ``max.message.bytes``, or its
@@ -112,10 +112,12 @@ _KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UN
 
 
 # R5 lives here: what an answer means.
-def classify(error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int) -> Outcome:
+def classify(
+    error_code: int, base_offset: int, log_append_time_ms: int, produce_connection: Acknowledger, broker_id: int
+) -> Outcome:
     """Return what one partition's part of a produce answer says about its append."""
     if base_offset >= 0:
-        return Appended(base_offset, error_code, log_append_time_ms, lane)
+        return Appended(base_offset, error_code, log_append_time_ms, produce_connection)
     if error_code == 0:
         # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit
         # either.

@@ -1,4 +1,5 @@
-"""One wrapper to append: the records of some batches of one producer, converted and wrapped with their marker. Pure.
+"""One wrapper to append: the records of some batches of one producer, converted and wrapped with their batch marker.
+Pure.
 
 Owns the bytes and the identities of the batches in it, and counts the bytes as long as they are kept. ``grouping.py``
 says which batches go together."""
@@ -6,9 +7,9 @@ says which batches go together."""
 from __future__ import annotations
 
 from ...codecs import convert
+from ...codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import Inner
-from ...codecs.marker import Identity, anchor_of_marker, encode_marker
 from ...codecs.steps import Steps
 from ...values import value
 from ..admission.memory_budget import Count, Held
@@ -16,10 +17,10 @@ from ..admission.memory_budget import Count, Held
 
 @value(frozen=True, slots=True)
 class Wrapper:
-    """Whole batches, or a part of one. ``identities``: what the marker says. ``anchor``: what identifies it in the log.
-    ``first_content``: the digest of its first record. ``compress_harder``: compressed though the client did not.
-    ``held`` counts its bytes. ``is_marked``: a marker names its records in the log; otherwise nothing there tells their
-    producer."""
+    """Whole batches, or a part of one. ``identities``: what the batch marker says. ``anchor``: what identifies it in
+    the log. ``first_content``: the digest of its first record. ``compress_harder``: compressed though the client did
+    not. ``held`` counts its bytes. ``is_marked``: a batch marker names its records in the log; otherwise nothing there
+    tells their producer."""
 
     identities: tuple[Identity, ...]
     message_set: bytes | bytearray
@@ -47,13 +48,13 @@ class Wrapper:
 def wrapping(
     identities: tuple[Identity, ...], inner: Inner, codec: Codec, count: Count, *, compress_harder: bool = False
 ) -> Steps[Wrapper]:
-    """Return the records with their marker. Until they are wrapped their uncompressed bytes are counted: these may be a
-    thousand times as many."""
+    """Return the records with their batch marker. Until they are wrapped their uncompressed bytes are counted: these
+    may be a thousand times as many."""
     held = Held(count, len(inner.message_set))
-    marker = encode_marker(identities)
-    message_set = yield from convert.wrapping(inner, key=marker, codec=codec, compress_harder=compress_harder)
+    batch_marker = encode_batch_marker(identities)
+    message_set = yield from convert.wrapping(inner, key=batch_marker, codec=codec, compress_harder=compress_harder)
     held.resize(len(message_set))
-    anchor = anchor_of_marker(marker)
+    anchor = anchor_of_batch_marker(batch_marker)
     return Wrapper(
         identities, message_set, anchor, inner.first_content, inner.max_timestamp, codec, compress_harder, held
     )

@@ -19,7 +19,7 @@ from ...codecs.message_set import OFFSET_AND_SIZE_BYTES
 from ...reactor import Buffer
 from ...state.hidden_ranges import OFFSET_MAX
 from .. import limits
-from ..bridge.base import Bridge, Chunks, Refused
+from ..bridge.base import Bridge, Chunks, RequestRefused
 from ..bridge.fields import INT32, INT64, Reader
 from .known import KnownHiddenRanges, Place, Skips
 from .leaving_out import LeavingOut
@@ -61,7 +61,7 @@ class FetchWithoutHiddenRanges:
         """The inner one's."""
         return self._inner.broker_version
 
-    def request(self, body: memoryview) -> Chunks | Refused:
+    def request(self, body: memoryview) -> Chunks | RequestRefused:
         """The same request, with another fetch offset where everything that comes next is left out, and with smaller
         limits of bytes where all partitions are to fit into one step. Raises LimitExceeded above
         ``HIDDEN_RANGES_FETCH_REQUEST_BYTES_MAX``."""

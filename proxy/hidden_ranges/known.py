@@ -22,8 +22,8 @@ Row = TypeVar("Row")
 
 
 class LogRanges(Ranges):
-    """What is left out of one log that a partition has had (a topic that is deleted and created anew gets another log);
-    the spans are in order, and none touches another one."""
+    """What is left out of one log that a partition has had (a topic that is deleted and created again gets another
+    log); the spans are in order, and none touches another one."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class KnownHiddenRanges:
         self._active: dict[Place, list[tuple[OffsetRange, HiddenRange]]] = {}
         """What the ranges of each partition were made of."""
 
-    def take(self, hidden_ranges: HiddenRanges) -> None:
+    def take_list(self, hidden_ranges: HiddenRanges) -> None:
         """These are all from now on."""
         at_once(self.taking(hidden_ranges))
 
@@ -102,7 +102,7 @@ class _Log:
         self._places: dict[OffsetRange, int] = {}
         """Ranges that the last message was seen to be in, and which spans are theirs."""
 
-    def take(self, message: tuple[int, int, int], places: Sequence[OffsetRange]) -> None:
+    def take_ranges(self, message: tuple[int, int, int], places: Sequence[OffsetRange]) -> None:
         """``places``: all ranges in which this message was seen to be."""
         offset, crc, first = message
         spans, before, self._places = self._spans, self._places, {}
@@ -131,7 +131,7 @@ class _Log:
 
 def _by_log(found: Sequence[tuple[OffsetRange, HiddenRange]]) -> Steps[tuple[LogRanges, ...]]:
     """Keep messages apart that cannot have been in one log, as they have the same offsets: it may have been cut off, or
-    made anew, in between. So a range counts only in the messages that it was seen to be in."""
+    recreated, in between. So a range counts only in the messages that it was seen to be in."""
     noted: dict[tuple[int, int, int], list[OffsetRange]] = {}
     for place, hidden_range in found:
         for message in hidden_range.messages:
@@ -146,7 +146,7 @@ def _by_log(found: Sequence[tuple[OffsetRange, HiddenRange]]) -> Steps[tuple[Log
                 continue
             log = _Log()
             logs.append(log)
-        log.take(message, noted[message])
+        log.take_ranges(message, noted[message])
     return tuple(log.ranges() for log in logs)
 
 

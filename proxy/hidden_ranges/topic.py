@@ -2,11 +2,10 @@
 the brokers without a proxy learn from it which offsets are duplicates. Flows only.
 
 The topic is read to its end, and later from there on; what it lacks is appended, as a message set of the old format and
-without a marker: the same record twice does no harm. The last record of a key counts, so when a late append brings back
-an older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and Redis has
-not is reported, never taken over: the right to write to a topic is not the right to hide records; a person decides that
-(``idemproxy hide restore``).
-"""
+without a batch marker: the same record twice does no harm. The last record of a key counts, so when a late append
+brings back an older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and
+Redis has not is reported, never taken over: the right to write to a topic is not the right to hide records; a person
+decides that (``idemproxy hide restore``)."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ class HiddenRangesTopic:
         self._is_compacted: bool | None = None
         self._failures = self._looks_to_skip = 0
         """Appends that have failed in a row, and for how many looks nothing is appended."""
-        self._told = ""
+        self._reported = ""
 
     def stored(self, own: Iterable[OffsetRange]) -> None:
         """What is known was compared with Redis just now. ``own``: the ranges whose last word there this process has
@@ -115,9 +114,9 @@ class HiddenRangesTopic:
             await Leader(self._topic, PARTITION, refresh=True)
             return False
         self._looks += 1
-        # It may have been made anew, or have lost what its retention takes: so now and then it is read as a whole.
-        is_anew = self._at is None or not earliest.offset <= self._at <= latest.offset
-        if is_anew or self._looks >= limits.HIDDEN_RANGES_TOPIC_REREAD_LOOKS:
+        # It may have been recreated, or have lost what its retention takes: so now and then it is read as a whole.
+        is_again = self._at is None or not earliest.offset <= self._at <= latest.offset
+        if is_again or self._looks >= limits.HIDDEN_RANGES_TOPIC_REREAD_LOOKS:
             self._at, self._words, self._is_compacted, self._looks = earliest.offset, {}, None, 0
         assert self._at is not None
         while self._at < latest.offset and len(self._words) <= limits.HIDDEN_RANGES_TOPIC_RANGES_MAX:
@@ -216,7 +215,7 @@ class HiddenRangesTopic:
             if not isinstance(outcome, Appended) or outcome.error_code:
                 await self._failed(outcome)
                 return
-        self._told, self._failures = "", 0
+        self._reported, self._failures = "", 0
 
     def _records(self, known: HiddenRanges, due: list[OffsetRange]) -> Iterator[tuple[bytes, bytes, int]]:
         by, now_ms = self._by(), self._wall_clock_ms()
@@ -240,8 +239,8 @@ class HiddenRangesTopic:
         await Leader(self._topic, PARTITION, refresh=True)
 
     def _warn(self, what: str) -> None:
-        if what != self._told:
-            self._told = what
+        if what != self._reported:
+            self._reported = what
             self._report(OperatorMessage("warning", f"topic {self._topic} (hidden_ranges.topic): {what}"))
 
 

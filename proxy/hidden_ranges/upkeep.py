@@ -60,7 +60,7 @@ class HiddenRangesUpkeep:
         self._key = hidden_ranges_key(cluster)
         self._report = report
         self._wall_clock_ms = wall_clock_ms
-        self._told = ""
+        self._reported = ""
         """The last reason why the stored value is not used."""
         self._unseen: set[OffsetRange] = set()
         """Ranges whose leader did not answer the last time: they are looked for behind the others."""
@@ -162,19 +162,19 @@ class HiddenRangesUpkeep:
 
     async def _store(self, version: int, hidden_ranges: HiddenRanges) -> bool:
         """Return whether it is stored now. If somebody else has changed the list in between, the next look takes that
-        over; what was found in a log is then looked for anew, as the range may have been removed."""
+        over; what was found in a log is then looked for again, as the range may have been removed."""
         value = pack_hidden_ranges(version + 1, hidden_ranges)
         self._is_full = len(value) > STORED_BYTES_MAX
         if self._is_full:
             self._warn(f"the hidden ranges take {len(value)} bytes, the limit is {STORED_BYTES_MAX}: remove some")
         elif isinstance(await Swap(self._key, version, value, 0), Swapped):
-            self._told = ""
+            self._reported = ""
             return True
         return False
 
     def _warn(self, what: str) -> None:
-        if what != self._told:
-            self._told = what
+        if what != self._reported:
+            self._reported = what
             self._report(OperatorMessage("warning", what))
 
     def _tell(self, changes: Sequence[OperatorMessage]) -> None:
@@ -229,7 +229,7 @@ def _kept(known: HiddenRanges, theirs: HiddenRanges) -> HiddenRanges:
 
 def _changes(before: HiddenRanges, after: HiddenRanges) -> list[OperatorMessage]:
     """Return what operators are told, warnings first."""
-    told: list[OperatorMessage] = []
+    reported: list[OperatorMessage] = []
     warnings: list[OperatorMessage] = []
     for place, hidden_range in after.items():
         known = before.get(place)
@@ -238,13 +238,13 @@ def _changes(before: HiddenRanges, after: HiddenRanges) -> list[OperatorMessage]
         where = f"offsets {place.first} to {place.end - 1} of {place.topic}/{place.partition}"
         if hidden_range.state is State.ACTIVE:
             why = f" ({hidden_range.reason})" if hidden_range.reason else ""
-            told.append(OperatorMessage("info", f"{where} are hidden from fetches{why}"))
+            reported.append(OperatorMessage("info", f"{where} are hidden from fetches{why}"))
         elif hidden_range.state is State.REFUSED:
             what = f"{where} are not hidden from fetches: {hidden_range.refusal}"
             warnings.append(OperatorMessage("warning", what))
         elif hidden_range.state is State.REMOVED and known is not None:
-            told.append(OperatorMessage("info", f"{where} are no longer hidden from fetches"))
-    return warnings + told
+            reported.append(OperatorMessage("info", f"{where} are no longer hidden from fetches"))
+    return warnings + reported
 
 
 def _refused(why: str) -> dict[str, object]:

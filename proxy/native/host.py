@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..broker.topology import Topology
-from ..session.host import Host as SessionHost
+from ..session.host import SessionHost as SessionHost
 
 
-class Host(SessionHost, Protocol):
+class NativeHost(SessionHost, Protocol):
     """The engine."""
 
     @property

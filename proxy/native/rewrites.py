@@ -63,7 +63,7 @@ def metadata(version: int, body: memoryview, addresses: Told) -> Replaced:
     front = bytes(body[: reader.position])
     count = reader.uvarint("brokers") - 1 if is_flexible else reader.count("brokers", 0)
     _check_count(reader, count)
-    told: list[bytes] = []
+    reported: list[bytes] = []
     strangers: set[int] = set()
     places = addresses()
     for _ in range(count):
@@ -81,9 +81,9 @@ def metadata(version: int, body: memoryview, addresses: Told) -> Replaced:
             place = next(iter(places.values()), None)
         if place is not None:
             after = bytes(body[rest : reader.position])
-            told.append(INT32.pack(broker_id) + _text(place[0], is_flexible) + INT32.pack(place[1]) + after)
-    number = uvarint(len(told) + 1) if is_flexible else INT32.pack(len(told))
-    return Replaced(reader.position, b"".join((front, number, *told)), frozenset(strangers))
+            reported.append(INT32.pack(broker_id) + _text(place[0], is_flexible) + INT32.pack(place[1]) + after)
+    number = uvarint(len(reported) + 1) if is_flexible else INT32.pack(len(reported))
+    return Replaced(reader.position, b"".join((front, number, *reported)), frozenset(strangers))
 
 
 def find_coordinator(version: int, body: memoryview, addresses: Told) -> Replaced:
@@ -144,32 +144,32 @@ def api_versions(version: int, body: memoryview, ranges: BrokerRanges) -> Replac
         return NOTHING
     is_flexible = version >= FLEXIBLE_FROM[ApiKey.API_VERSIONS]
     count = reader.uvarint("api_keys") - 1 if is_flexible else reader.count("api_keys", _RANGE.size)
-    told: list[bytes] = []
+    reported: list[bytes] = []
     for _ in range(count):
         key, first, last = reader.unpack(_RANGE, "api_keys")
         if is_flexible:
             reader.skip_tags()
         own = ranges.get(key)
         if own is not None and max(first, own[0]) <= min(last, own[1]):
-            told.append(_RANGE.pack(key, max(first, own[0]), min(last, own[1])))
+            reported.append(_RANGE.pack(key, max(first, own[0]), min(last, own[1])))
     if is_flexible:
-        number, between = uvarint(len(told) + 1), b"\0"
+        number, between = uvarint(len(reported) + 1), b"\0"
     else:
-        number, between = INT32.pack(len(told)), b""
-    new = INT16.pack(error_code) + number + b"".join(one + between for one in told)
+        number, between = INT32.pack(len(reported)), b""
+    new = INT16.pack(error_code) + number + b"".join(one + between for one in reported)
     return Replaced(reader.position, new)
 
 
 def _placed(brokers: Iterable[Any], id_field: str, addresses: Addresses) -> tuple[list[dict[str, Any]], frozenset[int]]:
     """Return the brokers for which the proxy has an address, at that address, and the ids of the others."""
-    told, strangers = [], set()
+    reported, strangers = [], set()
     for one in map(_fields, brokers):
         place = addresses.get(one[id_field])
         if place is None:
             strangers.add(one[id_field])
         else:
-            told.append({**one, "host": place[0], "port": place[1]})
-    return told, frozenset(strangers)
+            reported.append({**one, "host": place[0], "port": place[1]})
+    return reported, frozenset(strangers)
 
 
 def _fields(part: Any) -> dict[str, Any]:

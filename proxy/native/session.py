@@ -28,10 +28,10 @@ from ..connection.shell import ConnectionShell
 from ..events import ClientRefused
 from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
 from .conditional import NOT_SERVED, refused, walk_through
-from .host import Host
+from .host import NativeHost
 from .login import Login
 from .rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions
-from .upstream import Upstream
+from .upstream import NativeUpstream
 
 _HEAD = Struct(">hhi")
 """API key, version, correlation id: the start of each request."""
@@ -65,7 +65,7 @@ class NativeSession(Handler):
     """Behind the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the client has to
     authenticate at the broker before anything else."""
 
-    def __init__(self, upstream: Reactor, requires_login: bool, host: Host, shell: ConnectionShell) -> None:
+    def __init__(self, upstream: Reactor, requires_login: bool, host: NativeHost, shell: ConnectionShell) -> None:
         self._host = host
         self._shell = shell
         self._reactor = upstream
@@ -73,7 +73,7 @@ class NativeSession(Handler):
         """Read of the client though the turn of its address was over: it has to wait for the next one."""
         self._login = Login() if requires_login else None
         self._broker: Broker | None = None
-        self._upstream: Upstream | None = None
+        self._upstream: NativeUpstream | None = None
         self._is_held = False
         self._held_bytes = 0
         """Counted in the memory of all clients: what the broker does not take."""
@@ -244,7 +244,7 @@ class NativeSession(Handler):
             self._shell.abort("the broker is away")
             return
         self._broker = broker
-        self._upstream = Upstream(self._answered, self._broker_gone, self._broker_took_all)
+        self._upstream = NativeUpstream(self._answered, self._broker_gone, self._broker_took_all)
         self._reactor.connect(broker.address, self._upstream)
 
     def _refuse(self, key: int, version: int, correlation_id: int) -> Cut:
@@ -432,7 +432,7 @@ class NativeSession(Handler):
         """The broker's side has ended: the client gets what it has answered."""
         if self._login is not None and self._login.takes_tokens and self._broker is not None:
             broker = self._broker
-            self._host.reactor.later(limits.SETTLE_SECONDS, lambda: self._look_whether_refused(broker))
+            self._host.reactor.later(limits.QUIESCENCE_SECONDS, lambda: self._look_whether_refused(broker))
         self._shell.part()
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ def _nothing() -> None:
     """The client has gone."""
 
 
-class Upstream:
+class NativeUpstream:
     """``received``: gets the broker's bytes. ``lost``: is told why the connection has ended. ``took_all``: called
     whenever the broker has taken all that was sent. None of them is called after ``close``."""
 

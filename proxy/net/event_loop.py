@@ -25,7 +25,7 @@ from ..admission.connection_quotas import ConnectionQuotas
 from ..events import Report
 from .connect import ConnectAttempts, Place
 from .socket_errors import why_not_connected
-from .sockets import Listener, SocketWire, Source, Traffic
+from .sockets import ListeningSocket, SocketWire, Source, Traffic
 from .tls import TlsSide
 from .tls_wire import Handshakes, TlsListener, TlsWire
 
@@ -204,7 +204,7 @@ class TrioReactor:
         report: Report = lambda _: None,
         quotas: ConnectionQuotas | None = None,
         requires_authentication: bool = False,
-    ) -> Listener:
+    ) -> ListeningSocket:
         """Accept connections, with ``side`` over TLS; ``report`` gets handshakes that fail. ``quotas`` decide which
         clients are admitted. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -221,7 +221,7 @@ class TrioReactor:
         if side is not None:
             hands = self._handshakes
             return TlsListener(self, listening, accept, side, hands, report, quotas, requires_authentication)
-        return Listener(self, listening, accept, quotas, requires_authentication)
+        return ListeningSocket(self, listening, accept, quotas, requires_authentication)
 
     # ------------------------------------------------------------------ what sockets need
     def watch(self, descriptor: int, source: Source, events: int) -> None:

@@ -357,7 +357,7 @@ class SocketWire:
             self._reactor.change(self._descriptor, interest)
 
 
-class Listener:
+class ListeningSocket:
     """Accepts connections. ``port`` is the one in use, also where 0 was asked for."""
 
     def __init__(

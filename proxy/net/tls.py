@@ -271,7 +271,7 @@ class Certificates:
         self._later(limits.CERTIFICATE_LOOK_SECONDS, self._look)
 
     def reload(self, said: Mapping[str, TlsServer | TlsClient] | None = None) -> list[str]:
-        """Read all files anew. ``said``: the settings now, by place; they name the same files, but the password of a
+        """Read all files again. ``said``: the settings now, by place; they name the same files, but the password of a
         key may differ. Returns the problems; with any, everything that was in use stays in use."""
         return self._read_again(self._sides, said or {})
 
@@ -304,7 +304,7 @@ class Certificates:
             side.context, side.certificate = new.context, new.certificate
             self._warned_at.pop(side.place, None)
             self._report(
-                OperatorMessage("info", f"{side.place}: certificates were read anew, for new connections{_what(side)}")
+                OperatorMessage("info", f"{side.place}: certificates were read again, for new connections{_what(side)}")
             )
             self._tell(side)
             self._warn(side)

@@ -17,7 +17,7 @@ from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..events import Report, TlsRefused
 from .socket_errors import why_broken
-from .sockets import WRITE_BYTES_MAX, Hub, Listener, SocketWire
+from .sockets import WRITE_BYTES_MAX, Hub, ListeningSocket, SocketWire
 from .tls import TlsObject, TlsSide, explain, principal_of
 
 _RECORD_BYTES = 16 * 1024
@@ -377,7 +377,7 @@ class _Newcomer:
             self._listener.report(TlsRefused(self._host, reason))
 
 
-class TlsListener(Listener):
+class TlsListener(ListeningSocket):
     """Accepts connections over TLS. ``accept`` is asked after the handshake."""
 
     def __init__(

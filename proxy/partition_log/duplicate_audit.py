@@ -27,7 +27,7 @@ class Waiting:
 
 class DuplicateAudit:
     """All duplicate audits of one engine. They read one piece of a log at a time (``limits.AUDIT_BYTES_MAX``), so that
-    searches for doubts are hardly delayed."""
+    searches for unknown outcomes are hardly delayed."""
 
     def __init__(self, report: Report) -> None:
         self.waiting: dict[tuple[str, int], Waiting] = {}
@@ -51,9 +51,9 @@ class DuplicateAudit:
         return self._look(place, waiting)
 
     async def _look(self, place: tuple[str, int], waiting: Waiting) -> None:
-        """Look for second copies: a broker that was paused for longer than the settle time may have appended the first
+        """Look for duplicates: a broker that was paused for longer than the settle time may have appended the first
         try after all."""
-        told: set[Name] = set()
+        reported: set[Name] = set()
         search = None
         for seconds in limits.DUPLICATE_AUDITS_SECONDS:
             await Wait(seconds)
@@ -66,16 +66,16 @@ class DuplicateAudit:
             for _ in range(limits.DUPLICATE_AUDIT_PIECES_MAX):
                 if not await self._comes_further(search):
                     break
-                await Wait(limits.SETTLE_SECONDS)
+                await Wait(limits.QUIESCENCE_SECONDS)
             for name, offsets in search.copies.items():
-                if len(offsets) > 1 and name not in told:
-                    told.add(name)
+                if len(offsets) > 1 and name not in reported:
+                    reported.add(name)
                     self._report(DuplicateFound(*name, *place, tuple(sorted(offsets))))
 
     async def _comes_further(self, search: LogSearch) -> bool:
         """Read the next piece of the log, in turn with other audits. True: there is more to read."""
         while self.is_looking:
-            await Wait(limits.SETTLE_SECONDS)
+            await Wait(limits.QUIESCENCE_SECONDS)
         self.is_looking = True
         reached = search.reached
         try:

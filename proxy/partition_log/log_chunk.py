@@ -1,7 +1,7 @@
 """One fetched piece of a partition's log, taken apart once for all searches that read it. Pure.
 
-It says where markers are, where offsets are missing and what is stored without a marker. What follows from that is
-concluded in ``log_search.py``."""
+It says where batch markers are, where offsets are missing and what is stored without a batch marker. What follows from
+that is concluded in ``log_search.py``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ...codecs import message_set
+from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
 from ...codecs.convert import InnerContents, digesting_inner
 from ...codecs.errors import WireError
-from ...codecs.marker import DIGEST_BYTES, Identity, digesting_content, parse_marker
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from ...reactor import Buffer
@@ -30,16 +30,16 @@ _MESSAGE_BYTES: Final = 800
 _IDENTITY_BYTES: Final = 420
 _CONTENT_BYTES: Final = 18
 _BUCKET_BYTES: Final = 330
-"""Bytes of memory that the notes of a chunk take: the chunk itself, each message, each identity in a marker, each
+"""Bytes of memory that the notes of a chunk take: the chunk itself, each message, each identity in a batch marker, each
 digest, each bucket of digests."""
-_RECORDS_PER_MARKER: Final = 4
+_RECORDS_PER_BATCH_MARKER: Final = 4
 _BYTES_PER_RECORD: Final = STEP_BYTES // STEP_RECORDS
 """The work of taking a chunk apart is counted in records of other writers: so many unpacked bytes count as one more
-record, and one message of ours (with a marker) as ``_RECORDS_PER_MARKER``."""
+record, and one message of ours (with a batch marker) as ``_RECORDS_PER_BATCH_MARKER``."""
 
 
 class Marked(NamedTuple):
-    """A stored message with a marker. ``first``: the offset of its first record."""
+    """A stored message with a batch marker. ``first``: the offset of its first record."""
 
     first: int
     message: ShallowMessage
@@ -101,7 +101,7 @@ class LogChunk:
         self._contents = _Contents()
         self._identity_count = 0
         self.unmarked_to = start
-        """The offset after the last message without a marker; ``start`` if there is none."""
+        """The offset after the last message without a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
 
@@ -117,7 +117,7 @@ class LogChunk:
     @property
     def _read_count(self) -> int:
         """The work done so far, as a number of records that take as long."""
-        own = len(self.marked) * _RECORDS_PER_MARKER + self._identity_count
+        own = len(self.marked) * _RECORDS_PER_BATCH_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
@@ -169,8 +169,8 @@ class LogChunk:
             self.unmarked_to = self.end
 
     def _note_contents(self, inner: InnerContents) -> Steps[None]:
-        """Note the digests of the records in a wrapper without a marker. Nothing else of them is kept: unpacked, a
-        wrapper may be a thousand times as large."""
+        """Note the digests of the records in a wrapper without a batch marker. Nothing else of them is kept: unpacked,
+        a wrapper may be a thousand times as large."""
         count = len(inner.offsets)
         for start in range(0, count, STEP_RECORDS):
             for index, digest in enumerate(inner.of(start, start + STEP_RECORDS), start):
@@ -196,7 +196,7 @@ class LogChunk:
         return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
-        """Return the offsets of records without a marker that have this content."""
+        """Return the offsets of records without a batch marker that have this content."""
         return self._contents.offsets_of(content)
 
 
@@ -212,15 +212,15 @@ def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
 
 
 def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
-    """Does the message's marker name every piece in ``wanted``, at its offset? A batch that is stored in parts begins
-    with its first part."""
+    """Does the message's batch marker name every piece in ``wanted``, at its offset? A batch that is stored in parts
+    begins with its first part."""
     stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
 def has_content(message: ShallowMessage, offset: int, content: bytes) -> Steps[bool]:
-    """Has the record at this offset of a message without a marker this digest? False for a message with a marker: its
-    producer is known without looking into it. Raises WireError."""
+    """Has the record at this offset of a message without a batch marker this digest? False for a message with a batch
+    marker: its producer is known without looking into it. Raises WireError."""
     if marked_of(message) is not None:
         return False
     if not message.is_wrapper:
@@ -230,15 +230,15 @@ def has_content(message: ShallowMessage, offset: int, content: bytes) -> Steps[b
 
 
 def marked_of(message: ShallowMessage) -> Marked | None:
-    """Return the message with the identities in its marker; None if it has no marker."""
-    identities = parse_marker(message.key) if message.is_wrapper else None
+    """Return the message with the identities in its batch marker; None if it has no batch marker."""
+    identities = parse_batch_marker(message.key) if message.is_wrapper else None
     if identities is None:
         return None
     return Marked(message.offset + 1 - sum(identity.record_count for identity in identities), message, identities)
 
 
 def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
-    """Yield what a message with a marker holds of the producer, with offsets; nothing for any other message."""
+    """Yield what a message with a batch marker holds of the producer, with offsets; nothing for any other message."""
     marked = marked_of(message)
     if marked is not None:
         for found_id, piece in pieces_in(marked):
@@ -247,7 +247,7 @@ def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
 
 
 def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
-    """Yield what a message with a marker holds, in order: producer id and piece."""
+    """Yield what a message with a batch marker holds, in order: producer id and piece."""
     offset = marked.first
     for identity in marked.identities:
         yield identity.producer_id, Stored(*identity[1:], offset)
@@ -322,7 +322,7 @@ class ReadLog:
 
 
 def ends_below(message: ShallowMessage, offset: int) -> bool:
-    """Does the message, or a batch in it, end right below this offset? In a log that was truncated or made anew the
+    """Does the message, or a batch in it, end right below this offset? In a log that was truncated or recreated the
     same message may lie elsewhere, with this offset in its middle."""
     marked = marked_of(message)
     if marked is None:

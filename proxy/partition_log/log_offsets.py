@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
+from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
-from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
 from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ...values import value
 from .. import limits
 from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, LOG_END_REPLICA_ID, FetchRecords, LatestOffset
-from ..flow.effects import Ask, Leader, Now, Replicas, SeenAwake, Unanswered, Wait, in_steps
+from ..flow.effects import Ask, Leader, Now, QuiescenceCheck, Replicas, Unanswered, Wait, in_steps
 
 
 @value(frozen=True, slots=True)
@@ -44,20 +44,20 @@ class Position:
 
 
 async def settle(topic: str, partition: int, broker_ids: Collection[int]) -> Later | None:
-    """Wait until each broker was seen awake for one second, so that it has executed whatever it had read (rule R6). A
-    broker that still cannot be reached ``LEADER_GONE_SECONDS`` after the wait began, longer than its session, is left
-    out if another one leads the partition by then. Later: one was not seen awake within ``SCAN_SECONDS_MAX``.
-    """
+    """Wait until each broker has passed the quiescence check for one second, so that it has executed whatever it had
+    read (rule R6). A broker that still cannot be reached ``LEADER_GONE_SECONDS`` after the wait began, longer than its
+    session, is left out if another one leads the partition by then. Later: one was not seen to be quiescent within
+    ``SCAN_SECONDS_MAX``."""
     started = await Now()
     for broker_id in sorted(broker_ids):
-        while (seen := await SeenAwake(broker_id, topic, partition)) is not True:
+        while (seen := await QuiescenceCheck(broker_id, topic, partition)) is not True:
             now = await Now()
             if seen is not False and now - started > limits.LEADER_GONE_SECONDS:
                 leader = await Leader(topic, partition, refresh=True)
                 if leader is not None and leader != broker_id:
                     break
             if now - started > limits.SCAN_SECONDS_MAX:
-                return Later(f"broker {broker_id} was not seen awake for a second")
+                return Later(f"broker {broker_id} has not passed the quiescence check")
     return None
 
 

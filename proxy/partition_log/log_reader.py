@@ -70,7 +70,7 @@ class _Pass:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingSearches:
     """The searches that wait for one partition. ``last``: whose turn it was. ``left_at``: when the fetch left for the
     broker, in reactor seconds; ``_NOT_YET`` while it waits for others."""
 
@@ -114,12 +114,12 @@ class LogReader:
         self._reactor = reactor
         self._fetch = fetch
         self._take_apart = take_apart
-        self._life = 0
+        self._instance = 0
         """Counts the losses of the connection, so that a chunk from before the last loss is recognised."""
         self._fetch_bytes = limits.FETCH_BYTES
         """Bytes of one fetch: fewer after a slow one (a slow link, or a quota for which the broker delays answers),
         then more again."""
-        self._waiting: dict[Place, _Waiting] = {}
+        self._waiting: dict[Place, _WaitingSearches] = {}
         self._kept: TLRUCache[tuple[Place, Reach], tuple[float, LogChunk], float] = TLRUCache(
             limits.CHUNKS_KEPT_BYTES_MAX,
             ttu=lambda _, kept, __: kept[0] + limits.CHUNK_KEPT_SECONDS,
@@ -141,7 +141,7 @@ class LogReader:
         waiting = self._waiting.get(place)
         if waiting is None:
             passes = {reach: self._new_pass(place, reach) for reach in Reach}
-            waiting = self._waiting[place] = _Waiting(self._fetch_bytes, passes)
+            waiting = self._waiting[place] = _WaitingSearches(self._fetch_bytes, passes)
         waiting.passes[question.reach].readers.append((question, done))
         if not waiting.is_reading:
             waiting.is_reading = True
@@ -150,7 +150,7 @@ class LogReader:
 
     def forget(self) -> None:
         """The connection was lost: the log may have become another one."""
-        self._life += 1
+        self._instance += 1
         self._kept.clear()
 
     def _new_pass(self, place: Place, reach: Reach) -> _Pass:
@@ -160,7 +160,7 @@ class LogReader:
             return _Pass()
         return _Pass(at=kept[1].end, behind=deque([kept[1].start], limits.PASS_WAITS_CHUNKS))
 
-    def _read_next(self, place: Place, waiting: _Waiting) -> None:
+    def _read_next(self, place: Place, waiting: _WaitingSearches) -> None:
         gone = waiting.drop_unwanted()
         if gone:
             self._tell(gone, Unanswered("nobody waits for it any more"), lambda: self._read_next(place, waiting))
@@ -171,11 +171,11 @@ class LogReader:
         else:
             self._read_of(place, waiting, reach)
 
-    def _read_of(self, place: Place, waiting: _Waiting, reach: Reach) -> None:
+    def _read_of(self, place: Place, waiting: _WaitingSearches, reach: Reach) -> None:
         """Read the next chunk of this pass, for which somebody waits."""
         one_pass = waiting.passes[reach]
         offset = one_pass.next_offset()
-        answered = partial(self._answered, place, waiting, reach, self._life)
+        answered = partial(self._answered, place, waiting, reach, self._instance)
         left_at, last = self._kept.get((place, reach)) or (_NOT_YET, None)
         if last is not None and len(last.rest) and one_pass.goes_on_at(last.end, left_at):
             # The last fetch brought more than one chunk may have.
@@ -186,15 +186,15 @@ class LogReader:
         waiting.left_at = _NOT_YET
         self._fetch(ReadLog(*place, offset, waiting.bytes_max), partial(self._leaves, waiting), answered)
 
-    def _leaves(self, waiting: _Waiting) -> None:
+    def _leaves(self, waiting: _WaitingSearches) -> None:
         waiting.left_at = self._reactor.now()
 
     def _answered(
         self,
         place: Place,
-        waiting: _Waiting,
+        waiting: _WaitingSearches,
         reach: Reach,
-        life: int,
+        instance: int,
         chunk: LogChunk | Unanswered,
         *,
         is_rest: bool = False,
@@ -206,7 +206,7 @@ class LogReader:
             served = [done for each in waiting.passes.values() for _, done in each.readers]
             for each in waiting.passes.values():
                 each.readers.clear()
-        elif life != self._life:  # the connection was lost while the chunk was taken apart
+        elif instance != self._instance:  # the connection was lost while the chunk was taken apart
             self._read_next(place, waiting)
             return
         elif is_rest and chunk.end == chunk.start:  # no whole message is left: it is fetched
@@ -230,7 +230,7 @@ class LogReader:
         waiting.bytes_max = self._fetch_bytes
         self._tell(served, chunk, lambda: self._read_next(place, waiting))
 
-    def _tell(self, served: list[Done], told: LogChunk | Unanswered, then: Callable[[], None]) -> None:
+    def _tell(self, served: list[Done], reported: LogChunk | Unanswered, then: Callable[[], None]) -> None:
         """Tell all of them, then go on in a later step: by then most of them have asked for what comes next."""
 
         def go_on(_none: None) -> None:
@@ -238,7 +238,7 @@ class LogReader:
 
         def telling() -> Steps[None]:
             for number, done in enumerate(served, 1):
-                done(told)
+                done(reported)
                 if number % limits.READERS_PER_STEP == 0:
                     yield
 

@@ -3,8 +3,8 @@ is written here.
 
 Order of a search: settle (no request of ours can still be on its way), ask the current leader for the log end offset,
 wait until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
-completely, without gaps, without the marker, and without a record of the same content that carries no marker. Anything
-less is reported as such, never guessed.
+completely, without gaps, without the batch marker, and without a record of the same content that carries no batch
+marker. Anything less is reported as such, never guessed.
 
 A search for all that the log has of a producer (a rebuild) joins a pass through the log that others have begun, where
 it is: it reads from there to the end, and then what lies before that place."""
@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from ...codecs import message_set
+from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
-from ...codecs.marker import anchor_of
 from ...state.commit import Gathered, Stored
 from ...state.conditional import is_in_place
 from ...state.decide import BatchIdentity
@@ -35,9 +35,9 @@ from .log_offsets import Later, Position, current_end, settle
 class Searched:
     """The whole range was read, or enough of it. ``pieces``: what it has of the producer, in log order; for a rebuild
     only those that matter (``commit.Gathered``). ``end_offset`` and ``anchor``: of the message with the last piece.
-    ``gap_at``: the first missing offset; -1: none. ``has_unmarked``: is a message without a marker after that piece?
-    ``is_any_unmarked``: anywhere? ``has_others``: does a piece that begins before the wanted batch have its first
-    sequence?"""
+    ``gap_at``: the first missing offset; -1: none. ``has_unmarked``: is a message without a batch marker after that
+    piece? ``is_any_unmarked``: anywhere? ``has_others``: does a piece that begins before the wanted batch have its
+    first sequence?"""
 
     pieces: tuple[Stored, ...]
     end_offset: int
@@ -81,9 +81,9 @@ class _Notes:
         self.end_offset = NO_OFFSET
         self.anchor = NO_ANCHOR
         self.unmarked: dict[bytes, int] = {}
-        """The wanted contents that were found without a marker, and where."""
+        """The wanted contents that were found without a batch marker, and where."""
         self.unmarked_to = NO_OFFSET
-        """The offset after the last message without a marker, if there is one."""
+        """The offset after the last message without a batch marker, if there is one."""
         self.gap: str | None = None
         self.gap_at = NO_OFFSET
         self.has_others = False
@@ -125,9 +125,9 @@ class Wanted:
     settle_on: frozenset[int] | None
     """The brokers that may still execute something; None: nothing of what is looked for can still be appended."""
     contents: Mapping[bytes, Collection[BatchIdentity]] = field(default_factory=dict)
-    """Digests of records. One of the same content that lies there without a marker may be the wanted one, so nothing is
-    proven; each with the batches that begin with it, as far as these are known: one that is found by its marker is in
-    no doubt, whatever else has the same content."""
+    """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
+    nothing is proven; each with the batches that begin with it, as far as these are known: one that is found by its
+    batch marker is in no doubt, whatever else has the same content."""
     copies_of: frozenset[tuple[int, int, int]] = frozenset()
     """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
     stop_at: int | None = None
@@ -216,7 +216,7 @@ class LogSearch:
         """The offset up to which the log was read."""
         return NO_OFFSET if self._next is None else self._next
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Settle and read once more, from the bound as it is known now."""
         self._is_settled, self._next, self._since = self.wanted.settle_on is None, None, None
 
@@ -233,7 +233,7 @@ class LogSearch:
         assert self.wider is not None
         self.bound, self.wider, self._next = self.wider, None, None
 
-    # R6 lives here: settle, then read from the lower bound to the log end.
+    # R6 lives here: the quiescence check, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
         wanted, may_lead = self.wanted, self.wanted.settle_on or frozenset()
@@ -384,7 +384,7 @@ class LogSearch:
                     return behind
                 if behind is None:
                     return Undecidable(reason)
-                self._note_gap(self._next, behind, reason)  # it may only be one of ours if its marker was lost
+                self._note_gap(self._next, behind, reason)  # it may only be one of ours if its batch marker was lost
                 self._next = min(behind, stop)
             elif chunk.size_bytes:
                 return Undecidable(f"the message at offset {self._next} is larger than the largest fetch")
@@ -408,7 +408,7 @@ class LogSearch:
 
     async def _retention_has_passed(self, leader: int) -> None:
         """What lies at the next offset is deleted: start over above that part. What was read behind the place where a
-        pass was joined is kept: read anew, it would take so long again that retention passes once more."""
+        pass was joined is kept: read again, it would take so long again that retention passes once more."""
         assert self._next is not None
         if self._joined is not None and self._later is not None:
             earliest = await Ask(leader, EarliestOffset(self._topic, self._partition))
@@ -431,16 +431,16 @@ class LogSearch:
         return stop if self._next < stop and not self._enough(self._notes.pieces) else None
 
     def _equal(self, pieces: Sequence[Stored]) -> str | None:
-        """Return why a record that was found without a marker may be a wanted one; None: none may."""
+        """Return why a record that was found without a batch marker may be a wanted one; None: none may."""
         for content, offset in self._notes.unmarked.items():
             batches = self.wanted.contents[content]
             if not batches or not all(is_covered(pieces, batch) for batch in batches):
-                return f"a record of the same content without a marker is at offset {offset}"
+                return f"a record of the same content without a batch marker is at offset {offset}"
         return None
 
     async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
         """Return the offset behind the wrapper at the next offset, if only its inside cannot be read: a wrapper's own
-        offset is that of its last record. None: it is no wrapper, or it has a marker."""
+        offset is that of its last record. None: it is no wrapper, or it has a batch marker."""
         assert self._next is not None
         answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))
         if isinstance(answer, Unanswered):

@@ -35,7 +35,7 @@ class LowerBounds:
 
     def drop(self, topic: str, partition: int) -> None:
         """Forget the newest position, as an append was answered with an error and may vanish: the bound of the next one
-        is read anew (rule R8). Checkpoints stay: their anchors are compared when they are used."""
+        is read again (rule R8). Checkpoints stay: their anchors are compared when they are used."""
         self.known.pop((topic, partition), None)
 
     def forget(self, topic: str, partition: int) -> None:
@@ -49,7 +49,7 @@ class LowerBounds:
         return bool(self.known) and now - self._checkpoints_at >= every
 
     def taking_checkpoints(self, now: Callable[[], float]) -> Steps[None]:
-        """Take a checkpoint of every partition at its newest position, and forget positions that were not learned anew
+        """Take a checkpoint of every partition at its newest position, and forget positions that were not learned again
         for long (``BOUND_KEPT_SECONDS``). ``now`` returns reactor seconds and is asked in each step: a position that is
         learned during the steps may lie above appends from before them."""
         self._checkpoints_at = now()
@@ -70,7 +70,7 @@ class LowerBounds:
     # R8 lives here: where a search begins.
     async def lower_bound(self, topic: str, partition: int, entry: Entry | None) -> Position | Later:
         """Rule R8: return the higher of the end of the producer's last commit and the newest position known of the
-        partition, which is read anew when it is old. A position with an anchor is preferred to one without; of two
+        partition, which is read again when it is old. A position with an anchor is preferred to one without; of two
         without, the lower one is safe. Later: there is none, as the leader cannot be asked."""
         known = self.known.get((topic, partition))
         if known is None or self._time.now - known[0] > limits.BOUND_AGE_SECONDS:

@@ -1,4 +1,5 @@
-"""What topics were seen to accept and to store: sizes that were refused, codecs, markers. Plain data and its rules."""
+"""What topics were seen to accept and to store: sizes that were refused, codecs, batch markers. Plain data and its
+rules."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ class TopicFacts:
 
     ``too_large``: the smallest size in bytes of a message set that was refused as too large, and when.
     ``wrapper_codecs``: the codec to which the broker recompresses whatever it is sent (compression.type).
-    ``unmarked``: topics that are stored without markers: a doubt there may end as unknown."""
+    ``unmarked``: topics that are stored without batch markers: an unknown outcome there may end as unknown."""
 
     def __init__(self, time: RecentTime) -> None:
         self.too_large: dict[str, tuple[int, float]] = {}
@@ -37,7 +38,7 @@ class TopicFacts:
 
     def refused_size(self, topic: str) -> int | None:
         """Return the smallest size that was refused as too large lately; None if none was. The limit may be raised at
-        any time, so what was seen is forgotten after a while, and the next larger batch shows it anew."""
+        any time, so what was seen is forgotten after a while, and the next larger batch shows it again."""
         known = self.too_large.get(topic)
         if known is None:
             return None
@@ -46,18 +47,18 @@ class TopicFacts:
             return None
         return known[0]
 
-    def note_marker_kept(self, topic: str, partition: int) -> bool:
-        """A partition was seen to keep markers. So does the whole topic, unless another partition was seen to lose them
-        lately. True: the topic counted as unmarked until now."""
+    def note_batch_marker_kept(self, topic: str, partition: int) -> bool:
+        """A partition was seen to keep batch markers. So does the whole topic, unless another partition was seen to
+        lose them lately. True: the topic counted as unmarked until now."""
         self._seen_unmarked.pop((topic, partition), None)
-        recently = self._time.now - 2 * limits.MARKER_PROBE_SECONDS
+        recently = self._time.now - 2 * limits.BATCH_MARKER_PROBE_SECONDS
         others = (seen for place, seen in self._seen_unmarked.items() if place[0] == topic)
         if topic not in self.unmarked or any(seen > recently for seen in others):
             return False
         self.unmarked.discard(topic)
         return True
 
-    def note_marker_lost(self, topic: str, partition: int) -> tuple[bool, bool]:
+    def note_batch_marker_lost(self, topic: str, partition: int) -> tuple[bool, bool]:
         """Return whether that is news of the topic, and whether it is news of this partition."""
         is_news = topic not in self.unmarked
         is_news_here = is_news or (topic, partition) not in self._seen_unmarked

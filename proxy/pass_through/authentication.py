@@ -26,16 +26,16 @@ from ..session.session import Session
 from ..versions import ApiKey
 from .backend import SASL_RANGES, ClientBackend, refuse_sasl
 from .connection import ClientConnection
-from .host import Host
+from .host import PassThroughHost
 from .principal import MECHANISMS, Conversation
 from .sasl_relay import SaslRelay
 
 
-class Authentication(Handler):
+class ClientAuthentication(Handler):
     """The authentication on one connection. ``below``: opens connections to brokers on which nobody has authenticated
     yet."""
 
-    def __init__(self, below: Reactor, host: Host, shell: ConnectionShell) -> None:
+    def __init__(self, below: Reactor, host: PassThroughHost, shell: ConnectionShell) -> None:
         self._below = below
         self._host = host
         self._shell = shell
@@ -255,7 +255,7 @@ class Authentication(Handler):
         if is_certain or not self._is_token_asked:
             self._end_refused(reason, is_certain)
         else:
-            self._host.reactor.later(limits.SETTLE_SECONDS, partial(self._look_whether_refused, reason))
+            self._host.reactor.later(limits.QUIESCENCE_SECONDS, partial(self._look_whether_refused, reason))
 
     def _look_whether_refused(self, reason: str) -> None:
         is_certain = self._broker is not None and self._broker.is_ready

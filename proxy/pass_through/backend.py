@@ -1,10 +1,10 @@
 """The backend of a client that has authenticated at the broker: its own connection there, and what the broker lets it
 do. Sans-IO.
 
-The broker authorizes all that goes on over that connection, batches with a producer id too (``lanes.py``). Before such
-a batch changes any state, and before an answer tells anything of that state, the broker is asked over the same
-connection whether the client may write there (``write_acl.py``): an empty Produce is authorized like any other and
-stores nothing."""
+The broker authorizes all that goes on over that connection, batches with a producer id too
+(``produce_connections.py``). Before such a batch changes any state, and before an answer tells anything of that state,
+the broker is asked over the same connection whether the client may write there (``write_acl.py``): an empty Produce is
+authorized like any other and stores nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ..bridge.base import Addresses
 from ..bridge.cluster import Cluster, Topic
 from ..bridge.metadata import ClientQuestion, encode_question, read_answer, tell_client
 from ..broker.broker import Broker
-from ..session.pipe import Upstream
+from ..session.pipe import RequestUpstream
 from ..session.produce import ProduceCall
 from ..versions import ApiKey
 from .connection import ClientConnection
-from .host import Host
-from .lanes import ClientLanes
+from .host import PassThroughHost
 from .produce import PassThroughProduce
+from .produce_connections import ClientProduceConnections
 from .write_acl import DENIED, WriteAcl
 
 SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
@@ -56,7 +56,9 @@ class ClientBackend:
 
     calls = PassThroughProduce
 
-    def __init__(self, host: Host, broker: Broker, connection: ClientConnection, broker_id: int | None) -> None:
+    def __init__(
+        self, host: PassThroughHost, broker: Broker, connection: ClientConnection, broker_id: int | None
+    ) -> None:
         self.abort: Callable[[str], None] = _nobody_to_tell
         """Ends the session."""
         self._host = host
@@ -71,17 +73,17 @@ class ClientBackend:
         def is_there() -> bool | None:
             return None if host.topology.broker(broker.id) is not broker else broker.is_ready
 
-        self.way = ClientLanes(
+        self.route = ClientProduceConnections(
             host.reactor,
             broker.id,
             connection,
             self.write_acl,
             may_send=host.may_send,
             is_there=is_there,
-            is_over=lambda lanes: host.pass_through_lanes.pop(lanes, None),
+            is_over=lambda produce_connections: host.pass_through_produce_connections.pop(produce_connections, None),
             report=host.report,
         )
-        host.pass_through_lanes[self.way] = None
+        host.pass_through_produce_connections[self.route] = None
 
     def answer(self, api_key: int, api_version: int) -> bytes | None:
         """Answer ApiVersions, and requests to authenticate again."""
@@ -94,7 +96,7 @@ class ClientBackend:
             raise WireError(f"API {api_key} is not served in version {api_version}")
         return refuse_sasl(api_key, api_version, "this connection is authenticated already")
 
-    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
+    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> RequestUpstream:
         """There is only the one connection, which the session has from the beginning."""
         raise WireError("the client's own connection has ended")
 
@@ -117,13 +119,13 @@ class ClientBackend:
         self._waiting.append(call)
         self._admit()
 
-    def _admit(self, told: Collection[str] = ()) -> None:
-        """Begin requests in their order, as far as it is known what the client may write. ``told``: topics that the
+    def _admit(self, reported: Collection[str] = ()) -> None:
+        """Begin requests in their order, as far as it is known what the client may write. ``reported``: topics that the
         broker has just denied to it. That answer counts now, even if it took longer than a denial is remembered
         (``DENIAL_SECONDS``); otherwise a slow broker would be asked again for ever."""
         while self._waiting and not self._is_over and not (call := self._waiting[0]).client.is_at_work:
             topics = call.topics
-            missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in told})
+            missing = self.write_acl.missing({topic: topics[topic] for topic in topics if topic not in reported})
             denied: Mapping[str, int] = {}
             # A request with acks=0 is not asked about: no batch in it is served with a producer id, and the others go
             # over the client's own connection, where the broker authorizes them. The client may be gone before the
@@ -155,8 +157,8 @@ class ClientBackend:
         self._connection.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
 
     def _has_no_answer(self) -> None:
-        """The question may wait behind a batch, which may take long: its lane ends the connection when that takes too
-        long."""
+        """The question may wait behind a batch, which may take long: its produce connection ends the connection when
+        that takes too long."""
         if self._is_over:
             return
         if self._connection.is_lent:

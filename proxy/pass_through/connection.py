@@ -1,5 +1,5 @@
 """A client's own connection to its broker: the client's requests go on in order, and in between one borrower
-(``lanes.py``) has it alone, to send a batch. Sans-IO.
+(``produce_connections.py``) has it alone, to send a batch. Sans-IO.
 
 It is lent when all requests that were sent before have been answered; from the moment that the borrower wants it until
 it is given back, the client's own requests wait (rule R3). When the client goes, the connection stays as long as its
@@ -131,7 +131,7 @@ class ClientConnection:
             self._go_on()
 
     def reset(self, reason: str) -> None:
-        """Drop the connection, and the client with it: it comes again, and shows the broker anew who it is."""
+        """Drop the connection, and the client with it: it comes again, and shows the broker again who it is."""
         self.borrower = None  # who asks for this knows
         if not self.is_closed:
             self.pipe.reset(reason)

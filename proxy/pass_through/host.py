@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..broker.topology import Topology
-from ..session.host import Host as SessionHost
+from ..session.host import SessionHost as SessionHost
 from ..session.new_topics import NewTopics
-from .lanes import ClientLanes
+from .produce_connections import ClientProduceConnections
 
 
-class Host(SessionHost, Protocol):
+class PassThroughHost(SessionHost, Protocol):
     """The engine."""
 
-    pass_through_lanes: dict[ClientLanes, None]
+    pass_through_produce_connections: dict[ClientProduceConnections, None]
     """Those of all clients. With a produce out they outlive the session."""
 
     @property

@@ -69,7 +69,7 @@ class SaslRelay:
         endpoint.connected(self._wire)
 
     def close(self) -> None:
-        """The client has gone, or begins anew."""
+        """The client has gone, or begins again."""
         self._is_over = True
         if self._wire is not None:
             self._wire.reset()

@@ -23,7 +23,7 @@ def _ask_nobody(_topics: Mapping[str, int]) -> None:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingTopic:
     """A request that waits for what the broker says of a topic at ``since`` or later."""
 
     topic: str
@@ -42,7 +42,7 @@ class WriteAcl:
         self._known: dict[str, tuple[int, float]] = {}
         """Error code of a produce to the topic, 0 for none, and when that was asked."""
         self._wanted: dict[str, int] = {}
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingTopic] = []
         self._asked: frozenset[str] = frozenset()
         self._asked_at = 0.0
         self._is_over = False
@@ -81,10 +81,10 @@ class WriteAcl:
         elif known is not None and known[1] >= since:
             then(known[0])
         else:
-            self._waiting.append(_Waiting(topic, partition, since, then))
+            self._waiting.append(_WaitingTopic(topic, partition, since, then))
             self._ask_more()
 
-    def told(self, topic: str, code: int, asked_at: float) -> None:
+    def reported(self, topic: str, code: int, asked_at: float) -> None:
         """The broker has said it without a question of ours: it took an append that left at ``asked_at``, or refused
         it."""
         known = self._known.get(topic)
@@ -97,7 +97,7 @@ class WriteAcl:
         if self._asked - codes.keys():
             raise WireError("the broker's answer leaves a topic out")
         for topic in self._asked:
-            self.told(topic, codes[topic] if codes[topic] in DENIED else 0, self._asked_at)
+            self.reported(topic, codes[topic] if codes[topic] in DENIED else 0, self._asked_at)
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             self.confirm(one.topic, one.partition, one.since, one.then)

@@ -1,4 +1,4 @@
-"""The proxy's own directory on disk: which process uses it, which incarnations it had, where logs ended. Files are
+"""The proxy's own directory on disk: which process uses it, which proxy instances it had, where logs ended. Files are
 replaced as a whole; their contents are decided elsewhere."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ...state.entry import NO_INCARNATION
+from ...state.entry import NO_INSTANCE_ID
 from ..settings.config import ConfigError
 
 ROOM_BYTES = 4096
-"""More than the incarnations need; file systems allocate this much at once."""
+"""More than the proxy instances need; file systems allocate this much at once."""
 ROOM_WITH_REDIS_BYTES = 256 * 1024
 """A private Redis needs some space for its log and its first writes; one that has none does not say why it ends."""
 
@@ -43,13 +43,13 @@ def is_in_use(path: Path) -> bool:
 
 
 class DataDirectory:
-    """The proxy's own directory: one living process at a time, and its earlier incarnations."""
+    """The proxy's own directory: one living process at a time, and its earlier proxy instances."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when another process uses it, or it cannot be written."""
         self.path = path
         self.damage: str | None = None
-        """Why the stored incarnations cannot be read; None if they can."""
+        """Why the stored proxy instances cannot be read; None if they can."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "proxy.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -62,38 +62,38 @@ class DataDirectory:
                 f"another idemproxy uses the data directory {path}: end it, or give this one another (--data-directory)"
             ) from None
 
-    def earlier_incarnations(self) -> list[bytes]:
-        """Return the incarnations that ended without giving their lease back. This process holds the lock, so they are
-        certainly dead. Empty, with the reason in ``damage``, where the file is damaged: their leases end by
+    def earlier_instance_ids(self) -> list[bytes]:
+        """Return the proxy instances that ended without giving their lease back. This process holds the lock, so they
+        are certainly dead. Empty, with the reason in ``damage``, where the file is damaged: their leases end by
         themselves."""
         try:
-            found = [bytes.fromhex(line) for line in (self.path / "incarnations").read_text("ascii").split()]
+            found = [bytes.fromhex(line) for line in (self.path / "instances").read_text("ascii").split()]
         except FileNotFoundError:
             return []
         except ValueError:  # also for bytes that are no text
             found = [b""]
-        if all(len(one) == len(NO_INCARNATION) for one in found):
+        if all(len(one) == len(NO_INSTANCE_ID) for one in found):
             return found
         self.damage = "damaged; what they had open waits until their leases have ended"
         return []
 
-    def remember(self, incarnations: list[bytes]) -> None:
-        """Store the incarnations that are alive here. The file is replaced as a whole, so a power cut leaves the old
+    def remember(self, instance_ids: list[bytes]) -> None:
+        """Store the proxy instances that are alive here. The file is replaced as a whole, so a power cut leaves the old
         one or the new one. Raises OSError."""
-        new = self.path / "incarnations.new"
+        new = self.path / "instances.new"
         with new.open("w") as file:
-            file.write("".join(one.hex() + "\n" for one in incarnations))
+            file.write("".join(one.hex() + "\n" for one in instance_ids))
             file.flush()
             os.fsync(file.fileno())
-        new.replace(self.path / "incarnations")
+        new.replace(self.path / "instances")
 
-    def try_to_write(self, incarnations: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
+    def try_to_write(self, instance_ids: list[bytes], room_bytes: int = ROOM_BYTES) -> None:
         """Check that there is space, by writing so many bytes; what is stored stays the same. Raises ConfigError:
         better now than after something was started."""
-        new = self.path / "incarnations.new"
+        new = self.path / "instances.new"
         try:
             new.write_bytes(bytes(room_bytes))
-            self.remember(incarnations)
+            self.remember(instance_ids)
         except OSError as error:
             new.unlink(missing_ok=True)  # it may be the last space that there was
             raise ConfigError(f"the data directory {self.path} cannot be written: {error.strerror}") from None

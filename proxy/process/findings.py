@@ -50,8 +50,8 @@ class Facts:
     @property
     def is_anothers(self) -> bool:
         """Does Redis keep the state of another cluster under this name?"""
-        kept, told = self.kept_cluster_id, self.cluster_id
-        return kept is not None and told is not None and kept != told.encode()
+        kept, reported = self.kept_cluster_id, self.cluster_id
+        return kept is not None and reported is not None and kept != reported.encode()
 
 
 def all_findings(facts: Facts) -> list[Finding]:

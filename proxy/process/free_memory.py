@@ -1,7 +1,7 @@
 """What happens with free memory: it is kept for the next batch under load, and given back to the kernel when the
 process is idle.
 
-Buffers of requests and of batches come and go by the megabyte. Mapped anew each time they would cost 40 % of a large
+Buffers of requests and of batches come and go by the megabyte. Mapped again each time they would cost 40 % of a large
 batch's CPU, so they come from the heap, and the heap keeps what a load has once needed: hundreds of MB in a proxy to
 which no client is connected. So it is checked now and then whether this process has grown and has little to do. Then
 all free memory goes back to the kernel in small steps, so that a client that sends something meanwhile does not wait
@@ -27,11 +27,13 @@ _GC_THRESHOLDS = (5_000, 10, 400)
 """A request makes hundreds of short-lived objects and no cycles; by default the collector runs much more often. It
 stops everything, so no full collection may be needed: what belongs to a request or a connection breaks its reference
 cycles when that ends. A cycle of a connection has grown old by then, and only a full collection would find it. CPU time
-of one collection, with all of the start frozen: generation 0 takes 2 to 4 ms and generation 1 takes 6 to 20 ms; a full
-one takes 20 ms with 400 connections that produce, and 130 to 160 ms with 10,000 idle producers on 400 connections,
-which have 164,000 objects. Without the freeze 10 ms more. Under these loads no collection found a cycle."""
+of one collection, with all of the start frozen: data generation 0 takes 2 to 4 ms and data generation 1 takes 6 to 20
+ms; a full one takes 20 ms with 400 connections that produce, and 130 to 160 ms with 10,000 idle producers on 400
+connections, which have 164,000 objects. Without the freeze 10 ms more. Under these loads no collection found a
+cycle."""
 _YOUNG = 1
-"""The oldest generation that is collected when the process is idle: generation 2 has all producers in memory."""
+"""The oldest data generation that is collected when the process is idle: data generation 2 has all producers in
+memory."""
 _PIECES_BYTES = (limits.MIB, limits.MIB // 8, limits.MIB // 32)
 """Free memory is taken in pieces of these sizes, the largest first; smaller ones are left to the last step."""
 _FREED_AT_ONCE = 500
@@ -39,7 +41,7 @@ _MADV_DONTNEED = 4
 
 
 def tune() -> None:
-    """Keep buffers of some MB in the heap: else each 1 MB batch is mapped and unmapped anew (36 to 43 % of its CPU).
+    """Keep buffers of some MB in the heap: else each 1 MB batch is mapped and unmapped again (36 to 43 % of its CPU).
     Larger ones are mapped: where a batch unpacks to 60 MB, buffers grow without copies, and without holes behind them
     of twice that size."""
     try:

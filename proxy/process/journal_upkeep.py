@@ -22,7 +22,7 @@ class JournalUpkeep:
         self.journal, self.file = journal, file
         self._report = report
         self._thread = trio.CapacityLimiter(1)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def go_on(self, settings: JournalSettings | None, file: FileIO) -> None:
         """Use these settings, and this file, from now on."""
@@ -89,7 +89,7 @@ class JournalUpkeep:
 
     def _tell_once(self, what: str, reason: str) -> None:
         if not reason:
-            self._told.discard(what)
-        elif what not in self._told:
-            self._told.add(what)
+            self._reported.discard(what)
+        elif what not in self._reported:
+            self._reported.add(what)
             self._report(OperatorMessage("error", f"{what}: {reason}"))

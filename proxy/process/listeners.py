@@ -233,10 +233,10 @@ def _shown(one: Listener, broker_ids: list[int]) -> str:
     if one.routing == "sni":
         port = one.advertised.place(0, one.port, host)[1]
         return f"point clients at {one.bootstrap_name}:{port} (one port, {one.port}; brokers are {one.advertised.host})"
-    told = one.advertised.place(0, one.port, host)[0] if not one.advertised.names_brokers else host
+    reported = one.advertised.place(0, one.port, host)[0] if not one.advertised.names_brokers else host
     known = [(one.port_of(broker_id), broker_id) for broker_id in broker_ids]
     ports = ", ".join(f"{port} for broker {broker_id}" for port, broker_id in known if port is not None)
-    return f"point clients at {join_host_and_port(told, one.port)} (ports in use: {one.port}, {ports})"
+    return f"point clients at {join_host_and_port(reported, one.port)} (ports in use: {one.port}, {ports})"
 
 
 def bind_error(host: str, port: int) -> OSError | None:

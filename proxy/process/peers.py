@@ -49,7 +49,7 @@ def is_no_answer(reason: str) -> bool:
     return reason.removeprefix("Redis is away: ").startswith(_NO_ANSWER) and "TLS handshake" not in reason
 
 
-def told(kind: str, wanted: str) -> str:
+def reported(kind: str, wanted: str) -> str:
     """Return what an operator is told of a peer of this kind where ``wanted`` should listen; empty: nothing."""
     if kind in ("", wanted):
         return ""

@@ -40,7 +40,7 @@ class Pulses:
     def look(self, now: float) -> list[int]:
         """Return the workers to kill, each once; to be called every ``WORKER_LOOK_SECONDS``. If this call is late, the
         supervisor itself stood still, with the workers or without: what it has not heard says nothing of them, and the
-        time of each begins anew."""
+        time of each begins again."""
         if now - self._looked_at > limits.WORKER_LOOK_SECONDS + limits.SUPERVISOR_LATE_SECONDS:
             least = now + limits.WORKER_SILENT_SECONDS_MAX
             self._until = {number: max(until, least) for number, until in self._until.items()}

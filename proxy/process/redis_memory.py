@@ -27,9 +27,9 @@ class MeasuredStore(RedisStore):
     def _take_memory(self, report: Report, reply: Reply | StoreAway) -> None:
         seconds = limits.REDIS_MEMORY_LOOK_SECONDS
         if isinstance(reply, StoreAway):
-            seconds = limits.SETTLE_SECONDS  # it may be back soon
-        elif isinstance(reply, bytes) and (told := told_by(reply)) is not None:
-            report(told)
+            seconds = limits.QUIESCENCE_SECONDS  # it may be back soon
+        elif isinstance(reply, bytes) and (reported := told_by(reply)) is not None:
+            report(reported)
         self._reactor.later(seconds, lambda: self.watch_memory(report))
 
 

@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
         supervise(settings, workers, options.config, vars(options))
         return 0
 
-    return _told(start, lambda sentences: _with_lines(sentences, options))
+    return _reported(start, lambda sentences: _with_lines(sentences, options))
 
 
 def serve(settings: Settings, load: Callable[[], Settings], place: Place) -> int:
-    """Serve in this process as a worker; return the exit status. ``load``: reads the settings anew."""
+    """Serve in this process as a worker; return the exit status. ``load``: reads the settings again."""
 
     def start() -> int:
         try:
@@ -64,7 +64,7 @@ def serve(settings: Settings, load: Callable[[], Settings], place: Place) -> int
         except EndedItselfError as end:  # it was said in the log
             return ENDED_WHILE_SERVING if end.has_served else COULD_NOT_START
 
-    return _told(start)
+    return _reported(start)
 
 
 def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None) -> int:
@@ -83,7 +83,9 @@ def _serve(settings: Settings, load: Callable[[], Settings], place: Place | None
     return 0
 
 
-def _told(start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[str]] = lambda told: told) -> int:
+def _reported(
+    start: Callable[[], int], located: Callable[[Sequence[str]], Sequence[str]] = lambda reported: reported
+) -> int:
     """Run ``start`` and return its exit status; print as sentences what ends it, and return 2. ``located``: adds to the
     sentences about settings where these stand in the file."""
     try:

@@ -18,7 +18,7 @@ import trio
 from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
 from ...reactor import Address, Reactor
-from ...state.entry import NO_GENERATION
+from ...state.entry import NO_DATA_GENERATION
 from ...state.redis_claim import ClusterClaim, Stored, StoredLook
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
@@ -39,7 +39,7 @@ from ..events import InternalError, OperatorMessage, Report
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
-from ..pass_through.authentication import Authentication
+from ..pass_through.authentication import ClientAuthentication
 from ..session.conditional_topics import ConditionalTopics
 from ..session.session import Session
 from ..settings.addresses import shown
@@ -101,8 +101,8 @@ class Server:
         place: Place | None = None,
     ) -> None:
         """``telemetry``: its counters are shown by the admin port, its spans are made, and ``report`` leads to it.
-        ``upkeep``: of the journal that ``report`` is, None: there is none. ``load``: reads the settings anew on SIGHUP;
-        raises ConfigError. ``place``: among the workers of a supervisor, None: this is the only process."""
+        ``upkeep``: of the journal that ``report`` is, None: there is none. ``load``: reads the settings again on
+        SIGHUP; raises ConfigError. ``place``: among the workers of a supervisor, None: this is the only process."""
         self._place, self._settings = place, settings
         self._load = load
         self._upkeep = upkeep
@@ -117,15 +117,15 @@ class Server:
         self._certificates, self._sides = read_certificates(settings, report, self._reactor.later)
         self._ready = trio.Event()
         self._stop = trio.Event()
-        self._earlier = self._directory.earlier_incarnations()
+        self._earlier = self._directory.earlier_instance_ids()
         self._is_forgetful = False
-        """Could the incarnation not be stored in the data directory?"""
+        """Could the proxy instance not be stored in the data directory?"""
         if self._directory.damage is not None:
-            report(OperatorMessage("warning", f"incarnations in the data directory: {self._directory.damage}"))
+            report(OperatorMessage("warning", f"proxy instances in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
         self._mode = Mode.of_setting(settings.idempotence)
-        self._told = trio.Event()
+        self._reported = trio.Event()
         """Set when brokers have told something new of themselves; then another one takes its place."""
         self._serves_natively = False
         self._lost_at = -inf
@@ -252,7 +252,7 @@ class Server:
         If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
         mode, addresses = self._mode, self.engine.topology.asked_first
         await self._until(lambda: self.engine.topology.is_known)
-        with trio.move_on_after(limits.SETTLE_SECONDS):  # one that is of another cluster ends the start
+        with trio.move_on_after(limits.QUIESCENCE_SECONDS):  # one that is of another cluster ends the start
             while any(_why_away(one) == _SILENT for one in addresses):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
         with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
@@ -325,7 +325,7 @@ class Server:
         """Look what is stored, and return who gives idempotence; None: the process ends, as this proxy disagrees."""
         while isinstance(decided := await self._look(over_login, login), StoreAway):
             self._why_no_look = f"Redis is away: {decided.reason}"
-            await trio.sleep(limits.SETTLE_SECONDS)
+            await trio.sleep(limits.QUIESCENCE_SECONDS)
         self._why_no_look = ""
         if isinstance(decided, Idempotence):
             return decided
@@ -335,15 +335,15 @@ class Server:
     async def _look(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | str | StoreAway:
         settings, mode = self._settings, self._mode
         await self._until(lambda: mode.by_brokers is not None or mode.wanted is not None)
-        by_brokers, told = mode.by_brokers, self.engine.topology.cluster.cluster_id
+        by_brokers, reported = mode.by_brokers, self.engine.topology.cluster.cluster_id
         decided: list[Idempotence | str | StoreAway] = []
         looked = trio.Event()
 
         def becomes_native(stored: Stored) -> bool:
             believed = stored if self._store is None else self._believed(stored)
             agreed = mode.agreed(settings.cluster, believed, by_brokers, settings.allows_duplicates_in_flight)
-            if told is not None and stored.cluster_id not in (None, told.encode()):
-                agreed = mismatch(settings.cluster, stored.cluster_id, told)
+            if reported is not None and stored.cluster_id not in (None, reported.encode()):
+                agreed = mismatch(settings.cluster, stored.cluster_id, reported)
             elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
                 agreed = off
             decided.append(agreed)
@@ -389,13 +389,13 @@ class Server:
         self._look_whether_ready()
 
     def _brokers_told(self) -> None:
-        self._told.set()
-        self._told = trio.Event()
+        self._reported.set()
+        self._reported = trio.Event()
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
         """Wait for something that brokers tell."""
         while not is_so():
-            await self._told.wait()
+            await self._reported.wait()
 
     def _tell_findings(self) -> None:
         """Log what is new in the list that ``idemproxy check`` prints. Of several workers the first one does: the
@@ -425,7 +425,7 @@ class Server:
             partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False)),
             self._report,
             self._sides,
-            partial(self._accept, partial(Authentication, below), partial(NativeSession, below, True)),
+            partial(self._accept, partial(ClientAuthentication, below), partial(NativeSession, below, True)),
             ConnectionQuotas(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
             self._end,
         )
@@ -493,16 +493,16 @@ class Server:
         return self._redis_login
 
     def _new_store(self, over_login: OverRedisLogin, login: RedisAddress) -> MeasuredStore:
-        self._remember_incarnation()
+        self._remember_instance_id()
         if self._telemetry is not None and self._telemetry.spans is not None:
             self._telemetry.spans.redis = login.address
         store = MeasuredStore(
             over_login,
             login.address,
             cluster=self._settings.cluster,
-            incarnation=self.engine.context.life.incarnation,
+            instance_id=self.engine.context.instance.instance_id,
             random_bytes=os.urandom,
-            on_generation=self._new_generation,
+            on_data_generation=self._new_data_generation,
             on_lease_lost=self._lease_lost,
             report=self._store_says,
             database=login.database,
@@ -520,32 +520,32 @@ class Server:
             self._look_whether_ready()
 
     def _end_earlier(self) -> None:
-        """End the leases of the earlier incarnations of this process, under which nothing is sent any more: Redis may
-        have read them from its file, and then everybody would wait for them."""
+        """End the leases of the earlier proxy instances of this process, under which nothing is sent any more: Redis
+        may have read them from its file, and then everybody would wait for them."""
         assert self._store is not None
-        for incarnation in self.engine.context.life.earlier_incarnations:
-            self._store.end_member(incarnation, lambda _result: None)
+        for instance_id in self.engine.context.instance.earlier_instance_ids:
+            self._store.end_member(instance_id, lambda _result: None)
 
-    def _new_generation(self, generation: bytes) -> None:
-        if self.engine.context.life.generation != NO_GENERATION:
+    def _new_data_generation(self, data_generation: bytes) -> None:
+        if self.engine.context.instance.data_generation != NO_DATA_GENERATION:
             self._lost_at = self._reactor.now()
-        self.engine.new_generation(generation)
-        self._remember_incarnation()
+        self.engine.new_data_generation(data_generation)
+        self._remember_instance_id()
         assert self._store is not None
-        for incarnation in self._earlier:
-            self._store.end_member(incarnation, lambda _result: None)
+        for instance_id in self._earlier:
+            self._store.end_member(instance_id, lambda _result: None)
         self._look_whether_ready()
 
     def _lease_lost(self) -> None:
         self._lost_at = self._reactor.now()
         self.engine.lease_lost()
-        self._remember_incarnation()
+        self._remember_instance_id()
 
-    def _remember_incarnation(self) -> None:
-        """Store the incarnation before anything is reserved under it: the next start then ends its lease without
+    def _remember_instance_id(self) -> None:
+        """Store the proxy instance before anything is reserved under it: the next start then ends its lease without
         waiting for it. If that fails now, it is tried again."""
         try:
-            self._directory.remember([*self._earlier, self.engine.context.life.incarnation])
+            self._directory.remember([*self._earlier, self.engine.context.instance.instance_id])
         except OSError as error:
             if not self._is_forgetful:
                 effect = "a start after a crash waits until the lease has ended"
@@ -555,7 +555,7 @@ class Server:
                     )
                 )
             self._is_forgetful = True
-            self._reactor.later(limits.CHECKPOINT_WRITE_SECONDS, self._remember_incarnation)
+            self._reactor.later(limits.CHECKPOINT_WRITE_SECONDS, self._remember_instance_id)
         else:
             self._is_forgetful = False
 
@@ -567,13 +567,13 @@ class Server:
             self._report(OperatorMessage("warning", f"the data directory cannot be written: {error.strerror}"))
 
     async def _keep_redis(self) -> None:
-        """Start the private server again when it has died; its data then begin a new life (rule R10)."""
+        """Start the private server again when it has died; it has another data generation then (rule R10)."""
         if self._embedded is None:
             return
         was_away = False
         while not self._stop.is_set():
             await trio.sleep(limits.LEASE_RENEW_SECONDS)
-            if self._store is not None and self._store.generation is not None:
+            if self._store is not None and self._store.data_generation is not None:
                 was_away = False
             elif not was_away:
                 was_away = True  # a connection alone may have been lost; it is opened again by then
@@ -609,15 +609,19 @@ class Server:
 
     def _has_state(self) -> bool:
         """Are Redis and its data there, and are they this cluster's?"""
-        if self._store is None or self.engine.context.life.era == 0 or not self.engine.hidden_ranges.is_read:
+        if (
+            self._store is None
+            or self.engine.context.instance.lease_epoch == 0
+            or not self.engine.hidden_ranges.is_read
+        ):
             return False
         if not self._claim.is_of_this_cluster:
             self._store.compare_again()
             return False
         return True
 
-    def _is_anothers(self, kept: bytes, told: str) -> None:
-        self._leave(mismatch(self._settings.cluster, kept, told))
+    def _is_anothers(self, kept: bytes, reported: str) -> None:
+        self._leave(mismatch(self._settings.cluster, kept, reported))
 
     def _leave(self, reason: str) -> None:
         """The state in Redis belongs to other brokers: end, and answer no client from it."""
@@ -693,7 +697,7 @@ class Server:
         redis = self._settings.redis
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
         store = self._store
-        why = self._why_no_store() if store is None or store.generation is not None else store.why_away
+        why = self._why_no_store() if store is None or store.data_generation is not None else store.why_away
         return "Redis", f"{where}; {why}" if why else where
 
     def _why_no_store(self) -> str:
@@ -747,8 +751,8 @@ class Server:
         """Use these settings from now on, as far as they may change while the process runs."""
         context = self.engine.context
         context.options.policy = HeaderPolicy(settings.dropped_headers)
-        self.engine.names.set_patterns(settings.named_producers)
-        context.life.expiry_ms = settings.producer_expiry_seconds * 1000
+        self.engine.names.set_patterns(settings.producer_names)
+        context.instance.expiry_ms = settings.producer_expiry_seconds * 1000
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
         self.engine.topic_defaults = settings.topics
@@ -760,7 +764,7 @@ class Server:
             self._redis_login.replace(settings.redis)
 
     async def _reload(self) -> None:
-        """SIGHUP: read settings and certificates anew, open the journal anew, and use what may change, or nothing at
+        """SIGHUP: read settings and certificates again, open the journal again, and use what may change, or nothing at
         all."""
         taken: tuple[str, ...] = ()
         journal: FileIO | None = None

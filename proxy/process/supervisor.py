@@ -1,8 +1,8 @@
 """Starts several workers, replaces those that die or hang, and ends when all have ended.
 
-They share the listeners' ports (SO_REUSEPORT) and one Redis, private or not; each has an incarnation and a directory of
-its own inside the data directory. A worker that is started in the directory of one that has died ends the lease of that
-one at once, so what it had open is taken over without waiting (rule R1). Passes on SIGHUP and SIGTERM, and has the
+They share the listeners' ports (SO_REUSEPORT) and one Redis, private or not; each has a proxy instance and a directory
+of its own inside the data directory. A worker that is started in the directory of one that has died ends the lease of
+that one at once, so what it had open is taken over without waiting (rule R1). Passes on SIGHUP and SIGTERM, and has the
 admin port of them all. Serves no client itself."""
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class Supervisor:
         self._signal(signal.SIGHUP)
 
     async def _keep_redis(self) -> None:
-        """Start the private server again when it has died; its data begin a new life then (rule R10)."""
+        """Start the private server again when it has died; it has another data generation then (rule R10)."""
         if self._embedded is None:
             return
         while True:

@@ -19,7 +19,7 @@ from ..settings.config import Settings
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES
 from .descriptors import raise_descriptors
 from .findings import Facts, advertised_hosts
-from .peers import PeerLook, told
+from .peers import PeerLook, reported
 
 
 def facts_here(settings: Settings) -> Facts:
@@ -65,7 +65,7 @@ async def who_listens(reactor: Reactor, address: Address, wanted: str) -> str:
     done = trio.Event()
 
     def looked(kind: str) -> None:
-        found.append(told(kind, wanted))
+        found.append(reported(kind, wanted))
         done.set()
 
     PeerLook(reactor, address, looked)

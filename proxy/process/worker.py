@@ -1,9 +1,9 @@
 """One of several processes that serve the same ports: what it is told at its start, and when it ends. Started by
 ``supervisor.py``.
 
-It is an ``idemproxy run`` like any other, with an incarnation and a directory of its own. Its standard input is one end
-of a socket pair. Its event loop sends a byte there every second: a supervisor that hears none replaces it. It drains as
-after SIGTERM when the other end is closed: its supervisor has gone."""
+It is an ``idemproxy run`` like any other, with a proxy instance and a directory of its own. Its standard input is one
+end of a socket pair. Its event loop sends a byte there every second: a supervisor that hears none replaces it. It
+drains as after SIGTERM when the other end is closed: its supervisor has gone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Order:
     options: Mapping[str, Any]
 
     def load(self) -> Settings:
-        """Read the settings anew. Raises ConfigError."""
+        """Read the settings again. Raises ConfigError."""
         from ..settings.load import load  # not at the top: what reads them takes 14 MB, and a reload is seldom
 
         return self.place.settings_of(load(self.config, self.options))

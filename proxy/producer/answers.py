@@ -74,12 +74,12 @@ def cut_off(next_offset: int) -> Answer:
     )
 
 
-def conflict_by_header(told: Answer) -> Answer:
+def conflict_by_header(reported: Answer) -> Answer:
     """The same for a client that tells the expected offset in a record header, and numbers its batches like any
     producer: told 45, it would send the batch again and again."""
-    if told.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        return told
-    return Answer(int(ErrorCode.POLICY_VIOLATION), message=told.message, next_offset=told.next_offset)
+    if reported.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return reported
+    return Answer(int(ErrorCode.POLICY_VIOLATION), message=reported.message, next_offset=reported.next_offset)
 
 
 def not_conditional(topic: str) -> Answer:
@@ -96,8 +96,9 @@ def not_served_conditionally(why: str) -> Answer:
     return Answer(int(ErrorCode.INVALID_TOPIC_EXCEPTION), message=f"no conditional publish: {why}")
 
 
-def shard_fenced(expected_end: int, end_offset: int) -> Answer:
-    """Somebody else writes to the shard: nothing more is appended until an operator has looked (rule R23)."""
+def partition_fenced(expected_end: int, end_offset: int) -> Answer:
+    """Somebody else writes to the conditional partition: nothing more is appended until an operator has looked (rule
+    R23)."""
     return Answer(
         int(ErrorCode.INVALID_TOPIC_EXCEPTION),
         message=f"the partition is fenced: by what was published conditionally it ended at offset {expected_end}, and "
@@ -127,7 +128,7 @@ def fenced_by_name() -> Answer:
     """The name of this producer has a newer instance, or is gone (rule R22)."""
     return Answer(
         int(ErrorCode.INVALID_PRODUCER_EPOCH),
-        message="a newer instance of this named producer has begun, or the name was forgotten",
+        message="a newer instance with this producer name has begun, or the name was forgotten",
     )
 
 
@@ -238,7 +239,7 @@ def all_vanished(record_count: int) -> Answer:
         int(ErrorCode.INVALID_RECORD),
         message=f"by their numbers the first {record_count} records of this batch were stored, and the log has nothing "
         "of them any more: the brokers have lost them (an unclean leader election, or a failover before Kafka 0.11), "
-        "the topic was made anew, or other records were sent under these numbers",
+        "the topic was recreated, or other records were sent under these numbers",
     )
 
 

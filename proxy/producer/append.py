@@ -1,5 +1,5 @@
-"""A group of batches on its way to the log: reserve, append, commit, answer, in straight-line code. Under an ownership
-(``ownership.py``) there is no reserve. Rules R2, R4, R5, R7, R8, R9, R12, R17.
+"""A group of batches on its way to the log: reserve, append, commit, answer, in straight-line code. Under an append
+reservation (``append_reservation.py``) there is no reserve. Rules R2, R4, R5, R7, R8, R9, R12, R17.
 
 This is the one place where batches are appended. What it acts on was prepared before: in the usual case at once
 (``usual.py``), else by a flow (``sequencer.py``). Both differ in what they have to find out, not in what follows. No
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from ...codecs.marker import Identity
+from ...codecs.batch_marker import Identity
 from ...state.conditional import shift_of
 from ...state.entry import NO_ANCHOR, Entry, unpack
 from ...state.packed import PackedEntry, as_named
@@ -25,10 +25,10 @@ from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, e
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from . import answers
+from .append_reservation import AppendReservation
 from .batch import Batch
 from .grouping import planned
-from .outside import Broker, Flushed
-from .ownership import Ownership
+from .outside import AppendTarget, Flushed
 from .stream import CARRIED, Stream
 
 Wrapped = tuple[bytes | bytearray, bytes, bytes, int]
@@ -39,8 +39,8 @@ timestamp of its records. As ``convert.wrap_plain`` makes it."""
 @value(frozen=True, slots=True)
 class ByFlow:
     """What is particular about a group that a flow has prepared. ``is_reserved``: its intent is stored. ``is_clean``:
-    no try of it may have been appended before. ``is_whole``: it has all records of all its batches, and a marker that
-    names them."""
+    no try of it may have been appended before. ``is_whole``: it has all records of all its batches, and a batch marker
+    that names them."""
 
     is_reserved: bool
     is_clean: bool
@@ -53,19 +53,19 @@ class Prepared:
 
     ``entry``: as it is now, without the group's intent, unless it is reserved. ``broker``: the leader, None if it is
     not known as a broker. ``bound``: where a search for the group begins (rule R8). ``wrapped``: what is sent, the
-    first of ``pieces`` if there are any. ``owned``: the ownership under which it leaves. ``era``, ``owner``: in which
-    it is reserved, and by whom. ``by_flow``: None: nothing was unusual, so nobody wants its steps timed, and it may
-    take an ownership."""
+    first of ``pieces`` if there are any. ``reservation``: the append reservation under which it leaves.
+    ``lease_epoch``, ``owner``: in which it is reserved, and by whom. ``by_flow``: None: nothing was unusual, so nobody
+    wants its steps timed, and it may take an append reservation."""
 
     entry: PackedEntry
     group: list[Batch]
     leader: int
-    broker: Broker | None
+    broker: AppendTarget | None
     bound: Position
     wrapped: Wrapped
     pieces: deque[Wrapper] | None
-    owned: Ownership | None
-    era: int
+    reservation: AppendReservation | None
+    lease_epoch: int
     owner: bytes
     by_flow: ByFlow | None = None
 
@@ -77,7 +77,7 @@ def prepared(
     entry: PackedEntry,
     leader: int,
     bound: Position,
-    era: int,
+    lease_epoch: int,
     owner: bytes,
     *,
     is_reserved: bool = False,
@@ -89,7 +89,7 @@ def prepared(
     is_whole = is_all and piece.is_marked and not group[0].stored_records
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
-    return Prepared(entry, group, leader, broker, bound, wrapped, pieces, None, era, owner, by_flow)
+    return Prepared(entry, group, leader, broker, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
 
 
 @value(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Trouble:
     group: list[Batch]
     pieces: deque[Wrapper]
     entry: Entry
-    era: int
+    lease_epoch: int
     outcome: Outcome | None
     is_reserved: bool
     is_clean: bool
@@ -124,8 +124,8 @@ class Owner(Flushed, Protocol):
 
 class GroupAppend:
     """The append of one producer on one partition, with the group that is out, if one is. It is also what waits for a
-    lane (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor seconds.
-    ``message_set``: the wrapper that is sent."""
+    produce connection (``broker/queued_append.py``). ``committed_at``: when a group was committed last, in reactor
+    seconds. ``message_set``: the wrapper that is sent."""
 
     __slots__ = (
         "_began",
@@ -134,10 +134,10 @@ class GroupAppend:
         "_held",
         "_held_bytes",
         "_outside",
-        "_owned",
         "_place",
         "_plan",
         "_request_bytes",
+        "_reservation",
         "_sequencer",
         "_stream",
         "_value",
@@ -164,14 +164,14 @@ class GroupAppend:
         self._outside = stream.context.outside
         self._sequencer: Owner | None = None
         self._plan: Prepared | None = None
-        self._owned: Ownership | None = None
-        """The ownership under which the group leaves, or which it takes."""
+        self._reservation: AppendReservation | None = None
+        """The append reservation under which the group leaves, or which it takes."""
         self._began = 0.0
         self.message_set: bytes | bytearray = b""
 
     @property
     def identities(self) -> tuple[Identity, ...]:
-        """The identities in the marker of the group that is out."""
+        """The identities in the batch marker of the group that is out."""
         plan = self._plan
         assert plan is not None
         if plan.pieces is not None:
@@ -180,7 +180,7 @@ class GroupAppend:
         return tuple([Identity(producer_id, i.producer_epoch, i.base_sequence, i.record_count) for i in whose])
 
     # ------------------------------------------------------------------ reserve
-    # R2 lives here: nothing is sent before its intent, or the ownership under which it leaves, is stored.
+    # R2 lives here: nothing is sent before its intent, or the append reservation under which it leaves, is stored.
     def start(self, plan: Prepared, sequencer: Owner, request_bytes: int = 0) -> None:
         """Reserve a group, and send it. ``request_bytes``: bytes of the first batch's request that the memory budget
         does not count yet."""
@@ -201,38 +201,38 @@ class GroupAppend:
         if by_flow is not None and by_flow.is_reserved:
             self._send(plan)
             return
-        owned = plan.owned
-        if owned is not None:
-            self._owned = owned
-            owned.unwritten_bytes += self.size_bytes
+        reservation = plan.reservation
+        if reservation is not None:
+            self._reservation = reservation
+            reservation.unwritten_bytes += self.size_bytes
             self._send(plan)
             return
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
         if context.owns and by_flow is None and held.is_unwritten:  # the producer is busy
             where = plan.bound.offset, plan.bound.anchor
-            self._owned = owned = Ownership(plan.owner, plan.leader, *where, held.stored_version)
+            self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
-            value = held.take_ownership(entry, owned, now)
+            value = held.take_append_reservation(entry, reservation, now)
         else:
             bound = plan.bound
             value = entry.reserving(plan.owner, bound.offset, bound.anchor, plan.wrapped[2], plan.leader, group)
-            if held.ownership is not None:
-                held.ownership.is_ending = True  # R17: nothing begins under it from here on
+            if held.append_reservation is not None:
+                held.append_reservation.is_ending = True  # R17: nothing begins under it from here on
             if held.name is not None:
                 value = as_named(value)
             self._value = value
-        ttl_ms = 0 if stream.is_conditional else stream.life.ids_ttl_ms  # R2; R23: a fence stays
+        ttl_ms = 0 if stream.is_conditional else stream.instance.ids_ttl_ms  # R2; R23: a fence stays
         check = None if held.name is None else held.name.check(entry.producer_epoch)  # R22: in the step of the reserve
         self._outside.swap(held.key, held.stored_version, value, ttl_ms, self._reserved, check)
 
     def _reserved(self, result: SwapResult) -> None:
         """Take the reply to the swap. A swap that is not confirmed is repeated by a flow: a proxy that may have
         reserved owes a commit or a release (rule R17)."""
-        plan, owned, stream, held = self._plan, self._owned, self._stream, self._held
+        plan, reservation, stream, held = self._plan, self._reservation, self._stream, self._held
         assert plan is not None
         try:
-            if type(result) is not Swapped or plan.era != stream.life.era:
+            if type(result) is not Swapped or plan.lease_epoch != stream.instance.lease_epoch:
                 self._give_back(None)
                 return
             if self._began:
@@ -240,11 +240,11 @@ class GroupAppend:
                     stream.step("commit", held.commits, self._began, CARRIED)
                 if plan.by_flow is not None:
                     stream.step("reserve", plan.group, self._began)
-            if owned is None:
+            if reservation is None:
                 held.reserved(plan.entry, self._value)
             else:
-                held.took_ownership(owned)
-                owned.unwritten_bytes += self.size_bytes
+                held.took_append_reservation(reservation)
+                reservation.unwritten_bytes += self.size_bytes
                 assert self._sequencer is not None
                 self._outside.flush_soon(self._sequencer)  # R7
             self._send(plan)
@@ -257,20 +257,20 @@ class GroupAppend:
         self.sender = waiters[-1].connection.address if waiters else ""
         if plan.by_flow is not None:
             self._began = self._stream.observers.step_begins()
-            way = plan.group[0].way
-            if way is not None and (broker is None or not broker.is_held):
-                self._outside.push_by(way, plan.leader, self)
+            route = plan.group[0].route
+            if route is not None and (broker is None or not broker.is_held):
+                self._outside.queue_append_by(route, plan.leader, self)
                 return
         if broker is None or not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
         else:
-            self._outside.push(broker, self)
+            self._outside.queue_append(broker, self)
 
-    def write_owned(self, now: float) -> None:
-        """Write what was appended under an ownership, if it is time."""
-        self._held.write_owned(self._outside.swap, now)
+    def write_append_reservation(self, now: float) -> None:
+        """Write what was appended under an append reservation, if it is time."""
+        self._held.write_append_reservation(self._outside.swap, now)
 
-    # ------------------------------------------------------------------ as an append that waits, and on a lane
+    # ------------------------------------------------------------- as an append that waits, and on a produce connection
     def may_send(self) -> str | None:
         """Return why the group must not leave; None: it may. Asked in the step of the send (rules R4, R12, R17)."""
         plan = self._plan
@@ -292,7 +292,12 @@ class GroupAppend:
         self._give_back(outcome)
 
     def answered(
-        self, error_code: int, base_offset: int, log_append_time_ms: int, lane: Acknowledger, broker_id: int
+        self,
+        error_code: int,
+        base_offset: int,
+        log_append_time_ms: int,
+        produce_connection: Acknowledger,
+        broker_id: int,
     ) -> None:
         """The broker has answered. If it has appended the group without an error, where it was to be, hold the commit
         to be written, and answer the clients (rules R5, R7)."""
@@ -304,29 +309,29 @@ class GroupAppend:
             if (
                 error_code
                 or base_offset < 0
-                or plan.era != stream.life.era
+                or plan.lease_epoch != stream.instance.lease_epoch
                 or (by_flow is not None and not by_flow.is_whole)
                 or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
             ):
-                self.done(classify(error_code, base_offset, log_append_time_ms, lane, broker_id))
+                self.done(classify(error_code, base_offset, log_append_time_ms, produce_connection, broker_id))
                 return
             group, observers, is_clean = plan.group, stream.observers, by_flow is None or by_flow.is_clean
             if observers.wants_outcomes:
-                outcome = Appended(base_offset, error_code, log_append_time_ms, lane)
+                outcome = Appended(base_offset, error_code, log_append_time_ms, produce_connection)
                 observers.report(ended(broker_id, self.topic, self.partition, self.identities, outcome))
             # Where the broker stores a topic in its own way, the anchor of what was sent would never fit: none is
             # better.
             anchor = NO_ANCHOR if self.topic in stream.topics.unmarked else plan.wrapped[1]
             end_offset = plan.entry.commit(group, base_offset, log_append_time_ms, anchor)
             self._held.is_unwritten = True  # R7
-            stream.remember_lane(group, lane)  # R9
+            stream.remember_produce_connection(group, produce_connection)  # R9
             if is_clean and anchor != NO_ANCHOR:
                 self._bounds.note(self.topic, self.partition, Position(end_offset, anchor))  # R8
-            self.committed_at = lane.answered_at
+            self.committed_at = produce_connection.answered_at
             if stream.topics.too_large:
                 stream.topics.note_taken(self.topic, self.size_bytes)
-            if is_clean and self._place not in self._context.marker_probe.probed:
-                stream.probe_marker(self.message_set, end_offset - 1)
+            if is_clean and self._place not in self._context.batch_marker_probe.probed:
+                stream.probe_batch_marker(self.message_set, end_offset - 1)
             if by_flow is not None and (began := self._began):
                 self._held.commits = group
                 stream.step("append", group, began, "Appended")
@@ -340,7 +345,7 @@ class GroupAppend:
                         waiter.appended(base_offset, log_append_time_ms)
                     counts.appended_at_once(batch, self.topic)
                 if measure is not None:
-                    measure(batch.arrived_at, lane)
+                    measure(batch.arrived_at, produce_connection)
                 base_offset += batch.identity.record_count
             stream.out = []
             if stream.queue:
@@ -362,7 +367,7 @@ class GroupAppend:
         assert sequencer is not None
         self.is_out = False
         self._context.memory.bytes_held -= self._held_bytes
-        self._plan = self._owned = self._sequencer = None
+        self._plan = self._reservation = self._sequencer = None
         self.message_set = b""
         return sequencer
 
@@ -390,15 +395,15 @@ class GroupAppend:
         if self._request_bytes:
             plan.group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)
         was_reserved = by_flow is not None and by_flow.is_reserved
-        is_reserved = was_reserved or (self._owned is None and outcome is not None)
+        is_reserved = was_reserved or (self._reservation is None and outcome is not None)
         entry = plan.entry.view if was_reserved else self._entry_of(plan)
-        return Trouble(plan.group, pieces, entry, plan.era, outcome, is_reserved, is_clean)
+        return Trouble(plan.group, pieces, entry, plan.lease_epoch, outcome, is_reserved, is_clean)
 
     def _entry_of(self, plan: Prepared) -> Entry:
-        """Return the entry with an intent of the group's own, also in the place of an ownership."""
-        owned = self._owned
-        if owned is None:
+        """Return the entry with an intent of the group's own, also in the place of an append reservation."""
+        reservation = self._reservation
+        if reservation is None:
             return unpack(self._value)
-        owned.move_to(plan.entry.end_offset, plan.entry.anchor)
-        where = owned.owner, owned.lower_bound, owned.anchor, plan.wrapped[2], owned.leader
+        reservation.move_to(plan.entry.end_offset, plan.entry.anchor)
+        where = reservation.owner, reservation.lower_bound, reservation.anchor, plan.wrapped[2], reservation.leader
         return unpack(plan.entry.reserving(*where, plan.group))

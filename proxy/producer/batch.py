@@ -12,7 +12,7 @@ from ...state.conditional import Ahead, is_conditional
 from ...state.decide import BatchIdentity, rest_of
 from ...state.entry import NO_DIGEST, NO_OFFSET, NO_PRINCIPAL, NO_TIME
 from ...values import value
-from ..broker.queued_append import Way
+from ..broker.queued_append import Route
 from ..flow.observers import Trace
 from ..flow.wrapper import Wrapper
 from .retry_notes import Key, Link, RetryNotes, comes_before
@@ -32,8 +32,8 @@ class Answer:
 
 class Connection(Protocol):
     """The client connection on which a request came. ``retry_notes``: what failed retriably on it. ``name``: the client
-    id. ``way``: the only way to the log for its batches, if the client authenticates at the broker itself
-    (pass-through); None: over the proxy's own lanes."""
+    id. ``route``: the only way to the log for its batches, if the client authenticates at the broker itself
+    (pass-through); None: over the proxy's own produce connections."""
 
     @property
     def retry_notes(self) -> RetryNotes: ...
@@ -50,7 +50,7 @@ class Connection(Protocol):
         ...
 
     @property
-    def way(self) -> Way | None: ...
+    def route(self) -> Route | None: ...
 
     @property
     def is_closed(self) -> bool: ...
@@ -128,7 +128,7 @@ class Batch:
     expected_offset: int | None = None
     """The offset at which a conditional batch has to be, if the client has told it in full (rule R23)."""
     digest: bytes = NO_DIGEST
-    """Of its content, once that was read: what it is recognised by if its client makes it anew (rules R9, R13)."""
+    """Of its content, once that was read: what it is recognised by if its client makes it again (rules R9, R13)."""
     trace: Trace | None = None
     """The trace that begins with it, where spans are wanted and the sampler was asked before the answer."""
 
@@ -164,13 +164,14 @@ class Batch:
         return any(waiter.link is link.before for waiter in other.waiters)
 
     @property
-    def way(self) -> Way | None:
+    def route(self) -> Route | None:
         """How it has to leave: by the way of its newest waiting request. All requests that ever wait for it are of one
-        principal and one kind (``is_same``), so a pass-through batch never leaves over the proxy's own lanes."""
+        principal and one kind (``is_same``), so a pass-through batch never leaves over the proxy's own produce
+        connections."""
         for waiter in reversed(self.waiters):
             if not waiter.is_gone:
-                return waiter.connection.way
-        return self.waiters[-1].connection.way if self.waiters else None
+                return waiter.connection.route
+        return self.waiters[-1].connection.route if self.waiters else None
 
     @property
     def client(self) -> str:
@@ -244,7 +245,7 @@ class Batch:
             self.identity == other.identity
             and self.header.crc == other.header.crc
             and self.principal == other.principal
-            and (self.way is None) == (other.way is None)
+            and (self.route is None) == (other.route is None)
         )
 
     def attach(self, other: Batch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ...state.commit import Stored
 from ...state.conditional import (
     CutOff,
-    FencedShard,
+    FencedPartition,
     NotYet,
     Past,
     Refusal,
@@ -23,7 +23,7 @@ from ...state.conditional import (
 )
 from ...state.entry import NO_ANCHOR, NO_OFFSET, NO_TIME, Entry, WindowBatch
 from .. import limits
-from ..events import DuplicateAnswered, ShardBegan, ShardFenced
+from ..events import ConditionalPartitionBegan, ConditionalPartitionFenced, DuplicateAnswered
 from ..flow.effects import Now
 from ..partition_log.log_offsets import Later, Position, current_end, newest_position
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted
@@ -34,9 +34,10 @@ from .stream import Confirmed, Stream
 
 
 # ---------------------------------------------------------------------- where the log ends
-async def bound_of_shard(stream: Stream, entry: Entry) -> Position | Later:
-    """Return from where on the log of a suspect shard is read: the bound of its intent, else where its entry says that
-    the log ended. If the entry is lost: the high watermark, as what the log has by then does not matter."""
+async def bound_of_conditional_partition(stream: Stream, entry: Entry) -> Position | Later:
+    """Return from where on the log of an unverified conditional partition is read: the bound of its intent, else where
+    its entry says that the log ended. If the entry is lost: the high watermark, as what the log has by then does not
+    matter."""
     if entry.intent is not None:
         return Position(entry.intent.lower_bound, entry.intent.anchor)
     if entry.end_offset != NO_OFFSET:
@@ -44,14 +45,14 @@ async def bound_of_shard(stream: Stream, entry: Entry) -> Position | Later:
     return await newest_position(stream.topic, stream.partition)
 
 
-async def begin_shard(stream: Stream, entry: Entry, next_offset: int, pieces: Sequence[Stored]) -> None:
-    """Write the entry of a shard whose log was read to its end, ``next_offset``, after everything that was sent before
-    had its outcome. ``pieces``: the conditional batches that were found there."""
-    generation = stream.life.generation
-    fenced = fenced_by(entry, generation, next_offset, pieces)
-    if await stream.write(fenced or begun(entry, generation, next_offset)):
+async def begin_conditional_partition(stream: Stream, entry: Entry, next_offset: int, pieces: Sequence[Stored]) -> None:
+    """Write the entry of a conditional partition whose log was read to its end, ``next_offset``, after everything that
+    was sent before had its outcome. ``pieces``: the conditional batches that were found there."""
+    data_generation = stream.instance.data_generation
+    fenced = fenced_by(entry, data_generation, next_offset, pieces)
+    if await stream.write(fenced or begun(entry, data_generation, next_offset)):
         if fenced is None:
-            stream.observers.report(ShardBegan(stream.topic, stream.partition, next_offset))
+            stream.observers.report(ConditionalPartitionBegan(stream.topic, stream.partition, next_offset))
         else:
             say_fenced(stream, fenced)
 
@@ -63,9 +64,9 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
     assert entry is not None
     if await _is_found(stream, batch, () if isinstance(verdict, NotYet | CutOff) else verdict.offsets):
         return
-    if isinstance(verdict, FencedShard):
-        answer = answers.shard_fenced(verdict.expected_end, verdict.end_offset)
-        await tell_confirmed(stream, batch, answer, "shard_fenced", confirmed)
+    if isinstance(verdict, FencedPartition):
+        answer = answers.partition_fenced(verdict.expected_end, verdict.end_offset)
+        await tell_confirmed(stream, batch, answer, "partition_fenced", confirmed)
     elif await _ends_there(stream, batch, entry):
         is_past = isinstance(verdict, Past)
         cut_off = isinstance(verdict, CutOff)
@@ -74,10 +75,10 @@ async def turn_down(stream: Stream, batch: Batch, verdict: Refusal, confirmed: C
 
 
 async def turn_down_past(stream: Stream) -> float:
-    """Another proxy appends to the shard, perhaps without a pause, so the entry is never seen without an intent.
-    Meanwhile answer batches whose offset the log has passed: that stays true whatever becomes of the open append, which
-    notices foreign records itself. No swap confirms the entry here, as it would make the other proxy's next swap fail.
-    Return in how many seconds to look again at the latest."""
+    """Another proxy appends to the conditional partition, perhaps without a pause, so the entry is never seen without
+    an intent. Meanwhile answer batches whose offset the log has passed: that stays true whatever becomes of the open
+    append, which notices foreign records itself. No swap confirms the entry here, as it would make the other proxy's
+    next swap fail. Return in how many seconds to look again at the latest."""
     entry, now = stream.held.entry, await Now()
     assert entry is not None
     for batch in [one for one in stream.queue if now - one.arrived_at >= limits.LATE_WAITS_SECONDS]:
@@ -89,7 +90,7 @@ async def turn_down_past(stream: Stream) -> float:
                 stream.dismiss(one, answers.conflict(entry.end_offset, is_past=True), "conflict")
     now = await Now()
     due = [one.arrived_at + limits.LATE_WAITS_SECONDS - now for one in stream.queue]
-    return min([limits.PARK_SECONDS_MAX, *(seconds for seconds in due if seconds > 0)])
+    return min([limits.RESOLVE_WAIT_SECONDS_MAX, *(seconds for seconds in due if seconds > 0)])
 
 
 async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:
@@ -138,9 +139,9 @@ async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
 
 
 async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | Undecidable | None:
-    """Return where this batch lies, at ``offset`` or behind it, by its marker and the content of all its records; None:
-    not there. A window of the last five batches could not tell: another writer's batch at the same offset has the same
-    numbers (model row O4)."""
+    """Return where this batch lies, at ``offset`` or behind it, by its batch marker and the content of all its records;
+    None: not there. A window of the last five batches could not tell: another writer's batch at the same offset has the
+    same numbers (model row O4)."""
     identity = batch.identity
     content = await content_of(batch)
     where = stream.topic, stream.partition, stream.producer_id, Position(offset, NO_ANCHOR)
@@ -152,7 +153,9 @@ async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | 
         is_wanted=lambda: stream.is_needed,
     )
     started = await Now()
-    result = await continued(stream, (stream.life.era, identity, offset, content), lambda: LogSearch(wanted))
+    result = await continued(
+        stream, (stream.instance.lease_epoch, identity, offset, content), lambda: LogSearch(wanted)
+    )
     stream.step("resolve", (batch,), started, "expected offset")
     if not isinstance(result, Searched):
         return result
@@ -163,11 +166,11 @@ async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | 
     return None
 
 
-# ---------------------------------------------------------------------- somebody else writes to the shard
+# -------------------------------------------------------------------- somebody else writes to the conditional partition
 def say_fenced(stream: Stream, entry: Entry) -> None:
-    """Report it, if this entry is of a fenced shard."""
+    """Report it, if this entry is of a fenced conditional partition."""
     if is_fenced(entry):
-        event = ShardFenced(stream.topic, stream.partition, expected_end(entry), entry.end_offset)
+        event = ConditionalPartitionFenced(stream.topic, stream.partition, expected_end(entry), entry.end_offset)
         stream.observers.report(event)
 
 
@@ -175,7 +178,7 @@ def tell_displaced(stream: Stream, group: Sequence[Batch], window: Sequence[Wind
     """Answer batches that were appended, but lie elsewhere than expected. ``window``: where they lie."""
     end = window[-1].base_offset + window[-1].record_count
     shift = shift_of(window[-1].base_sequence, window[-1].base_offset)
-    stream.observers.report(ShardFenced(stream.topic, stream.partition, end - shift, end))
+    stream.observers.report(ConditionalPartitionFenced(stream.topic, stream.partition, end - shift, end))
     for batch, in_log in zip(group, window, strict=True):
         expected = in_log.base_offset - shift_of(in_log.base_sequence, in_log.base_offset)
         stream.answer(batch, answers.displaced(in_log.base_offset, expected), "displaced")

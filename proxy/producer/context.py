@@ -8,13 +8,13 @@ from ..admission.memory_budget import MemoryBudget
 from ..events import Report
 from ..flow.observers import Observers
 from ..flow.recent_time import RecentTime
+from ..partition_log.batch_marker_probe import BatchMarkerProbe
 from ..partition_log.duplicate_audit import DuplicateAudit
 from ..partition_log.lower_bounds import LowerBounds
-from ..partition_log.marker_probe import MarkerProbe
 from ..partition_log.topic_facts import TopicFacts
 from .grouping import WrapperOptions
-from .life import Life
-from .outside import Outside
+from .outside import AppendOutside
+from .proxy_instance import ProxyInstance
 from .unissued import UnissuedOutcomes
 
 
@@ -25,11 +25,11 @@ class Context:
     (``loop_budget.py``)? ``drop_unknown``: called when the work on this producer and partition has ended, and nothing
     of it is known. ``counts_addresses``: does an address stand for one client?"""
 
-    outside: Outside
+    outside: AppendOutside
 
     def __init__(
         self,
-        life: Life,
+        instance: ProxyInstance,
         report: Report,
         memory: MemoryBudget,
         *,
@@ -39,7 +39,7 @@ class Context:
         drop_unknown: Callable[[tuple[int, str, int]], None] = lambda _key: None,
         counts_addresses: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.life = life
+        self.instance = instance
         self.memory = memory
         self.leader_of = leader_of
         self.is_reachable = is_reachable
@@ -49,9 +49,10 @@ class Context:
         self.options = WrapperOptions()
         self.topics = TopicFacts(self.time)
         self.bounds = LowerBounds(self.time)
-        self.marker_probe = MarkerProbe(self.topics, self.bounds, report)
+        self.batch_marker_probe = BatchMarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
         self.unissued = UnissuedOutcomes(counts_addresses)
         self.drop_unknown = drop_unknown
         self.owns = False
-        """May it take ownerships (``ownership.py``)? The setting ``producers.append_reservations``."""
+        """May it take append reservations (``append_reservation.py``)? The setting
+        ``producers.append_reservations``."""

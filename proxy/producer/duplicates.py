@@ -40,22 +40,22 @@ class _Found(Enum):
 
 
 # R9 lives here: a duplicate is looked at, and answered.
-async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, is_suspect: bool = False) -> None:
-    """Rule R9: with other content than the stored batch it is no duplicate: 45, or (``is_suspect``) it stays in the
+async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, is_unverified: bool = False) -> None:
+    """Rule R9: with other content than the stored batch it is no duplicate: 45, or (``is_unverified``) it stays in the
     queue until the entry is rebuilt (rule R11). Where no digest is stored, its numbers decide. Answer with the stored
     offset, after one look at it in the log unless the broker connection that acknowledged the batch is still open."""
-    entry, lane = stream.held.entry, stream.acknowledger(batch.identity)
+    entry, produce_connection = stream.held.entry, stream.acknowledger(batch.identity)
     assert entry is not None
     if verdict.digest != NO_DIGEST and await digest_of(batch) != verdict.digest:
-        if not is_suspect:
+        if not is_unverified:
             await tell_confirmed(stream, batch, answers.other_content(verdict.base_offset), "other_content")
         return
     found: _Found | Later = _Found.THE_BATCH
-    if lane is None or not lane.is_open:
+    if produce_connection is None or not produce_connection.is_open:
         found = await _look_for(stream, entry, batch, verdict.base_offset)
     if isinstance(found, Later):  # what cannot be read may stay so for ever
-        told = answers.undecidable if isinstance(found, Unreadable) else answers.in_doubt
-        stream.dismiss(batch, told(found.reason), "duplicate_unverified")
+        reported = answers.undecidable if isinstance(found, Unreadable) else answers.in_doubt
+        stream.dismiss(batch, reported(found.reason), "duplicate_unverified")
     elif found is _Found.THE_BATCH:
         await _tell_stored(stream, batch, answers.appended(verdict.base_offset, verdict.log_append_time_ms))
     elif found is _Found.NOTHING_OF_IT:
@@ -65,7 +65,7 @@ async def answer_duplicate(stream: Stream, batch: Batch, verdict: Duplicate, *, 
 
 
 async def tries_of(stream: Stream, batch: Batch) -> list[Batch]:
-    """Return the batch, and every other waiting batch with its numbers and its records: some clients make a batch anew
+    """Return the batch, and every other waiting batch with its numbers and its records: some clients make a batch again
     for each try. If a look into the log took longer than such a client waits, its next try is here by now. All of them
     get the result: a look for each would never be in time."""
     name = batch.identity, batch.expected_offset
@@ -92,15 +92,15 @@ async def tell_confirmed(
     """Rule R11: answer once the entry was confirmed by a swap that left after the last of these tries came.
     ``confirmed``: for what an earlier swap has confirmed it."""
     tries = await tries_of(stream, batch)
-    is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.life.era)
+    is_confirmed = len(tries) == 1 and confirmed == (batch.arrived_at, stream.instance.lease_epoch)
     for one in tries if is_confirmed else await stream.confirm(tries):
         if one in stream.queue:
             stream.dismiss(one, answer, verdict)
 
 
 async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int) -> _Found | Later:
-    """Look at the offset where a batch of the window is stored: at the marker there or, where the message has none, at
-    the content of the first record."""
+    """Look at the offset where a batch of the window is stored: at the batch marker there or, where the message has
+    none, at the content of the first record."""
     stored = next(piece for piece in entry.window if piece.base_sequence == batch.identity.base_sequence)
     piece = Stored(entry.producer_epoch, stored.base_sequence, stored.record_count, base_offset)
     content = await content_of(batch)
@@ -138,19 +138,19 @@ async def is_in_intent(intent: Intent, batch: Batch) -> bool:
 
 async def why_hidden(stream: Stream, batch: Batch) -> str | None:
     """Return why the log may have this batch though the entry does not, and nobody can tell (rules R10, R17); None: it
-    surely does not. A batch with the numbers of what was given up and another content is a new one, and takes its
+    surely does not. A batch with the numbers of what was unrecoverable and another content is a new one, and takes its
     place."""
     entry = stream.held.entry
     if entry is None or entry.intent is None:
         return None
     if await is_in_intent(entry.intent, batch):
-        return "an earlier try of it was given up"  # a client that has not received that answer gets it again
-    if not entry.is_blurred or begins_anew(stream, entry, batch):
+        return "an earlier try of it was unrecoverable"  # a client that has not received that answer gets it again
+    if not entry.is_ambiguous or begins_again(stream, entry, batch):
         return None
     return "the log does not tell all of this producer"
 
 
-def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
+def begins_again(stream: Stream, entry: Entry, batch: Batch) -> bool:
     """Is it the first batch of a newer epoch, of which its client has surely sent nothing before?"""
     epoch = batch.identity.producer_epoch
     return (
@@ -164,7 +164,7 @@ def begins_anew(stream: Stream, entry: Entry, batch: Batch) -> bool:
 
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:
-    """By its sequences the first ``record_count`` records of the batch are in the log. Search their markers there
+    """By its sequences the first ``record_count`` records of the batch are in the log. Search their batch markers there
     (rules R6, R9, R11), and compare the records that these name:
 
     - they are its own: it goes on behind them, or, if these are all, it is a duplicate (46 if it is older than the
@@ -173,7 +173,8 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
       window: 45; 87 where the sequences may have wrapped since;
     - only some of them are there, or nothing of a batch that is stored in part or reaches into the window: 87, as
       brokers have lost records;
-    - the log cannot be read now: a retriable error; it cannot tell, as it cannot where messages have no marker: 87."""
+    - the log cannot be read now: a retriable error; it cannot tell, as it cannot where messages have no batch marker:
+    87."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -197,7 +198,9 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
         if result.has_others or not is_same or _begins_before_its_epoch(entry, identity):
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
         elif result.is_any_unmarked:
-            await _tell(stream, batch, answers.undecidable("records without a marker may be its own"), "undecidable")
+            await _tell(
+                stream, batch, answers.undecidable("records without a batch marker may be its own"), "undecidable"
+            )
         elif result.pieces:  # no 45: under a new epoch its client would append these once more
             await _tell(stream, batch, answers.partly_vanished(), "vanished")
         elif known or record_count < identity.record_count:
@@ -250,7 +253,7 @@ async def _search_window(stream: Stream, wanted: BatchIdentity, start_at: int) -
         result = await run_to_end(window_search(stream, wanted, last.offset, near))
         if isinstance(result, Searched) and is_covered(result.pieces, wanted):
             return result
-    name = stream.life.era, wanted, start_at
+    name = stream.instance.lease_epoch, wanted, start_at
     return await continued(stream, name, lambda: window_search(stream, wanted, start_at, entry.end_offset))
 
 
@@ -266,8 +269,8 @@ async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]
 
 
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
-    """Do these pieces, which markers name in the log that was searched just now, hold the batch's records from its
-    first one on, and no others?"""
+    """Do these pieces, which batch markers name in the log that was searched just now, hold the batch's records from
+    its first one on, and no others?"""
     count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
     if not count or count > batch.record_count:
         return not count
@@ -314,8 +317,8 @@ async def due_of(batch: Batch, entry: Entry | None) -> Due:
 
 
 async def content_of(batch: Batch, number: int = 0) -> bytes:
-    """Return the digest of one record, by which a message without a marker is compared with it. ``NO_CONTENT`` if there
-    is none, or the batch cannot be read: it is refused before it is sent."""
+    """Return the digest of one record, by which a message without a batch marker is compared with it. ``NO_CONTENT`` if
+    there is none, or the batch cannot be read: it is refused before it is sent."""
     steps = partial(digesting_batch, batch.records, batch.header, limits.UNPACKED_BYTES_MAX, first=number, count=1)
     try:
         return next(iter(await in_steps(steps, batch.sender)), NO_CONTENT)

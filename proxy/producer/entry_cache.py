@@ -1,8 +1,8 @@
 """The stored entry of one producer and partition as this process holds it: read, swapped, and what is known but not
 written yet.
 
-Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is
-repeated until one confirms it (R17). What was learned in an earlier era is void. Decides nothing about batches."""
+Flows only. A commit or a release is held first and rides on the next swap (rule R7); a swap without a reply is repeated
+until one confirms it (R17). What was learned in an earlier lease epoch is void. Decides nothing about batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...state.commit import fresh, released
 from ...state.conditional import is_conditional, is_fenced, is_lifted_since
 from ...state.decide import BatchIdentity
 from ...state.entry import (
-    NO_GENERATION,
+    NO_DATA_GENERATION,
     NO_PRINCIPAL,
     NOBODY,
     Entry,
@@ -34,11 +34,11 @@ from .. import limits
 from ..events import OperatorMessage
 from ..flow.effects import Pause, Read, Swap, Wakeup
 from ..flow.observers import Observers
+from .append_reservation import AppendReservation, WriteResult
 from .batch import Batch
-from .life import Life
 from .name_guard import NameGuard
 from .outside import Swapping
-from .ownership import Ownership, Told
+from .proxy_instance import ProxyInstance
 
 _SWAPPED = Swapped()
 
@@ -53,29 +53,29 @@ def _is_blank(entry: Entry) -> bool:
 
 
 class CachedEntry:
-    """``key``: where it is stored. ``stored_version``: the last one that was seen there. ``name``: of a named producer
-    (rule R22), else None."""
+    """``key``: where it is stored. ``stored_version``: the last one that was seen there. ``name``: of a producer with a
+    name (rule R22), else None."""
 
     def __init__(
-        self, life: Life, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
+        self, instance: ProxyInstance, observers: Observers, bell: Wakeup, producer_id: int, topic: str, partition: int
     ) -> None:
         self.packed: PackedEntry | None = None
         """The entry as appends change it; None: nothing is stored."""
         self.is_unwritten = False
         self.commits: Sequence[Batch] = ()
         """Batches whose commit is held; empty when no spans are wanted."""
-        self.ownership: Ownership | None = None
-        """Groups are appended without a swap for each under this ownership, from the swap on that takes it. What is
-        held has no intent then, and counts as unwritten until a flow has written it (rule R15)."""
-        self._life = life
+        self.append_reservation: AppendReservation | None = None
+        """Groups are appended without a swap for each under this append reservation, from the swap on that takes it.
+        What is held has no intent then, and counts as unwritten until a flow has written it (rule R15)."""
+        self._instance = instance
         self._observers = observers
         self._bell = bell
         self._producer_id = producer_id
-        self.key = store.entry_key(life.cluster, producer_id, topic, partition)
+        self.key = store.entry_key(instance.cluster, producer_id, topic, partition)
         self.stored_version = NO_VERSION
         self._is_conditional = is_conditional(producer_id)
-        self.name = NameGuard(life, producer_id) if is_named(producer_id) else None
-        self.known_era = -1
+        self.name = NameGuard(instance, producer_id) if is_named(producer_id) else None
+        self.known_lease_epoch = -1
         self.written_at = float("-inf")
         """When a swap of this process was confirmed last, in reactor seconds."""
         self._unreadable: bytes | None = None
@@ -103,69 +103,84 @@ class CachedEntry:
 
     async def learn(self) -> bool:
         """Get the entry, from memory or from Redis. False: Redis is away, has what this version cannot read, or a new
-        era began meanwhile."""
+        lease epoch began meanwhile."""
         if not self.is_unwritten and self.may_have_expired:
-            self.forget()  # it may have been made anew since, with the same version as the one remembered
-        if self.known_era == self._life.era:
+            self.forget()  # it may have been recreated since, with the same version as the one remembered
+        if self.known_lease_epoch == self._instance.lease_epoch:
             return True
-        era = self._life.era
+        lease_epoch = self._instance.lease_epoch
         value = await Read(self.key)
-        if isinstance(value, StoreAway) or era != self._life.era:
+        if isinstance(value, StoreAway) or lease_epoch != self._instance.lease_epoch:
             return False
         return self._take(value)
 
     # ------------------------------------------------------------------ appends
     def reserved(self, packed: PackedEntry, value: bytes) -> None:
-        """The swap with which ``packed`` reserves a group was confirmed in this era; ``value`` is stored."""
+        """The swap with which ``packed`` reserves a group was confirmed in this lease epoch; ``value`` is stored."""
         packed.with_intent, packed.has_intent = value, True
         packed.version += 1
         self.packed = packed
         self.stored_version = packed.version
         self.written_at = self._observers.time.now
-        if packed.generation == self._life.generation:
+        if packed.data_generation == self._instance.data_generation:
             self.lost = None
         self.is_unwritten = False
         self.commits = ()
-        self.ownership = None
+        self.append_reservation = None
 
-    def take_ownership(self, packed: PackedEntry, ownership: Ownership, now: float) -> bytes:
-        """Take an ownership from here on; return the value to store, which the caller sends."""
-        value = packed.owning(ownership.owner, ownership.lower_bound, ownership.anchor, ownership.leader)
-        ownership.writes(packed.version, now)
-        self.ownership = ownership
+    def take_append_reservation(self, packed: PackedEntry, append_reservation: AppendReservation, now: float) -> bytes:
+        """Take an append reservation from here on; return the value to store, which the caller sends."""
+        value = packed.reserving_appends(
+            append_reservation.owner,
+            append_reservation.lower_bound,
+            append_reservation.anchor,
+            append_reservation.leader,
+        )
+        append_reservation.writes(packed.version, now)
+        self.append_reservation = append_reservation
         return value
 
-    def took_ownership(self, ownership: Ownership) -> None:
-        """The swap that takes the ownership was confirmed in this era."""
-        ownership.answered(ownership.version, _SWAPPED)
-        self.stored_version = ownership.version
+    def took_append_reservation(self, append_reservation: AppendReservation) -> None:
+        """The swap that takes the append reservation was confirmed in this lease epoch."""
+        append_reservation.answered(append_reservation.version, _SWAPPED)
+        self.stored_version = append_reservation.version
         self.written_at = self._observers.time.now
         self.commits = ()
 
-    def write_owned(self, swap: Swapping, now: float) -> None:
+    def write_append_reservation(self, swap: Swapping, now: float) -> None:
         """Write what is held, if it is time, while groups go on being appended: the bound is moved to the end of the
-        producer's last commit (rule R8), and the ownership stays."""
-        owned, packed = self.ownership, self.packed
-        if owned is None or packed is None or self.known_era != self._life.era:
+        producer's last commit (rule R8), and the append reservation stays."""
+        reservation, packed = self.append_reservation, self.packed
+        if reservation is None or packed is None or self.known_lease_epoch != self._instance.lease_epoch:
             return
-        if not owned.is_due(now, packed.version):
+        if not reservation.is_due(now, packed.version):
             return
-        owned.move_to(packed.end_offset, packed.anchor)
-        value = packed.owning(owned.owner, owned.lower_bound, owned.anchor, owned.leader)
-        owned.writes(packed.version, now)
-        ttl_ms = self._life.ids_ttl_ms
-        swap(self.key, self.stored_version, value, ttl_ms, partial(self._wrote_owned, owned, packed))
+        reservation.move_to(packed.end_offset, packed.anchor)
+        value = packed.reserving_appends(
+            reservation.owner, reservation.lower_bound, reservation.anchor, reservation.leader
+        )
+        reservation.writes(packed.version, now)
+        ttl_ms = self._instance.ids_ttl_ms
+        swap(self.key, self.stored_version, value, ttl_ms, partial(self._wrote_append_reservation, reservation, packed))
 
-    def _wrote_owned(self, owned: Ownership, packed: PackedEntry, result: SwapResult) -> None:
-        assert not isinstance(result, NameMoved), "a named producer has no ownership"
-        if self.ownership is not owned or owned.is_ending or self.known_era != self._life.era:
-            return  # the flow that ends the ownership sees by its own swap what is stored
-        if owned.answered(owned.version, result) is Told.LOST:
+    def _wrote_append_reservation(
+        self, reservation: AppendReservation, packed: PackedEntry, result: SwapResult
+    ) -> None:
+        assert not isinstance(result, NameMoved), "a producer with a name has no append reservation"
+        if (
+            self.append_reservation is not reservation
+            or reservation.is_ending
+            or self.known_lease_epoch != self._instance.lease_epoch
+        ):
+            return  # the flow that ends the append reservation sees by its own swap what is stored
+        if reservation.answered(reservation.version, result) is WriteResult.LOST:
             self.forget()
             return
-        self.stored_version = owned.stored_version
+        self.stored_version = reservation.stored_version
         self.written_at = self._observers.time.now
-        packed.version = max(packed.version, owned.stored_version)  # R17: the version is taken along, never the value
+        packed.version = max(
+            packed.version, reservation.stored_version
+        )  # R17: the version is taken along, never the value
 
     # ------------------------------------------------------------------ what is held
     def forget_absent(self) -> None:
@@ -175,24 +190,24 @@ class CachedEntry:
 
     def forget(self) -> None:
         """Drop what is known, as it may be out of date: ``learn`` reads it again."""
-        self.known_era = -1
+        self.known_lease_epoch = -1
         self.is_unwritten = False
         self.commits = ()
-        self.ownership = None
+        self.append_reservation = None
 
     @property
     def owner(self) -> bytes:
         """Return the principal that the producer id belongs to, as far as it is known; for an absent entry, only after
-        ``is_suspect`` was asked."""
+        ``is_unverified`` was asked."""
         entry = self.entry
         return self.issued_to if entry is None or entry.principal == NO_PRINCIPAL else entry.principal
 
     @property
-    def given_up(self) -> Intent | None:
-        """The given-up intent whose batches are remembered (rule R17), even if the store has lost it since."""
+    def unrecoverable(self) -> Intent | None:
+        """The unrecoverable intent whose batches are remembered (rule R17), even if the store has lost it since."""
         for entry in (self.entry, self.lost):
             intent = None if entry is None else entry.intent
-            if intent is not None and intent.is_given_up and intent.batches:
+            if intent is not None and intent.is_unrecoverable and intent.batches:
                 return intent
         return None
 
@@ -212,14 +227,14 @@ class CachedEntry:
         if not self.is_blank:
             assert entry is not None
             return replace(entry, principal=principal) if self.owner == NO_PRINCIPAL != principal else entry
-        begun = fresh(self._life.generation, principal, first.producer_epoch, first.base_sequence)
+        begun = fresh(self._instance.data_generation, principal, first.producer_epoch, first.base_sequence)
         return begun if entry is None else replace(begun, version=entry.version)
 
     def touched(self) -> Entry:
         """Return the entry as it is with the next version, or a blank one where there is none."""
         entry = self.entry
         if entry is None:
-            entry = fresh(self._life.generation, NO_PRINCIPAL, 0, 0)
+            entry = fresh(self._instance.data_generation, NO_PRINCIPAL, 0, 0)
         return replace(entry, version=entry.version + 1)
 
     @property
@@ -238,35 +253,37 @@ class CachedEntry:
     async def write(
         self, entry: Entry, while_away: Callable[[str], Awaitable[None]], *, is_reserve: bool = False
     ) -> bool:
-        """Swap the entry in. False: another proxy wrote, a new era began, or (``is_reserve``) the producer's name has a
-        newer instance. ``while_away``: called with the reason after each swap without a reply, before that is repeated.
-        An ownership ends here."""
-        if self.known_era != self._life.era:
+        """Swap the entry in. False: another proxy wrote, a new lease epoch began, or (``is_reserve``) the producer's
+        name has a newer instance. ``while_away``: called with the reason after each swap without a reply, before that
+        is repeated. An append reservation ends here."""
+        if self.known_lease_epoch != self._instance.lease_epoch:
             self.forget()  # what it was made from is void: other leases, perhaps other data
             return False
-        era = self._life.era
+        lease_epoch = self._instance.lease_epoch
         name = self.name
         # The swap only confirms that nothing is stored: a producer id that nobody issued costs no key.
         leaves_none = self.stored_version == NO_VERSION and _is_blank(entry) and name is None
         leaves_none = leaves_none and not self._is_conditional
-        owned = self.ownership
-        if owned is not None:
-            owned.is_ending = True  # R17: nothing begins under it from here on
-            if entry.intent is None:  # the ownership is handed over, with a version that none of its writes had
+        reservation = self.append_reservation
+        if reservation is not None:
+            reservation.is_ending = True  # R17: nothing begins under it from here on
+            if (
+                entry.intent is None
+            ):  # the append reservation is handed over, with a version that none of its writes had
                 entry = released(entry)
         if name is None:
             value, check = pack(replace(entry, version=PASSING_VERSION) if leaves_none else entry), None
-            ttl_ms = self._life.ids_ttl_ms if entry.has_open_intent else self._life.expiry_ms  # R2
+            ttl_ms = self._instance.ids_ttl_ms if entry.has_open_intent else self._instance.expiry_ms  # R2
             ttl_ms = 0 if self._is_conditional else ttl_ms  # R23: a fence stays
             if leaves_none:
                 ttl_ms = limits.BLANK_ENTRY_MS
         else:  # R22: it does not expire before its name, which is renewed together with it
             value, check = pack_named(entry), name.check(entry.producer_epoch) if is_reserve else None
-            ttl_ms = self._life.ids_ttl_ms if is_reserve or not self.stored_version else store.KEEP_TTL
+            ttl_ms = self._instance.ids_ttl_ms if is_reserve or not self.stored_version else store.KEEP_TTL
         expected = self.stored_version
         while True:
             result = await Swap(self.key, expected, value, ttl_ms, check)
-            if era != self._life.era:
+            if lease_epoch != self._instance.lease_epoch:
                 self.forget()
                 return False
             if isinstance(result, Swapped):
@@ -281,10 +298,11 @@ class CachedEntry:
                 if expected == PASSING_VERSION and result.value is None:
                     expected = NO_VERSION
                     continue
-                found = None if owned is None else owned.version_of(result.value)
-                if owned is not None and found is not None:
-                    # R17: our own ownership, of which somebody has raised the version, or a write without a reply
-                    self.stored_version = owned.stored_version = expected = found
+                found = None if reservation is None else reservation.version_of(result.value)
+                if reservation is not None and found is not None:
+                    # R17: our own append reservation, of which somebody has raised the version, or a write without a
+                    # reply
+                    self.stored_version = reservation.stored_version = expected = found
                     entry = replace(entry, version=max(entry.version, found + 1))
                     value = pack(entry)
                     continue
@@ -300,28 +318,28 @@ class CachedEntry:
             await Pause(self._bell, limits.PROBE_SECONDS)
 
     def swapped(self, entry: Entry) -> None:
-        """The swap of ``entry`` was confirmed in this era."""
+        """The swap of ``entry`` was confirmed in this lease epoch."""
         self.entry = entry
         self.stored_version = entry.version
         self.written_at = self._observers.time.now
-        if entry.generation == self._life.generation:
+        if entry.data_generation == self._instance.data_generation:
             self.lost = None
         self.is_unwritten = False
         self.commits = ()
-        self.ownership = None
+        self.append_reservation = None
 
-    async def is_suspect(self) -> bool | StoreAway:
+    async def is_unverified(self) -> bool | StoreAway:
         """May the entry lack its last writes (rule R10)? An absent one may, unless its producer id was issued in this
-        generation (model row d1). The block of the id is read anew each time, and after the entry: whatever emptied the
-        store took both."""
+        data generation (model row d1). The block of the id is read again each time, and after the entry: whatever
+        emptied the store took both."""
         if self.entry is not None:
-            return self.entry.generation != self._life.generation
+            return self.entry.data_generation != self._instance.data_generation
         if self._is_conditional:
             return True  # R23: what the entry says is read from the end of the log
         block = await self._block()
         if isinstance(block, StoreAway):
             return block
-        return block is None or block.generation != self._life.generation
+        return block is None or block.data_generation != self._instance.data_generation
 
     async def may_start_anywhere(self) -> bool | None:
         """May a producer begin with any sequence here, as its state may have expired? Kafka allows that since 2.5
@@ -334,8 +352,8 @@ class CachedEntry:
             return None
         if block is None:
             return False
-        expiry_ms = min(self._life.expiry_ms, self._life.shortest_expiry_ms)
-        return self._life.wall_clock_ms() - block.claimed_at_ms > expiry_ms
+        expiry_ms = min(self._instance.expiry_ms, self._instance.shortest_expiry_ms)
+        return self._instance.wall_clock_ms() - block.claimed_at_ms > expiry_ms
 
     def _take(self, value: bytes | None) -> bool:
         try:
@@ -361,12 +379,14 @@ class CachedEntry:
             intent = stored.intent if stored is not None else None
             if intent is None and lost.intent is not None:
                 intent = replace(lost.intent, owner=NOBODY)  # still true, but no lease is waited for
-            self.entry = replace(lost, version=max(lost.version, version), generation=NO_GENERATION, intent=intent)
+            self.entry = replace(
+                lost, version=max(lost.version, version), data_generation=NO_DATA_GENERATION, intent=intent
+            )
         self.stored_version = version
-        self.known_era = self._life.era
+        self.known_lease_epoch = self._instance.lease_epoch
         self.is_unwritten = False
         self.commits = ()
-        self.ownership = None
+        self.append_reservation = None
         return True
 
     @property
@@ -375,22 +395,22 @@ class CachedEntry:
         if self._is_conditional or (self.name is not None and not self.name.is_over):
             return False
         age_ms = (self._observers.time.now - self.written_at) * 1000
-        expiry_ms = self._life.expiry_ms
+        expiry_ms = self._instance.expiry_ms
         return age_ms >= expiry_ms - min(limits.EXPIRY_SLACK_SECONDS * 1000, expiry_ms // 2)
 
     def _notice_loss(self, version: int) -> None:
-        """The store has an older version than one that it had confirmed, in the same life of its data. What we know of
-        this producer is true, but others may have written since: it is suspect (rule R10) until it is rebuilt."""
+        """The store has an older version than one that it had confirmed, in the same data generation. What we know of
+        this producer is true, but others may have written since: it is unverified (rule R10) until it is rebuilt."""
         self.lost = self.entry
         what = f"version {version} is stored where version {self.stored_version} was written"
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     def _goes_further(self, stored: Entry, lost: Entry) -> bool:
-        """Does ``stored``, of this life of the data, reach behind all that we knew (``lost``)? Then it was rebuilt and
-        written since, and is newer, though its version is lower: versions begin anew where all is lost."""
+        """Does ``stored``, of this data generation, reach behind all that we knew (``lost``)? Then it was rebuilt and
+        written since, and is newer, though its version is lower: versions begin again where all is lost."""
         if self._is_conditional and is_fenced(lost) and is_lifted_since(stored, lost):
             return True
-        if stored.generation != self._life.generation:
+        if stored.data_generation != self._instance.data_generation:
             return False
         if self._is_conditional and is_fenced(stored) != is_fenced(lost):
             return is_fenced(stored)  # R23: a fence stays, whoever knows of it
@@ -400,7 +420,7 @@ class CachedEntry:
 
     async def _block(self) -> Block | StoreAway | None:
         """Read the claim of the producer id's block; None: there is none that can be read."""
-        value = await Read(store.block_key(self._life.cluster, block_of(self._producer_id)))
+        value = await Read(store.block_key(self._instance.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
             self.is_unissued = value is None
             return value

@@ -1,5 +1,5 @@
-"""How a group becomes a message set: one wrapper with its marker, or the next part of a batch that is too large for the
-broker. Pure, and in steps, as large batches take long.
+"""How a group becomes a message set: one wrapper with its batch marker, or the next part of a batch that is too large
+for the broker. Pure, and in steps, as large batches take long.
 
 Knows which sizes and codecs a topic was seen to take; sends nothing and decides nothing about sequences.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from ...codecs import convert
 from ...codecs.batch_digest import digesting_messages
+from ...codecs.batch_marker import Identity, anchor_of, encode_batch_marker
 from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
-from ...codecs.marker import Identity, anchor_of, encode_marker
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
@@ -178,11 +178,11 @@ def compressing_harder(target: Target, piece: Wrapper) -> Steps[Wrapper]:
 
 def _fitting(target: Target, pieces: deque[Wrapper], size_max: int) -> Steps[None]:
     """Cut the first of a batch's pieces until it is smaller than ``size_max`` bytes, or has one record; a single record
-    goes without its marker if that makes it small enough."""
+    goes without its batch marker if that makes it small enough."""
     while len(pieces[0].message_set) >= size_max:
         head = pieces.popleft()
         if head.identities[0].record_count == 1:
-            pieces.appendleft((yield from leaving_the_marker_out(target, head)) or head)
+            pieces.appendleft((yield from leaving_the_batch_marker_out(target, head)) or head)
             return
         pieces.extendleft(reversed((yield from halving(target, head))))
 
@@ -208,20 +208,20 @@ def _cutting(target: Target, whole: Identity, inner: Inner, border: int, codec: 
     return pieces
 
 
-def leaving_the_marker_out(target: Target, piece: Wrapper) -> Steps[Wrapper | None]:
+def leaving_the_batch_marker_out(target: Target, piece: Wrapper) -> Steps[Wrapper | None]:
     """Return a single record as a plain message, or as a wrapper without a key if that is smaller: a broker may take
-    that where a marker makes it too large. None: it had no marker already, or the topic is known to refuse that size
-    too.
+    that where a batch marker makes it too large. None: it had no batch marker already, or the topic is known to refuse
+    that size too.
 
-    Nothing in the log tells whose such a record is: a doubt about it ends as unknown if the log has an equal one.
-    """
+    Nothing in the log tells whose such a record is: an unknown outcome about it ends as unknown if the log has an equal
+    one."""
     assert piece.identities[0].record_count == 1
     if not piece.is_marked:
         return None
     inner = yield from piece.unwrapping(limits.DECOMPRESSED_BYTES_MAX)
     codec, compress_harder = piece.codec, piece.compress_harder
     message_set: bytes | bytearray = inner.message_set
-    if len(piece.message_set) - len(encode_marker(piece.identities)) < len(message_set):
+    if len(piece.message_set) - len(encode_batch_marker(piece.identities)) < len(message_set):
         message_set = yield from convert.wrapping(inner, key=None, codec=codec, compress_harder=compress_harder)
     size_max = target.topics.refused_size(target.topic)
     if size_max is not None and len(message_set) >= size_max:

@@ -14,31 +14,31 @@ from ...state.store import NameCheck, StoreAway, Swapped
 from .. import limits
 from ..flow.effects import Now, Read, Swap
 from .ids_in_use import renew_id
-from .life import Life
+from .proxy_instance import ProxyInstance
 
 _NOT_FOUND = StoreAway("the name of this producer id is not in Redis, or not yet")
 
 
 class NameGuard:
-    """The guard of one named producer id on one partition. ``principal``: to whom the id was issued; None: not known
-    yet."""
+    """The guard of one producer with a name id on one partition. ``principal``: to whom the id was issued; None: not
+    known yet."""
 
-    def __init__(self, life: Life, producer_id: int) -> None:
+    def __init__(self, instance: ProxyInstance, producer_id: int) -> None:
         self.principal: bytes | None = None
-        self._life = life
+        self._instance = instance
         self._producer_id = producer_id
-        self._block_key = store.block_key(life.cluster, block_of(producer_id))
-        self._index = store.index_key(life.cluster, producer_id)
+        self._block_key = store.block_key(instance.cluster, block_of(producer_id))
+        self._index = store.index_key(instance.cluster, producer_id)
         self._key = b""
         self._record: NameRecord | None = None
-        self._era = -1
+        self._lease_epoch = -1
         self._is_gone = False
 
     def check(self, producer_epoch: int) -> NameCheck:
         """Return what a swap that reserves batches of this epoch has to compare."""
         assert self._key, "nothing is reserved before the name is known"
         newest = newest_bytes(self._producer_id, producer_epoch)
-        return NameCheck(self._key, newest, self._index, self._life.wall_clock_ms() + self._life.ids_ttl_ms)
+        return NameCheck(self._key, newest, self._index, self._instance.wall_clock_ms() + self._instance.ids_ttl_ms)
 
     @property
     def is_over(self) -> bool:
@@ -55,18 +55,18 @@ class NameGuard:
         """Is a batch of this epoch one of the newest instance, and of the principal to whom the id was issued? True may
         be out of date, as the reserve compares again; False is told only by a record that was read after the batch
         came. StoreAway: it cannot be told now. A higher epoch than the stored one is written to the record."""
-        era = self._life.era
+        lease_epoch = self._instance.lease_epoch
         is_renewed: bool | StoreAway = True
-        if self._life.is_renewal_due(self._producer_id):  # before anything is reserved, so that it lives as long
-            is_renewed = await renew_id(self._life, self._producer_id)
+        if self._instance.is_renewal_due(self._producer_id):  # before anything is reserved, so that it lives as long
+            is_renewed = await renew_id(self._instance, self._producer_id)
             if isinstance(is_renewed, StoreAway):
                 return is_renewed
-        is_new = self._era != era or not is_renewed
+        is_new = self._lease_epoch != lease_epoch or not is_renewed
         while True:
             if is_new and (away := await self._read()) is not None:
                 return away
-            if era != self._life.era:
-                return StoreAway("the state has begun a new life")
+            if lease_epoch != self._instance.lease_epoch:
+                return StoreAway("the state has a new data generation")
             if self.principal is not None and self.principal != principal:
                 return False
             record = self._record
@@ -98,25 +98,25 @@ class NameGuard:
             if block is None or not block.name:
                 return await self._missing()
             self.principal = block.principal
-            self._key = store.name_key(self._life.cluster, block.name)
-        era = self._life.era
+            self._key = store.name_key(self._instance.cluster, block.name)
+        lease_epoch = self._instance.lease_epoch
         stored = await Read(self._key)
         if isinstance(stored, StoreAway):
             return stored
         if stored is None:
             return await self._missing()
-        self._life.missing_names.pop(self._producer_id, None)
+        self._instance.missing_names.pop(self._producer_id, None)
         if not self._take(stored):
             return StoreAway("the record of the name cannot be read by this version")
-        self._era = era
+        self._lease_epoch = lease_epoch
         return None
 
     async def _missing(self) -> StoreAway | None:
         now, self._record = await Now(), None
-        since, looked_at = self._life.missing_names.get(self._producer_id, (now, now))
+        since, looked_at = self._instance.missing_names.get(self._producer_id, (now, now))
         if now - looked_at > limits.NAME_MISSED_SECONDS:
             since = now  # what was seen long ago says nothing of now
-        self._life.missing_names[self._producer_id] = since, now
+        self._instance.missing_names[self._producer_id] = since, now
         self._is_gone = now - since >= limits.LEASE_SECONDS
         return None if self._is_gone else _NOT_FOUND
 
@@ -124,6 +124,6 @@ class NameGuard:
         try:
             self._record = None if stored is None else unpack_name(stored)
         except StoredFormatError:
-            self._record, self._era = None, -1
+            self._record, self._lease_epoch = None, -1
             return False
         return True

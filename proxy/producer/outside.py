@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...state.store import NameCheck, SwapResult
-from ..broker.queued_append import QueuedAppend, Way
+from ..broker.queued_append import QueuedAppend, Route
 from ..flow.outcome import Outcome
 
 
-class Broker(Protocol):
+class AppendTarget(Protocol):
     """What an append sees of a broker. ``takes_batches``: something can be sent to it now. ``is_held``: it stores
     format v2, and is sent nothing."""
 
@@ -27,7 +27,7 @@ class Leaders(Protocol):
 
     def leader_of(self, topic: str, partition: int) -> int | None: ...
 
-    def broker(self, broker_id: int) -> Broker | None: ...
+    def broker(self, broker_id: int) -> AppendTarget | None: ...
 
 
 class Swapping(Protocol):
@@ -53,7 +53,7 @@ class Flushed(Protocol):
         ...
 
 
-class Outside(Protocol):
+class AppendOutside(Protocol):
     """What an append asks for: the same as the effects of flows, by plain calls."""
 
     @property
@@ -64,11 +64,11 @@ class Outside(Protocol):
         """Swap in an entry: as the effect ``Swap``."""
         ...
 
-    def push(self, broker: Any, append: QueuedAppend) -> None:
-        """Queue an append for the lanes of a broker that ``leaders`` returned."""
+    def queue_append(self, broker: Any, append: QueuedAppend) -> None:
+        """Queue an append for the produce connections of a broker that ``leaders`` returned."""
         ...
 
-    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
+    def queue_append_by(self, route: Route, broker_id: int, append: QueuedAppend) -> None:
         """Queue an append for a client's own connection."""
         ...
 

@@ -1,5 +1,5 @@
-"""For the rebuild of a suspect entry (rule R10): which batches it has looked for, and when the newest part of the log
-is sufficient. What the entry becomes is in ``state/rebuilding.py``. Pure: reads nothing, writes nothing."""
+"""For the rebuild of an unverified entry (rule R10): which batches it has looked for, and when the newest part of the
+log is sufficient. What the entry becomes is in ``state/rebuilding.py``. Pure: reads nothing, writes nothing."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ class Due(NamedTuple):
 
 @value(frozen=True, slots=True)
 class LookedFor:
-    """The waiting batches that a rebuild has also looked for by their content, as a record without a marker does not
-    name its producer.
+    """The waiting batches that a rebuild has also looked for by their content, as a record without a batch marker does
+    not name its producer.
 
     ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
-    ``due``: these batches. ``is_all``: the log had no message without a marker that could be the producer's, so no
-    batch has to be looked for. ``was_owned``: the entry had an ownership, so only the log knew what was appended
-    last."""
+    ``due``: these batches. ``is_all``: the log had no message without a batch marker that could be the producer's, so
+    no batch has to be looked for. ``was_append_reservation``: the entry had an append reservation, so only the log knew
+    what was appended last."""
 
-    era: int
+    lease_epoch: int
     state: tuple[int, int, int]
     due: frozenset[Due]
     is_all: bool
-    was_owned: bool = False
+    was_append_reservation: bool = False
 
-    def is_of(self, era: int, entry: Entry) -> bool:
+    def is_of(self, lease_epoch: int, entry: Entry) -> bool:
         """Was it this rebuild that left the entry as it is?"""
-        return self.era == era and self.state == state_read(entry)
+        return self.lease_epoch == lease_epoch and self.state == state_read(entry)
 
     @property
     def hides_a_gap(self) -> bool:
-        """May what is missing before a batch be stored without a marker (rule R11)? The owner of the ownership may have
-        appended it, and the client may have got its answer, so that it does not come again."""
-        return self.was_owned and not self.is_all
+        """May what is missing before a batch be stored without a batch marker (rule R11)? The owner of the append
+        reservation may have appended it, and the client may have got its answer, so that it does not come again."""
+        return self.was_append_reservation and not self.is_all
 
 
 def state_read(entry: Entry) -> tuple[int, int, int]:
-    """Return fields that every append changes, also one under an ownership: that is taken together with a commit."""
+    """Return fields that every append changes, also one under an append reservation: that is taken together with a
+    commit."""
     return entry.producer_epoch, entry.next_sequence, entry.end_offset
 
 
@@ -92,19 +93,19 @@ def is_enough(entry: Entry, pieces: Sequence[Stored], lowest: BatchIdentity | No
     return not of_epoch or not is_ahead(lowest.base_sequence, of_epoch[0].base_sequence)
 
 
-def is_claimed(intent: Intent | None) -> bool:
-    """Is it the claim of a rebuild that carries what was given up before (``remembering``)? A claim has an owner, and a
-    given-up intent that is no claim has none."""
-    return intent is not None and intent.is_given_up and bool(intent.batches) and intent.owner != NOBODY
+def is_takeover(intent: Intent | None) -> bool:
+    """Is it the takeover of a rebuild that carries what was unrecoverable before (``remembering``)? A takeover has an
+    owner, and an unrecoverable intent that is no takeover has none."""
+    return intent is not None and intent.is_unrecoverable and bool(intent.batches) and intent.owner != NOBODY
 
 
-def remembering(claim: Intent, left: Intent | None) -> Intent:
-    """Return the claim as it is stored. It carries what was given up before, ``left`` (rule R17): the rebuild may have
-    no end, or the proxy may die in the middle of it."""
+def remembering(takeover: Intent, left: Intent | None) -> Intent:
+    """Return the takeover as it is stored. It carries what was unrecoverable before, ``left`` (rule R17): the rebuild
+    may have no end, or the proxy may die in the middle of it."""
     if left is None:
-        return claim
+        return takeover
     return replace(
-        claim,
+        takeover,
         producer_epoch=left.producer_epoch,
         batches=left.batches,
         content=left.content,

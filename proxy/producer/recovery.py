@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import name_of
-from ...codecs.marker import anchor_of
 from ...codecs.message_set import ShallowMessage
-from ...state.commit import Stored, committed, given_up, released, renewed
+from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
-from ..events import AppendAfterDeadline, NoRoomForMarker, Reforwarded
+from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
 from ..flow.outcome import (
     CONTENT_ERRORS,
@@ -43,7 +43,7 @@ from .conditional import tell_displaced
 from .grouping import (
     compressing_harder,
     halving,
-    leaving_the_marker_out,
+    leaving_the_batch_marker_out,
     located,
     offset_of,
     planning,
@@ -61,7 +61,7 @@ class Recovery:
         assert entry is not None
         assert entry.intent is not None
         self._stream = stream
-        self._life = stream.life
+        self._instance = stream.instance
         self._observers = stream.observers
         self._topics = stream.topics
         self._bounds = stream.bounds
@@ -71,7 +71,7 @@ class Recovery:
         self._sent = pieces[0].identities
         self._content = entry.intent.content
         self._leader = entry.intent.leader
-        self._era = trouble.era
+        self._lease_epoch = trouble.lease_epoch
         self._owner = entry.intent.owner
         self._is_clean = trouble.is_clean
         self._is_nameless = False
@@ -79,7 +79,7 @@ class Recovery:
         self._moved_to = NO_OFFSET
 
     async def work(self, outcome: Outcome) -> Prepared | None:
-        """Go on until what was sent is in the log and answered, refused and answered, or has to begin anew (None); or
+        """Go on until what was sent is in the log and answered, refused and answered, or has to begin again (None); or
         until it may be sent again, or in other pieces."""
         if self._observers.wants_outcomes:
             self._observers.report(ended(self._leader, *self._stream.key[1:], self._sent, outcome))
@@ -100,18 +100,19 @@ class Recovery:
     def _again_prepared(self) -> Prepared:
         entry = self._stream.held.packed
         assert entry is not None
-        where = self._leader, self._bound, self._era, self._owner
+        where = self._leader, self._bound, self._lease_epoch, self._owner
         return prepared(
             self._stream, self._group, self._pieces, entry, *where, is_reserved=True, is_clean=self._is_clean
         )
 
     # ------------------------------------------------------------------ appended
     async def _confirmed(self, piece: Wrapper, outcome: Appended) -> Outcome:
-        """Rule R5: an append with an error code may vanish yet, so the message there has to carry our marker, with
-        everything that was in the wrapper. If not, it is in doubt, as is a record that was sent without a marker."""
+        """Rule R5: an append with an error code may vanish yet, so the message there has to carry our batch marker,
+        with everything that was in the wrapper. If not, it is in doubt, as is a record that was sent without a batch
+        marker."""
         if not piece.is_marked:
             self._is_nameless = True
-            self._observers.report(NoRoomForMarker(*self._stream.key[1:], len(piece.message_set)))
+            self._observers.report(NoRoomForBatchMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
             return outcome
         self._is_clean = False
@@ -147,7 +148,9 @@ class Recovery:
         again. The commit rides on the next swap (rule R7). It is written before the answer where the log alone cannot
         tell whose records they are, or that they are one batch, or where they lie elsewhere than expected (R23)."""
         stream = self._stream
-        lane, time_ms = (None, NO_TIME) if outcome is None else (outcome.lane, outcome.log_append_time_ms)
+        produce_connection, time_ms = (
+            (None, NO_TIME) if outcome is None else (outcome.produce_connection, outcome.log_append_time_ms)
+        )
         end_offset = stored[-1].base_offset + stored[-1].record_count
         records = sum([piece.record_count for piece in stored])
         window, due = [], []
@@ -165,16 +168,16 @@ class Recovery:
             if found < whole.record_count:
                 due.append(batch)
         done = self._group[: len(self._group) - len(due)]
-        if self._era == self._life.era:
+        if self._lease_epoch == self._instance.lease_epoch:
             assert stream.held.entry is not None
             entry = committed(stream.held.entry, window, end_offset, anchor)
             stream.held.hold(entry, done if self._observers.step_begins() else ())
-            stream.remember_lane(done, lane)
+            stream.remember_produce_connection(done, produce_connection)
             if self._is_clean and piece is not None:
                 if anchor != NO_ANCHOR:
                     self._bounds.note(stream.topic, stream.partition, Position(end_offset, anchor))
                 if piece.is_marked:
-                    stream.probe_marker(piece.message_set, end_offset - 1)
+                    stream.probe_batch_marker(piece.message_set, end_offset - 1)
         else:
             stream.held.forget()
         is_displaced = stream.is_conditional and any(shift_of(one.base_sequence, one.base_offset) for one in window)
@@ -187,8 +190,8 @@ class Recovery:
         measure = self._observers.measure
         for batch, in_log in zip(done, window, strict=False):
             stream.answer(batch, answers.appended(in_log.base_offset, time_ms), "appended")
-            if measure is not None and self._is_clean and lane is not None:
-                measure(batch.arrived_at, lane)
+            if measure is not None and self._is_clean and produce_connection is not None:
+                measure(batch.arrived_at, produce_connection)
         if due:
             stream.put_back(due)
 
@@ -203,7 +206,7 @@ class Recovery:
     def _let_go(self) -> None:
         """Nothing of what was reserved is in the log: release the intent."""
         stream = self._stream
-        if self._era != self._life.era:
+        if self._lease_epoch != self._instance.lease_epoch:
             stream.held.forget()
         elif stream.held.entry is not None:
             stream.held.hold(released(stream.held.entry))
@@ -239,7 +242,8 @@ class Recovery:
         return False
 
     async def _make_smaller(self, piece: Wrapper) -> bool:
-        """Codes 10 and 18: compress first, then split, at last leave the marker out. False: it cannot get smaller."""
+        """Codes 10 and 18: compress first, then split, at last leave the batch marker out. False: it cannot get
+        smaller."""
         stream, sender = self._stream, self._group[0].sender
         self._topics.note_too_large(stream.topic, len(piece.message_set))
         if not piece.is_compressed:
@@ -248,17 +252,17 @@ class Recovery:
             if len(piece.message_set) < size_bytes:
                 return True
         if stream.is_conditional:
-            return False  # R23: as a whole and with its marker, or not at all
+            return False  # R23: as a whole and with its batch marker, or not at all
         if piece.identities[0].record_count == 1:
-            return await self._without_marker(piece)
+            return await self._without_batch_marker(piece)
         halves = await in_steps(partial(halving, stream.target, piece), sender)
         self._pieces.popleft()
         self._pieces.extendleft(reversed(halves))
         return True
 
-    async def _without_marker(self, piece: Wrapper) -> bool:
+    async def _without_batch_marker(self, piece: Wrapper) -> bool:
         """The last resort for a single record. True: it goes in a form that may be small enough."""
-        steps = partial(leaving_the_marker_out, self._stream.target, piece)
+        steps = partial(leaving_the_batch_marker_out, self._stream.target, piece)
         bare = await in_steps(steps, self._group[0].sender)
         if bare is None:
             return False
@@ -274,14 +278,16 @@ class Recovery:
             names = self._names
             self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
             stream.schedule_audit(self._bound, *names)
-        if self._era != self._life.era:
+        if self._lease_epoch != self._instance.lease_epoch:
             return self._void(outcome.reason)
         whole = self._whole
         search = self._new_search(outcome.broker_id, whole)
-        result = await resolve(stream, search, outcome.reason, whole, self._era, before_try=self._let_go_of_bytes)
+        result = await resolve(
+            stream, search, outcome.reason, whole, self._lease_epoch, before_try=self._let_go_of_bytes
+        )
         if search.moved_to != NO_OFFSET:  # R8
             self._moved_to, self._bound = search.moved_to, search.bound
-        if self._era != self._life.era:
+        if self._lease_epoch != self._instance.lease_epoch:
             return self._void("the state of the proxy changed while the batch was in doubt")
         if isinstance(result, Undecidable):
             return self._give_up(result.reason)
@@ -307,8 +313,9 @@ class Recovery:
         return await self._again()
 
     def _let_go_of_bytes(self) -> None:
-        """Release the records of batches whose clients have gone: a doubt may last as long as a broker hangs. The group
-        is not sent again without all of its clients (rule R17), and a retry brings the records again."""
+        """Release the records of batches whose clients have gone: an unknown outcome may last as long as a broker
+        hangs. The group is not sent again without all of its clients (rule R17), and a retry brings the records
+        again."""
         unwanted = [batch for batch in self._group if not batch.is_wanted]
         for batch in unwanted:
             batch.let_go_of_records()
@@ -324,7 +331,7 @@ class Recovery:
 
     @property
     def _names(self) -> tuple[int, tuple[int, ...]]:
-        """The epoch and the base sequences in its marker, by which an audit finds it (rule R14)."""
+        """The epoch and the base sequences in its batch marker, by which an audit finds it (rule R14)."""
         return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
 
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
@@ -358,13 +365,13 @@ class Recovery:
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
         if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), is_reserve=True):
-            if stream.held.entry is entry and self._era == self._life.era:
+            if stream.held.entry is entry and self._lease_epoch == self._instance.lease_epoch:
                 self._let_go()  # R22: its name has a newer instance
             stream.put_back(self._group)
             return False
         if not self._pieces:
             self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
-        self._observers.report(Reforwarded(*stream.key, self._sent[0].base_sequence, attempts))
+        self._observers.report(AppendSentAgain(*stream.key, self._sent[0].base_sequence, attempts))
         return True
 
     def _void(self, reason: str) -> bool:
@@ -380,7 +387,7 @@ class Recovery:
         if self._stream.is_conditional:
             self._stream.held.hold(unsure(entry))
         else:
-            self._stream.held.hold(given_up(entry))
+            self._stream.held.hold(unrecoverable(entry))
         self._answer_all(answers.undecidable(reason), "undecidable")
         return False
 

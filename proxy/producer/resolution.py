@@ -1,5 +1,5 @@
 """The loop of rule R6: the log is searched for what is in doubt, again and again, until the outcome is known. The only
-such loop: for a group that was sent (``recovery.py``), and for what is found open or suspect (``takeover.py``).
+such loop: for a group that was sent (``recovery.py``), and for what is found open or unverified (``takeover.py``).
 
 The outcome of an append belongs to the entry, not to a request. It ends when the log was read to its end, and when the
 log cannot tell, whether or not a client still waits: the result is stored (rule R17). If brokers cannot be asked for
@@ -15,7 +15,7 @@ from ...state.decide import BatchIdentity
 from ...state.entry import NO_OFFSET
 from ...values import value
 from .. import limits
-from ..events import DoubtOpened, DoubtResolved
+from ..events import UnknownOutcomeOpened, UnknownOutcomeResolved
 from ..flow.effects import Now, Wait
 from ..partition_log.log_offsets import Later
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, covered, is_covered
@@ -24,8 +24,8 @@ from .stream import Stream
 
 @value(frozen=True, slots=True)
 class LeftOpen:
-    """The outcome was not determined: no request at this proxy waits for it any longer, or a new era has begun and what
-    was learned is void."""
+    """The outcome was not determined: no request at this proxy waits for it any longer, or a new lease epoch has begun
+    and what was learned is void."""
 
     reason: str
 
@@ -38,33 +38,33 @@ async def resolve(
     search: LogSearch,
     reason: str,
     wanted: BatchIdentity | None,
-    era: int,
+    lease_epoch: int,
     *,
     before_try: Callable[[], None] = lambda: None,
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool] = lambda _search, _result: False,
 ) -> Resolution:
-    """Search until the outcome is known; the doubt is reported when it begins and when it ends. If the bound did not
-    hold (rule R8), the partition's known bounds are forgotten, and ``search.moved_to`` says where the search began.
+    """Search until the outcome is known; the unknown outcome is reported when it begins and when it ends. If the bound
+    did not hold (rule R8), the partition's known bounds are forgotten, and ``search.moved_to`` says where the search
+    began.
 
-    ``reason``: why it is in doubt. ``wanted``: what is looked for; None: everything of the producer. ``era``: in which
-    the doubt was opened. ``before_try``: called before each reading. ``is_too_little``: whether a wider search is
-    needed (rule R10).
-    """
+    ``reason``: why it is in doubt. ``wanted``: what is looked for; None: everything of the producer. ``lease_epoch``:
+    in which the unknown outcome was opened. ``before_try``: called before each reading. ``is_too_little``: whether a
+    wider search is needed (rule R10)."""
     sequence = -1 if wanted is None else wanted.base_sequence
-    with stream.in_doubt(), stream.observers.in_doubt(DoubtOpened(*stream.key, sequence, reason)):
+    with stream.in_doubt(), stream.observers.in_doubt(UnknownOutcomeOpened(*stream.key, sequence, reason)):
         started = await Now()
-        result = await _search(stream, search, era, started, before_try, is_too_little)
+        result = await _search(stream, search, lease_epoch, started, before_try, is_too_little)
         said, detail = _said(result, wanted), "" if isinstance(result, Searched) else result.reason
         stream.step("resolve", stream.out or stream.queue, started, said)
         seconds = await Now() - started
-        stream.observers.report(DoubtResolved(*stream.key, sequence, said, search.bytes_read, seconds, detail))
+        stream.observers.report(UnknownOutcomeResolved(*stream.key, sequence, said, search.bytes_read, seconds, detail))
         return result
 
 
 async def _search(
     stream: Stream,
     search: LogSearch,
-    era: int,
+    lease_epoch: int,
     started: float,
     before_try: Callable[[], None],
     is_too_little: Callable[[LogSearch, Searched | Later | Undecidable], bool],
@@ -76,8 +76,8 @@ async def _search(
         result = await search.run()
         if search.moved_to != NO_OFFSET:
             stream.bounds.forget(stream.topic, stream.partition)
-        if era != stream.life.era:
-            return LeftOpen("a new era has begun")
+        if lease_epoch != stream.instance.lease_epoch:
+            return LeftOpen("a new lease epoch has begun")
         if isinstance(result, Later) and not search.wanted.is_wanted():
             return LeftOpen(result.reason)
         if is_too_little(search, result):
@@ -89,25 +89,25 @@ async def _search(
             undecided += 1
             if undecided > limits.UNDECIDED_MAX:
                 return result
-            search.begin_anew()
-        stream.drop_unwanted()  # the doubt may last long
-        # An undecidable doubt ends by itself, and so does a search that comes further with each try. One that begins
-        # anew, as retention has overtaken it, does not.
+            search.begin_again()
+        stream.drop_unwanted()  # the unknown outcome may last long
+        # An undecidable unknown outcome ends by itself, and so does a search that comes further with each try. One that
+        # begins again, as retention has overtaken it, does not.
         has_come_further = search.chunks_read > chunks_read and search.reached != NO_OFFSET
-        comes_further = not search.wanted.follows_end and has_come_further and not stream.life.is_draining
+        comes_further = not search.wanted.follows_end and has_come_further and not stream.instance.is_draining
         if comes_further and isinstance(result, Further):
             continue  # at once, so that it stays with the others of its pass
         is_endless = isinstance(result, Later) and not comes_further
         if is_endless and not stream.is_awaited and await Now() - started > limits.HAND_OVER_SECONDS:
             return LeftOpen(result.reason)
-        await Wait(limits.SETTLE_SECONDS)
+        await Wait(limits.QUIESCENCE_SECONDS)
 
 
 def _said(result: Resolution, wanted: BatchIdentity | None) -> str:
-    """Return the name of the outcome in reports, metrics and spans: see ``metric_names.DOUBT_RESULTS``."""
+    """Return the name of the outcome in reports, metrics and spans: see ``metric_names.UNKNOWN_OUTCOME_RESULTS``."""
     match result:
         case Undecidable():
-            return "unknown"
+            return "unrecoverable"
         case LeftOpen():
             return "left_open"
     if wanted is None or is_covered(result.pieces, wanted):

@@ -3,7 +3,7 @@ R3, R11, R13, R17, R19.
 
 At any time a group is out (``append.py``), or one flow works here, or nothing: so at most one append of this producer
 is in flight. What arrives meanwhile queues and becomes the next group. A group is prepared at once where nothing is
-unusual (``usual.py``), else by a flow: it reads the entry, has open intents and suspect entries resolved
+unusual (``usual.py``), else by a flow: it reads the entry, has open intents and unverified entries resolved
 (``takeover.py``), decides, converts, waits for leader and bound, and ends by starting the append. An append that is no
 plain success is handed to a flow again (``recovery.py``). A commit (``entry_cache.py``) rides on the next reserve, or
 is written alone after a moment of quiet. The state, and the batches that wait, are in ``stream.py``."""
@@ -34,13 +34,13 @@ from .conditional import turn_down
 from .context import Context
 from .duplicates import (
     answer_duplicate,
-    begins_anew,
+    begins_again,
     due_of,
     look_for_overlap,
     why_hidden,
 )
 from .grouping import gather, in_one_pipeline, planning
-from .rebuild import is_claimed
+from .rebuild import is_takeover
 from .recovery import Recovery
 from .stream import Confirmed, Stream
 from .takeover import Takeover
@@ -101,7 +101,7 @@ class Sequencer:
     def enqueue(self, batch: Batch) -> None:
         """Take a batch that is not appended at once."""
         stream = self.stream
-        if not stream.take(batch):
+        if not stream.take_batch(batch):
             return
         if self._running or self._append.is_out:
             stream.turn_away_foreign()
@@ -181,12 +181,16 @@ class Sequencer:
 
     async def _recovered(self, trouble: Trouble) -> Prepared | None:
         """Go on with a group: return what is to be appended again; None: the group is answered, or waits again. A swap
-        that was not confirmed is repeated first. So is, if the group left under an ownership, the one that ends the
-        ownership and gives the group an intent of its own: from then on it is like any other (rule R2)."""
+        that was not confirmed is repeated first. So is, if the group left under an append reservation, the one that
+        ends the append reservation and gives the group an intent of its own: from then on it is like any other (rule
+        R2)."""
         stream, group, outcome = self.stream, trouble.group, trouble.outcome
         is_ours = trouble.is_reserved or await stream.write(trouble.entry, is_reserve=True)
-        if not is_ours and outcome is not None and trouble.era != stream.life.era:
-            stream.held.entry, is_ours = trouble.entry, True  # void, like any group that was reserved in an earlier era
+        if not is_ours and outcome is not None and trouble.lease_epoch != stream.instance.lease_epoch:
+            stream.held.entry, is_ours = (
+                trouble.entry,
+                True,
+            )  # void, like any group that was reserved in an earlier lease epoch
         if is_ours and outcome is not None:
             return await Recovery(stream, trouble).work(outcome)
         if is_ours:
@@ -194,7 +198,7 @@ class Sequencer:
             assert intent is not None
             assert entry is not None
             bound = Position(intent.lower_bound, intent.anchor)
-            where = intent.leader, bound, trouble.era, intent.owner
+            where = intent.leader, bound, trouble.lease_epoch, intent.owner
             return prepared(stream, group, trouble.pieces, entry, *where, is_reserved=True, is_clean=trouble.is_clean)
         if outcome is None or isinstance(outcome, NotSent):
             stream.put_back(group)
@@ -205,20 +209,22 @@ class Sequencer:
 
     # ------------------------------------------------------------------ from time to time
     def look(self, now: float) -> bool:
-        """Write what is held once no group was committed for a moment; under an ownership also while groups go on.
-        False: call it again later."""
-        append, owned = self._append, self.stream.held.ownership
-        if owned is None:
+        """Write what is held once no group was committed for a moment; under an append reservation also while groups go
+        on. False: call it again later."""
+        append, reservation = self._append, self.stream.held.append_reservation
+        if reservation is None:
             if append.committed_at > now - limits.COMMIT_LOOK_SECONDS:
                 return False
             self.flush()
             return True
         if self._running:
-            return False  # its next write ends the ownership
-        if not append.is_out and (owned.is_asked_for or append.committed_at <= now - limits.OWNED_WRITE_SECONDS):
+            return False  # its next write ends the append reservation
+        if not append.is_out and (
+            reservation.is_asked_for or append.committed_at <= now - limits.APPEND_RESERVATION_WRITE_SECONDS
+        ):
             self.flush()  # R17: it is handed over
             return True
-        append.write_owned(now)
+        append.write_append_reservation(now)
         return False
 
     def flush(self) -> None:
@@ -231,7 +237,7 @@ class Sequencer:
         return await self.work()
 
     def settle(self, until: float) -> None:
-        """Resolve what is open or suspect, though no batch waits: read the stored entry anew, and work on it until
+        """Resolve what is open or unverified, though no batch waits: read the stored entry again, and work on it until
         ``until`` (reactor seconds). Does nothing if work is going on here: that comes to an end by itself."""
         if self.is_idle:
             self.stream.held.forget()
@@ -252,29 +258,33 @@ class Sequencer:
             name = stream.held.name
             if name is not None and stream.queue and not await stream.heeds_name(name):
                 continue
-            doubt = await self._open_doubt()
-            if isinstance(doubt, StoreAway):
-                await stream.answer_without_store(doubt.reason)
+            unknown_outcome = await self._open_unknown_outcome()
+            if isinstance(unknown_outcome, StoreAway):
+                await stream.answer_without_store(unknown_outcome.reason)
                 await Pause(stream.bell, limits.PROBE_SECONDS)
                 continue
-            if doubt is not None:
-                await doubt.work()
+            if unknown_outcome is not None:
+                await unknown_outcome.work()
                 continue
             stream.nothing_is_open()
-            if stream.queue and stream.held.ownership is not None and stream.held.ownership.is_asked_for:
-                await self._give_ownership()
+            if (
+                stream.queue
+                and stream.held.append_reservation is not None
+                and stream.held.append_reservation.is_asked_for
+            ):
+                await self._give_append_reservation()
             elif stream.queue:
                 plan = await self._work_on(stream.next_batch())
                 if plan is not None:
                     return plan
 
-    async def _give_ownership(self) -> None:
-        """Rule R12: another proxy has asked for the ownership, perhaps for a newer epoch. It is handed over, and that
-        proxy gets time to read the entry, before anything else is reserved here."""
+    async def _give_append_reservation(self) -> None:
+        """Rule R12: another proxy has asked for the append reservation, perhaps for a newer epoch. It is handed over,
+        and that proxy gets time to read the entry, before anything else is reserved here."""
         stream = self.stream
         await stream.write_held()
-        if not stream.life.is_draining:
-            await Wait(limits.OWNED_ASKED_SECONDS)
+        if not stream.instance.is_draining:
+            await Wait(limits.APPEND_RESERVATION_ASKED_SECONDS)
         stream.held.forget()
 
     async def _work_on(self, batch: Batch) -> Prepared | None:
@@ -303,7 +313,7 @@ class Sequencer:
         if isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
         else:
-            confirmed = batch.arrived_at, stream.life.era
+            confirmed = batch.arrived_at, stream.instance.lease_epoch
             if await stream.confirm([batch]):
                 await self._turn_down(batch, verdict, hidden, confirmed)
         return None
@@ -312,7 +322,7 @@ class Sequencer:
         """Rule R23: it is appended where the log ends, or not at all."""
         stream = self.stream
         entry = stream.held.entry
-        assert entry is not None, "a shard is begun before its first batch"
+        assert entry is not None, "a conditional partition is begun before its first batch"
         link = batch.link
         ahead = Ahead.NOTHING if link is None else link.ahead
         verdict = decide_conditional(entry, batch.identity, batch.expected_offset, ahead)
@@ -321,7 +331,7 @@ class Sequencer:
         if isinstance(verdict, HeldBack):
             stream.dismiss(batch, answers.held_back("the batch before it has to be sent again first"), "held_back")
             return None
-        confirmed = batch.arrived_at, stream.life.era
+        confirmed = batch.arrived_at, stream.instance.lease_epoch
         if await stream.confirm([batch]):
             await turn_down(stream, batch, verdict, confirmed)
         return None
@@ -343,7 +353,7 @@ class Sequencer:
             await look_for_overlap(stream, batch, verdict.record_count, confirmed)
         elif isinstance(verdict, OutOfOrder) and self._may_hide_a_gap():
             stream.dismiss(
-                batch, answers.undecidable("what comes before it may be stored without a marker"), "undecidable"
+                batch, answers.undecidable("what comes before it may be stored without a batch marker"), "undecidable"
             )
         elif isinstance(verdict, OutOfOrder) and self._is_after_unknown(batch, verdict):
             stream.dismiss(batch, answers.after_unknown(), "undecidable")
@@ -351,12 +361,12 @@ class Sequencer:
             self._refuse(batch, verdict)
 
     def _is_after_unknown(self, batch: Batch, verdict: OutOfOrder) -> bool:
-        """Is nothing missing before the batch but records that were given up (rule R11)? A proxy that has died may have
-        answered that they are stored. On a topic without batch markers each crash of a proxy can do that, so there
+        """Is nothing missing before the batch but records that were unrecoverable (rule R11)? A proxy that has died may
+        have answered that they are stored. On a topic without batch markers each crash of a proxy can do that, so there
         OUT_OF_ORDER_SEQUENCE_NUMBER stays: Java and franz-go send the batch again, and lose nothing."""
         stream = self.stream
         intent = None if stream.held.entry is None else stream.held.entry.intent
-        if intent is None or not intent.is_given_up or stream.topic in stream.topics.unmarked:
+        if intent is None or not intent.is_unrecoverable or stream.topic in stream.topics.unmarked:
             return False
         return is_directly_after(intent, batch.identity, verdict.expected) and not batch.has_ended(stream.key)
 
@@ -365,8 +375,10 @@ class Sequencer:
         entry, found = stream.held.entry, stream.looked_for
         if entry is None or not entry.is_rebuilt:
             return False
-        if found is None or not found.is_of(stream.life.era, entry):
-            return stream.context.owns  # only the proxy that rebuilt the entry knew whether it had an ownership
+        if found is None or not found.is_of(stream.instance.lease_epoch, entry):
+            return (
+                stream.context.owns
+            )  # only the proxy that rebuilt the entry knew whether it had an append reservation
         return found.hides_a_gap
 
     async def _prepare(self, group: list[Batch]) -> Prepared | None:
@@ -382,7 +394,7 @@ class Sequencer:
             self._cannot_convert(group, answers.unreadable(error), "unreadable")
             return None
         if not pieces:
-            return None  # it begins anew if another request for it has come meanwhile
+            return None  # it begins again if another request for it has come meanwhile
         leader = stream.context.leader_of(stream.topic, stream.partition)
         if leader is None:
             leader = await Leader(stream.topic, stream.partition, refresh=True)
@@ -397,58 +409,58 @@ class Sequencer:
             for batch in group:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
             return None
-        life, held, first = stream.life, stream.held, group[0]
-        if held.known_era != life.era:
+        instance, held, first = stream.instance, stream.held, group[0]
+        if held.known_lease_epoch != instance.lease_epoch:
             held.forget()  # what was decided by it is void
             return None
         epoch = first.identity.producer_epoch
         entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
-        return prepared(stream, group, pieces, entry, leader, bound, life.era, life.incarnation)
+        return prepared(stream, group, pieces, entry, leader, bound, instance.lease_epoch, instance.instance_id)
 
     # ------------------------------------------------------------------ what has to be found out first
-    async def _open_doubt(self) -> Takeover | StoreAway | None:
-        """Return what has to be resolved before any batch, if there is something: a suspect entry (R10), or an open
+    async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:
+        """Return what has to be resolved before any batch, if there is something: an unverified entry (R10), or an open
         intent (R1, R12). StoreAway: that cannot be told."""
         stream = self.stream
         if not await stream.held.learn():
             return StoreAway("the store cannot be reached")
         stream.turn_away_foreign()
         entry = stream.held.entry
-        if entry is not None and entry.generation == stream.life.generation:
+        if entry is not None and entry.data_generation == stream.instance.data_generation:
             if not entry.is_rebuilt:  # as with nearly every batch
-                return Takeover(stream, suspect=False) if entry.has_open_intent else None
-            return await self._doubt_about(entry)
-        suspect = await stream.held.is_suspect()
-        if isinstance(suspect, StoreAway):
-            return suspect
-        stream.turn_away_foreign()  # if the entry is absent, ``is_suspect`` has read whose producer id it is
-        if suspect:
-            return Takeover(stream, suspect=True)
-        return None if stream.held.entry is None else await self._doubt_about(stream.held.entry)
+                return Takeover(stream, unverified=False) if entry.has_open_intent else None
+            return await self._unknown_outcome_about(entry)
+        unverified = await stream.held.is_unverified()
+        if isinstance(unverified, StoreAway):
+            return unverified
+        stream.turn_away_foreign()  # if the entry is absent, ``is_unverified`` has read whose producer id it is
+        if unverified:
+            return Takeover(stream, unverified=True)
+        return None if stream.held.entry is None else await self._unknown_outcome_about(stream.held.entry)
 
-    async def _doubt_about(self, entry: Entry) -> Takeover | None:
-        """Rule R10: after a rebuild, what comes next may be in the log without a marker."""
+    async def _unknown_outcome_about(self, entry: Entry) -> Takeover | None:
+        """Rule R10: after a rebuild, what comes next may be in the log without a batch marker."""
         stream = self.stream
         if entry.has_open_intent:
-            return Takeover(stream, suspect=False)
-        if is_claimed(entry.intent):
-            return Takeover(stream, suspect=True)
+            return Takeover(stream, unverified=False)
+        if is_takeover(entry.intent):
+            return Takeover(stream, unverified=True)
         while entry.is_rebuilt and stream.queue:
             batch, looked_for = stream.next_batch(), stream.looked_for
-            if looked_for is not None and not looked_for.is_of(stream.life.era, entry):
+            if looked_for is not None and not looked_for.is_of(stream.instance.lease_epoch, entry):
                 looked_for = None
             if looked_for is not None and looked_for.is_all:
                 return None
             verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
             goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
             is_due = (goes_on or isinstance(verdict, Append)) and await why_hidden(stream, batch) is None
-            if not is_due or begins_anew(stream, entry, batch):
+            if not is_due or begins_again(stream, entry, batch):
                 return None
             due = await due_of(batch, entry)
             if looked_for is None or due not in looked_for.due:
-                return Takeover(stream, suspect=True)
+                return Takeover(stream, unverified=True)
             if stream.queue and stream.next_batch() is batch:
                 return None
         return None

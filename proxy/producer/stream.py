@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 Confirmed = tuple[float, int]
-"""A swap has confirmed the entry for a batch that arrived then (reactor seconds), in that era; the swap left after the
-arrival. A retry that joins the batch is a new arrival (rule R11)."""
+"""A swap has confirmed the entry for a batch that arrived then (reactor seconds), in that lease epoch; the swap left
+after the arrival. A retry that joins the batch is a new arrival (rule R11)."""
 NO_INTENT = _LONG_AGO = -math.inf
 CARRIED = "carried by the next reserve"
 """How a commit was written, for its span."""
@@ -75,7 +75,7 @@ class Stream:
 
     def __init__(self, context: Context, runner: FlowRunner, producer_id: int, topic: str, partition: int) -> None:
         self.context = context
-        self.life = context.life
+        self.instance = context.instance
         self.observers = context.observers
         self.topics = context.topics
         self.bounds = context.bounds
@@ -94,7 +94,7 @@ class Stream:
         """The group that is reserved or sent, and not answered yet."""
         self.bell = Wakeup()
         """Wakes the flow that works here."""
-        self.held = CachedEntry(context.life, context.observers, self.bell, producer_id, topic, partition)
+        self.held = CachedEntry(context.instance, context.observers, self.bell, producer_id, topic, partition)
         self.acknowledged_by: list[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = []
         """Epoch and base sequence of the last batches, each with the broker connection that acknowledged it, newest
         last. While that connection lives, the batch cannot have vanished (rule R9). The references are weak: behind a
@@ -108,10 +108,10 @@ class Stream:
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries go on with (rule R9), by what is looked for, and where."""
-        self.parks = 0
+        self.waits = 0
         """How often in a row the entry was read and could not be worked on yet (``park``)."""
         self._asked_version = NO_VERSION
-        """The version that was written to ask another proxy for its ownership last."""
+        """The version that was written to ask another proxy for its append reservation last."""
         self.client = ""
         """The client id of a request that brought a batch, for people: the first one that got through, until then the
         first one that came."""
@@ -127,10 +127,10 @@ class Stream:
 
     def state_with(self, entry: Entry | None) -> EntryState:
         """Return the state if ``entry`` is what is known."""
-        is_outcome_due, owned = bool(self.out) and not self._is_in_doubt, self.held.ownership
-        state = state_of(entry, self.life.generation, is_outcome_due=is_outcome_due)
-        is_owned = state is EntryState.QUIET and owned is not None and owned.is_confirmed
-        return EntryState.OWNED if is_owned else state
+        is_outcome_due, reservation = bool(self.out) and not self._is_in_doubt, self.held.append_reservation
+        state = state_of(entry, self.instance.data_generation, is_outcome_due=is_outcome_due)
+        is_append_reserved = state is EntryState.QUIET and reservation is not None and reservation.is_confirmed
+        return EntryState.APPEND_RESERVATION if is_append_reserved else state
 
     @contextmanager
     def in_doubt(self) -> Iterator[None]:
@@ -153,12 +153,12 @@ class Stream:
         now = self.observers.time.now
         if self.is_awaited:
             self._awaited_at = now
-        return not self.life.is_draining and now - self._awaited_at <= limits.HAND_OVER_SECONDS
+        return not self.instance.is_draining and now - self._awaited_at <= limits.HAND_OVER_SECONDS
 
     @property
     def watches_intent(self) -> bool:
         """Does this proxy look after an intent that may be open, until ``watch_intent_until``?"""
-        return self.watch_intent_until != NO_INTENT and not self.life.is_draining
+        return self.watch_intent_until != NO_INTENT and not self.instance.is_draining
 
     def watch_intent(self, until: float = math.inf) -> None:
         """An intent may be open: come back to it until then, whether or not a request waits."""
@@ -167,10 +167,10 @@ class Stream:
     def nothing_is_open(self) -> None:
         """The entry was seen to be fit to work on."""
         self.watch_intent_until = NO_INTENT
-        self.parks = 0
+        self.waits = 0
 
     # ------------------------------------------------------------------ the queue
-    def take(self, batch: Batch) -> bool:
+    def take_batch(self, batch: Batch) -> bool:
         """Take a batch that has come; its waiters are answered, sooner or later. False: it is not queued, because it
         was answered, or is a retry of a batch that is here and joins that one (rule R13)."""
         if not self.client and batch.waiters:
@@ -189,8 +189,8 @@ class Stream:
 
     def next_batch(self) -> Batch:
         """Return the queued batch that has the sequence that is due, as its first record or one in its middle; if there
-        is none, the first in the queue. In a shard (rule R23) the first in the queue also goes first if its offset has
-        been passed: with several writers another one may always have a batch that is due."""
+        is none, the first in the queue. In a conditional partition (rule R23) the first in the queue also goes first if
+        its offset has been passed: with several writers another one may always have a batch that is due."""
         due = self.queue[0]
         if self.is_conditional and self._is_first_late:
             return due
@@ -247,9 +247,10 @@ class Stream:
 
     # R17 lives here: nothing is forwarded for a client that has gone.
     def why_not_sent(self, group: Iterable[Batch], owner: bytes) -> str | None:
-        """Return why a group that this incarnation has reserved must not leave; None: it may (rules R4, R12, R17)."""
-        if owner != self.life.incarnation:
-            return "the incarnation that reserved it has ended"
+        """Return why a group that this proxy instance has reserved must not leave; None: it may (rules R4, R12,
+        R17)."""
+        if owner != self.instance.instance_id:
+            return "the proxy instance that reserved it has ended"
         for batch in group:
             for waiter in batch.waiters:
                 if not (waiter.is_done or waiter.connection.is_closed):
@@ -285,8 +286,8 @@ class Stream:
 
     # ------------------------------------------------------------------ the entry
     async def write(self, entry: Entry, *, is_reserve: bool = False) -> bool:
-        """Swap the entry in. False: another proxy wrote, a new era began, or (``is_reserve``) the producer's name has a
-        newer instance."""
+        """Swap the entry in. False: another proxy wrote, a new lease epoch began, or (``is_reserve``) the producer's
+        name has a newer instance."""
         begun, commits = self.observers.step_begins(), self.held.commits
         written = await self.held.write(entry, self.answer_without_store, is_reserve=is_reserve)
         if self.held.is_unreadable:
@@ -295,16 +296,16 @@ class Stream:
             self.step("commit", commits, begun, "alone" if entry.intent is None else CARRIED)
         return written
 
-    async def ask_for_ownership(self) -> None:
-        """Ask another proxy for its ownership (rule R12): a swap that changes nothing but the version makes its next
-        write fail, and so it learns that the entry is wanted elsewhere. Asks once for each version."""
+    async def ask_for_append_reservation(self) -> None:
+        """Ask another proxy for its append reservation (rule R12): a swap that changes nothing but the version makes
+        its next write fail, and so it learns that the entry is wanted elsewhere. Asks once for each version."""
         entry = self.held.entry
         if entry is None or entry.version == self._asked_version:
             return
         asked = self.held.touched()
         if await self.write(asked):
             self._asked_version = asked.version
-            self.parks = 0
+            self.waits = 0
 
     async def confirm(self, batches: Iterable[Batch]) -> list[Batch]:
         """Confirm the entry by swapping it in as it is. Return those of these batches that still wait and that no retry
@@ -328,15 +329,15 @@ class Stream:
         if self.held.entry is not None and self.held.is_unwritten:
             await self.write(self.held.entry)
 
-    async def park(self, seconds: float | None = None, at_most: float = limits.PARK_SECONDS_MAX) -> None:
+    async def park(self, seconds: float | None = None, at_most: float = limits.RESOLVE_WAIT_SECONDS_MAX) -> None:
         """Wait, then have the stored entry read again. ``seconds``: how long, if that is known; else at first shortly,
         and each time longer, but never longer than ``at_most`` seconds."""
-        if self.life.is_draining:
+        if self.instance.is_draining:
             for batch in self.queue:
                 self.answer(batch, answers.held_back("the proxy is shutting down"), "draining")
         if seconds is None:
-            seconds = min(limits.PARK_SECONDS_MIN * 2**self.parks, at_most)
-            self.parks = min(self.parks + 1, limits.PARKS_COUNTED_MAX)
+            seconds = min(limits.RESOLVE_WAIT_SECONDS_MIN * 2**self.waits, at_most)
+            self.waits = min(self.waits + 1, limits.RESOLVE_WAITS_COUNTED_MAX)
         await Pause(self.bell, seconds)
         self.held.forget()
 
@@ -345,7 +346,7 @@ class Stream:
         now = await Now()
         for batch in (*self.queue, *self.out):
             patience = min(batch.timeout_ms / 1000 * limits.STORE_WAIT_SHARE, limits.STORE_WAIT_SECONDS_MAX)
-            if batch.is_wanted and (now - batch.arrived_at >= patience or self.life.is_draining):
+            if batch.is_wanted and (now - batch.arrived_at >= patience or self.instance.is_draining):
                 self.answer(batch, answers.in_doubt(reason), "store_away")
         self.drop_unwanted()
 
@@ -405,7 +406,7 @@ class Stream:
         self.answer(batch, answer, verdict)
 
     def dismiss_all(self, answer: Answer, verdict: str) -> None:
-        """Answer all waiting requests, also those of the group that is out, and have the stored entry read anew: an
+        """Answer all waiting requests, also those of the group that is out, and have the stored entry read again: an
         intent may be left open in it, and other proxies wait for it as long as this one lives (rule R17)."""
         batches, self.out = [*self.out, *self.queue], []
         self.queue.clear()
@@ -414,14 +415,14 @@ class Stream:
         for batch in batches:
             self.answer(batch, answer, verdict)
 
-    def remember_lane(self, group: Iterable[Batch], lane: Acknowledger | None) -> None:
-        """Remember the connection that acknowledged these batches, for as many batches as the window holds. ``lane``
-        None: they were seen in the log."""
+    def remember_produce_connection(self, group: Iterable[Batch], produce_connection: Acknowledger | None) -> None:
+        """Remember the connection that acknowledged these batches, for as many batches as the window holds.
+        ``produce_connection`` None: they were seen in the log."""
         known = self.acknowledged_by
         for batch in group:
             name = batch.identity.producer_epoch, batch.identity.base_sequence
-            if lane is not None:
-                known.append((name, ref(lane)))
+            if produce_connection is not None:
+                known.append((name, ref(produce_connection)))
                 del known[:-WINDOW_BATCHES_MAX]
             else:
                 self.acknowledged_by = known = [one for one in known if one[0] != name]
@@ -429,9 +430,9 @@ class Stream:
     def acknowledger(self, identity: BatchIdentity) -> Acknowledger | None:
         """Return the connection that acknowledged this batch, if it is remembered and still exists."""
         name = identity.producer_epoch, identity.base_sequence
-        for known, lane in reversed(self.acknowledged_by):
+        for known, produce_connection in reversed(self.acknowledged_by):
             if known == name:
-                return lane()
+                return produce_connection()
         return None
 
     def step(self, step: str, batches: Iterable[Batch], begun: float, detail: str = "") -> None:
@@ -446,9 +447,9 @@ class Stream:
             )
 
     # ------------------------------------------------------------------ aside
-    def probe_marker(self, message_set: Buffer, last_offset: int) -> None:
-        """Have an append read back by a flow of its own, unless one was lately (``marker_probe.py``)."""
-        place, probe = (self.topic, self.partition), self.context.marker_probe
+    def probe_batch_marker(self, message_set: Buffer, last_offset: int) -> None:
+        """Have an append read back by a flow of its own, unless one was lately (``batch_marker_probe.py``)."""
+        place, probe = (self.topic, self.partition), self.context.batch_marker_probe
         if place not in probe.probed:
             probe.probed.add(place)
             self.work_aside(probe.probe(place, message_set, last_offset))

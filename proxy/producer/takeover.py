@@ -1,7 +1,7 @@
-"""What has to be resolved before a sequencer may work: open intents and suspect entries. Rules R1, R6, R9, R10, R12,
+"""What has to be resolved before a sequencer may work: open intents and unverified entries. Rules R1, R6, R9, R10, R12,
 R13.
 
-An intent that is found open belongs to another incarnation, alive or gone, or to an earlier flow of this one. While
+An intent that is found open belongs to another proxy instance, alive or gone, or to an earlier flow of this one. While
 its owner lives we wait; then it is taken over and resolved from the log. There are no records to send here, so nothing
 is appended: what the log has of the intent is committed, also a part of a batch, and the rest is dropped."""
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...state.commit import blurred, claimed, committed, fresh, given_up, released, renewed
+from ...state.commit import ambiguous, committed, fresh, released, renewed, unrecoverable, with_takeover
 from ...state.conditional import unsure
 from ...state.decide import BatchIdentity, Duplicate, decide
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
+    NO_DATA_GENERATION,
     NO_DIGEST,
-    NO_GENERATION,
     NO_OFFSET,
     NOBODY,
     Entry,
@@ -33,27 +33,27 @@ from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, current_end, settle
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
 from . import answers
-from .conditional import begin_shard, bound_of_shard, say_fenced, turn_down_past
+from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
 from .grouping import offset_of
-from .rebuild import Due, LookedFor, is_claimed, is_enough, lowest_missing, lowest_of, remembering, state_read
+from .rebuild import Due, LookedFor, is_enough, is_takeover, lowest_missing, lowest_of, remembering, state_read
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
 
 class Takeover:
-    """One doubt about the entry of one stream."""
+    """One unknown outcome about the entry of one stream."""
 
-    def __init__(self, stream: Stream, *, suspect: bool) -> None:
+    def __init__(self, stream: Stream, *, unverified: bool) -> None:
         self._stream = stream
-        self._life = stream.life
+        self._instance = stream.instance
         self._observers = stream.observers
         self._bounds = stream.bounds
-        self._is_suspect = suspect
-        self._era = stream.life.era
+        self._is_unverified = unverified
+        self._lease_epoch = stream.instance.lease_epoch
         self._settle_on: set[int] = set()
         """Brokers for which an earlier intent was meant, so that they may still execute an append (rule R6)."""
-        self._given_up: Intent | None = None
+        self._unrecoverable: Intent | None = None
         self._contents: dict[bytes, tuple[BatchIdentity, ...]] = {}
         """The contents (digests of records) that a rebuild looks for, each with the batches that begin with it, as far
         as these are known."""
@@ -63,9 +63,9 @@ class Takeover:
         """The checkpoint at which the search of a rebuild begins; None: it begins at the bound."""
         self._searched_to = 0
         """Where the log ended in the last complete search."""
-        self._was_owned = False
-        """Is or was the intent an ownership, so that the log may have batches that the store has never heard of? Also
-        True of a blurred entry."""
+        self._was_append_reservation = False
+        """Is or was the intent an append reservation, so that the log may have batches that the store has never heard
+        of? Also True of an ambiguous entry."""
         self._is_stored = True
         """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
         self._is_counted = False
@@ -79,13 +79,14 @@ class Takeover:
         """Do what can be done now: wait a little, or resolve."""
         if self._is_for_its_clients_alone:
             await self._work_for_clients()
-        elif not self._is_suspect or await self._is_quiet():
+        elif not self._is_unverified or await self._is_quiet():
             await self._work()
 
     @property
     def _is_for_its_clients_alone(self) -> bool:
-        """Is nothing stored, so that nobody but the waiting clients needs the result? Of a shard others publish."""
-        return self._is_suspect and self._stream.held.entry is None and not self._stream.is_conditional
+        """Is nothing stored, so that nobody but the waiting clients needs the result? Of a conditional partition others
+        publish."""
+        return self._is_unverified and self._stream.held.entry is None and not self._stream.is_conditional
 
     async def _work_for_clients(self) -> None:
         """Rebuild an entry of which nothing is stored, if there are not too many of producer ids that nobody issued,
@@ -95,7 +96,7 @@ class Takeover:
         if not stream.queue:
             stream.nothing_is_open()
             return
-        if self._life.is_draining:
+        if self._instance.is_draining:
             refusal = answers.held_back("the proxy is shutting down")
         elif not has_leader:
             refusal, verdict = answers.no_leader(), "no_leader"
@@ -104,7 +105,7 @@ class Takeover:
             admitted = stream.context.unissued.admit(
                 first.waiters[0].connection.address,
                 first.principal,
-                is_after_loss=self._observers.time.now < self._life.returning_until,
+                is_after_loss=self._observers.time.now < self._instance.returning_until,
             )
             if admitted is None:
                 refusal = answers.in_doubt("too many outcomes of producer ids that nobody issued are unknown")
@@ -154,22 +155,22 @@ class Takeover:
         stream = self._stream
         entry = stream.held.entry
         intent = entry.intent if entry is not None and entry.has_open_intent else None
-        if entry is not None and is_claimed(entry.intent):
+        if entry is not None and is_takeover(entry.intent):
             intent = entry.intent
-        if intent is not None and intent.owner != self._life.incarnation:
+        if intent is not None and intent.owner != self._instance.instance_id:
             is_over = await self._is_over(intent.owner)
             if not is_over:
-                at_most = limits.PARK_SECONDS_MAX
-                if stream.is_conditional and not self._is_suspect:
+                at_most = limits.RESOLVE_WAIT_SECONDS_MAX
+                if stream.is_conditional and not self._is_unverified:
                     at_most = await turn_down_past(stream)
-                if stream.queue and intent.is_ownership and not self._is_suspect:
-                    await stream.ask_for_ownership()
+                if stream.queue and intent.is_append_reservation and not self._is_unverified:
+                    await stream.ask_for_append_reservation()
                 if stream.queue:  # R6: if its owner has died, the intent is resolved even if no client waits any more
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
                 await stream.park(at_most=at_most)
                 return
-        if not self._is_suspect:
+        if not self._is_unverified:
             assert entry is not None
             await self._take_over(entry)
         elif entry is None or not await self._answer_known(entry):
@@ -182,17 +183,17 @@ class Takeover:
         intents, and those without an owner, need not wait for that."""
         if await MemberAlive(owner) is not False:
             return False
-        is_strangers = owner != NOBODY and owner not in self._life.earlier_incarnations
-        return not is_strangers or self._life.era == 1 or await Now() >= self._life.grace_until
+        is_strangers = owner != NOBODY and owner not in self._instance.earlier_instance_ids
+        return not is_strangers or self._instance.lease_epoch == 1 or await Now() >= self._instance.grace_until
 
     async def _is_quiet(self) -> bool:
-        """Rule R10: may a suspect entry be touched now? The leases of the lost state have to run out first. If our own
-        registration is gone, the state was lost just now, and a new era begins with the next heartbeat. False: it was
-        waited a little."""
-        if (now := await Now()) < self._life.grace_until:
-            await self._stream.park(self._life.grace_until - now)
+        """Rule R10: may an unverified entry be touched now? The leases of the lost state have to run out first. If our
+        own registration is gone, the state was lost just now, and a new lease epoch begins with the next heartbeat.
+        False: it was waited a little."""
+        if (now := await Now()) < self._instance.grace_until:
+            await self._stream.park(self._instance.grace_until - now)
             return False
-        if await MemberAlive(self._life.incarnation) is not True:
+        if await MemberAlive(self._instance.instance_id) is not True:
             await self._stream.park()
             return False
         return True
@@ -204,14 +205,14 @@ class Takeover:
         stream = self._stream
         intent = entry.intent
         assert intent is not None
-        if intent.owner != self._life.incarnation:
+        if intent.owner != self._instance.instance_id:
             self._observers.report(TakenOver(stream.producer_id, stream.topic, stream.partition, intent.owner))
-        kind = IntentKind.TAKEN_OVER if intent.is_ownership else None
-        if not await stream.write(renewed(entry, self._life.incarnation, kind=kind)):
+        kind = IntentKind.TAKEN_OVER if intent.is_append_reservation else None
+        if not await stream.write(renewed(entry, self._instance.instance_id, kind=kind)):
             return
         result = await self._search(intent, {intent.content: ()})
         entry_now = stream.held.entry
-        if self._era != self._life.era or entry_now is None or entry_now.intent is None:
+        if self._lease_epoch != self._instance.lease_epoch or entry_now is None or entry_now.intent is None:
             stream.held.forget()
             return
         if isinstance(result, LeftOpen):
@@ -221,13 +222,17 @@ class Takeover:
             if stream.is_conditional:
                 await stream.write(unsure(entry_now))
             else:
-                await stream.write(given_up(entry_now) if intent.batches else blurred(entry_now, entry_now.generation))
+                await stream.write(
+                    unrecoverable(entry_now) if intent.batches else ambiguous(entry_now, entry_now.data_generation)
+                )
             return
-        if intent.was_ownership and result.is_cut:  # what it appended may have been deleted, with the numbers in it
-            await stream.write(blurred(entry_now, entry_now.generation))
+        if (
+            intent.was_append_reservation and result.is_cut
+        ):  # what it appended may have been deleted, with the numbers in it
+            await stream.write(ambiguous(entry_now, entry_now.data_generation))
             return
-        self._was_owned = intent.was_ownership
-        if not intent.batches:  # an ownership, or a rebuild that was not finished
+        self._was_append_reservation = intent.was_append_reservation
+        if not intent.batches:  # an append reservation, or a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
             return
         await self._conclude(entry_now, intent, result)
@@ -255,10 +260,10 @@ class Takeover:
         if await stream.write(done) and stream.is_conditional:
             say_fenced(stream, done)
 
-    # ------------------------------------------------------------------ a suspect entry
+    # ------------------------------------------------------------------ an unverified entry
     async def _answer_known(self, entry: Entry) -> bool:
-        """A suspect entry may lack something, but what it has is true: batches in its window are answered first (rule
-        R9), and the log is read for others only. False: no batch was answered."""
+        """An unverified entry may lack something, but what it has is true: batches in its window are answered first
+        (rule R9), and the log is read for others only. False: no batch was answered."""
         stream = self._stream
         if stream.is_conditional:
             return False  # another writer's batch has the same numbers (R23)
@@ -266,95 +271,98 @@ class Takeover:
         for batch in list(stream.queue):
             verdict = decide(entry, batch.identity)
             if isinstance(verdict, Duplicate) and batch in stream.queue:
-                await answer_duplicate(stream, batch, verdict, is_suspect=True)
+                await answer_duplicate(stream, batch, verdict, is_unverified=True)
                 was_any = was_any or batch not in stream.queue
         return was_any
 
     async def _rebuild(self, entry: Entry | None) -> None:
         """Rule R10: the entry may lack its last writes. Take everything that the log has of the producer from the
-        stored bound on, or from a checkpoint where that is sufficient. The claim has the stored bound in any case: a
-        proxy that takes the claim over has checkpoints of its own."""
+        stored bound on, or from a checkpoint where that is sufficient. The takeover has the stored bound in any case: a
+        proxy that takes the takeover over has checkpoints of its own."""
         self._is_stored = entry is not None or self._stream.is_conditional
         if entry is None:
-            entry = fresh(NO_GENERATION, self._stream.held.owner, 0, 0)
+            entry = fresh(NO_DATA_GENERATION, self._stream.held.owner, 0, 0)
         bound = await self._bound_of_rebuild(entry)
         if bound is None:
             await self._stream.park()
             return
-        claim = await self._claim(entry, bound)
-        if claim is not None:
-            await self._end_rebuild(await self._search_all(claim, bound))
+        takeover = await self._claim(entry, bound)
+        if takeover is not None:
+            await self._end_rebuild(await self._search_all(takeover, bound))
 
     async def _bound_of_rebuild(self, entry: Entry) -> Position | None:
         """Return the offset from which on the entry may lack something; None: it cannot be told now."""
         if self._stream.is_conditional:
-            found = await bound_of_shard(self._stream, entry)
+            found = await bound_of_conditional_partition(self._stream, entry)
             return None if isinstance(found, Later) else found
-        # An offset without an anchor is no bound here: the topic may have been made anew.
+        # An offset without an anchor is no bound here: the topic may have been recreated.
         bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
         if entry.intent is not None and entry.intent.lower_bound < bound.offset:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         return bound
 
     async def _claim(self, entry: Entry, bound: Position) -> Intent | None:
-        """Write the claim: that this proxy rebuilds the entry, with all that a proxy which takes the claim over has to
-        know. None: another proxy has written meanwhile."""
+        """Write the takeover: that this proxy rebuilds the entry, with all that a proxy which takes the takeover over
+        has to know. None: another proxy has written meanwhile."""
         stream = self._stream
         if entry.intent is not None and entry.intent.leader >= 0:
             self._settle_on.add(entry.intent.leader)
-        if (left := stream.held.given_up) is not None and not stream.is_conditional:
-            self._given_up = replace(left, owner=NOBODY)
-        self._was_owned = entry.is_blurred or (entry.intent is not None and entry.intent.was_ownership)
-        # What was in doubt is also looked for by its content, by this proxy and by one that takes the claim over.
-        is_open = entry.intent is not None and not entry.intent.is_given_up and not stream.is_conditional
+        if (left := stream.held.unrecoverable) is not None and not stream.is_conditional:
+            self._unrecoverable = replace(left, owner=NOBODY)
+        self._was_append_reservation = entry.is_ambiguous or (
+            entry.intent is not None and entry.intent.was_append_reservation
+        )
+        # What was in doubt is also looked for by its content, by this proxy and by one that takes the takeover over.
+        is_open = entry.intent is not None and not entry.intent.is_unrecoverable and not stream.is_conditional
         leader = await Leader(stream.topic, stream.partition)
         earlier = -1 if entry.intent is None else entry.intent.leader
-        claim = Intent(
-            self._life.incarnation,
+        takeover = Intent(
+            self._instance.instance_id,
             entry.producer_epoch,
             (),
             bound.offset,
             bound.anchor,
             entry.intent.content if entry.intent is not None and is_open else NO_CONTENT,
             earlier if earlier >= 0 or leader is None else leader,
-            kind=IntentKind.TAKEN_OVER if self._was_owned else IntentKind.PLAIN,
+            kind=IntentKind.TAKEN_OVER if self._was_append_reservation else IntentKind.PLAIN,
         )
         if not self._is_stored:
             # Nothing is written before the log was read: the swap of what was found fails if somebody has written
             # meanwhile (model rows P14, P15).
-            stream.held.entry = claimed(entry, claim)
-            return claim
-        if not await stream.write(claimed(entry, remembering(claim, self._given_up))):
+            stream.held.entry = with_takeover(entry, takeover)
+            return takeover
+        if not await stream.write(with_takeover(entry, remembering(takeover, self._unrecoverable))):
             return None
-        if leader is not None and leader != claim.leader:
-            # R6: a claim names one broker. The earlier one has to be seen awake before the claim names the leader.
+        if leader is not None and leader != takeover.leader:
+            # R6: a takeover names one broker. The earlier one has to pass the quiescence check before the takeover
+            # names the leader.
             self._settle_on.add(leader)
-            if await settle(stream.topic, stream.partition, {claim.leader}) is None:
+            if await settle(stream.topic, stream.partition, {takeover.leader}) is None:
                 held = stream.held.entry
                 if held is None or held.intent is None:
                     return None
-                if not await stream.write(self._renewed(held, self._life.incarnation, leader)):
+                if not await stream.write(self._renewed(held, self._instance.instance_id, leader)):
                     return None
-        return claim
+        return takeover
 
-    async def _search_all(self, claim: Intent, bound: Position) -> Resolution:
+    async def _search_all(self, takeover: Intent, bound: Position) -> Resolution:
         """Search for all that the log has of the producer, and for the waiting batches by their content."""
         stream = self._stream
-        if claim.content != NO_CONTENT:
-            self._contents[claim.content] = ()
-        if not stream.is_conditional:  # what waits in a shard is looked for at its own offset (R23)
+        if takeover.content != NO_CONTENT:
+            self._contents[takeover.content] = ()
+        if not stream.is_conditional:  # what waits in a conditional partition is looked for at its own offset (R23)
             await self._look_for_waiting()
             self._checkpoint = await self._checkpoint_above(bound)
-        return await self._search(claim, self._contents)
+        return await self._search(takeover, self._contents)
 
     async def _end_rebuild(self, result: Resolution) -> None:
         """Write what was found."""
         stream = self._stream
         entry = stream.held.entry
-        if self._era != self._life.era or entry is None:
+        if self._lease_epoch != self._instance.lease_epoch or entry is None:
             stream.held.forget()
-        elif isinstance(result, Searched) and result.is_cut and self._was_owned:
-            await stream.write(blurred(entry, self._life.generation))
+        elif isinstance(result, Searched) and result.is_cut and self._was_append_reservation:
+            await stream.write(ambiguous(entry, self._instance.data_generation))
         elif isinstance(result, Searched):
             await self._finish_rebuild(entry, result)
         elif isinstance(result, Undecidable):
@@ -366,8 +374,8 @@ class Takeover:
 
     async def _look_for_waiting(self) -> None:
         """Look for the waiting batches by the content of their first record that is not known to be stored, too: a
-        record without a marker does not tell whose it is. As a producer's records lie in order, nothing that follows a
-        missing one is there. A batch that comes after the rebuild is looked for then (``sequencer.py``)."""
+        record without a batch marker does not tell whose it is. As a producer's records lie in order, nothing that
+        follows a missing one is there. A batch that comes after the rebuild is looked for then (``sequencer.py``)."""
         stream = self._stream
         for batch in list(stream.queue):
             due = await due_of(batch, stream.held.entry)
@@ -384,30 +392,38 @@ class Takeover:
         return checkpoint if checkpoint is not None and checkpoint.offset > bound.offset else None
 
     async def _end_undecided(self, entry: Entry) -> None:
-        """The log cannot tell all of a suspect producer: its entry becomes blurred. Of a shard only the end of the log
-        matters (rule R23)."""
+        """The log cannot tell all of an unverified producer: its entry becomes ambiguous. Of a conditional partition
+        only the end of the log matters (rule R23)."""
         stream = self._stream
         if not stream.is_conditional:
-            await stream.write(blurred(entry, self._life.generation))
+            await stream.write(ambiguous(entry, self._instance.data_generation))
             return
         end = await current_end(stream.topic, stream.partition, self._settle_on)
         if isinstance(end, Later):
             await stream.write(self._renewed(entry, NOBODY))
         else:
-            await begin_shard(stream, entry, end[1], ())
+            await begin_conditional_partition(stream, entry, end[1], ())
 
     async def _finish_rebuild(self, entry: Entry, result: Searched) -> None:
         if self._stream.is_conditional:
-            await begin_shard(self._stream, entry, self._searched_to, result.pieces)
+            await begin_conditional_partition(self._stream, entry, self._searched_to, result.pieces)
             return
         is_since_checkpoint = self._checkpoint is not None
-        done = completed(entry, result, self._life.generation, self._given_up, is_since_checkpoint=is_since_checkpoint)
+        done = completed(
+            entry, result, self._instance.data_generation, self._unrecoverable, is_since_checkpoint=is_since_checkpoint
+        )
         if not await self._stream.write(done):
             return
         before = self._stream.looked_for
-        was_owned = self._was_owned or (before is not None and before.era == self._life.era and before.was_owned)
+        was_append_reservation = self._was_append_reservation or (
+            before is not None and before.lease_epoch == self._instance.lease_epoch and before.was_append_reservation
+        )
         self._stream.looked_for = LookedFor(
-            self._life.era, state_read(done), frozenset(self._due), not result.has_unmarked, was_owned
+            self._instance.lease_epoch,
+            state_read(done),
+            frozenset(self._due),
+            not result.has_unmarked,
+            was_append_reservation,
         )
         # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
         # late lies behind the end that was read.
@@ -425,8 +441,10 @@ class Takeover:
             records = sum(batch.record_count for batch in intent.batches)
             wanted = BatchIdentity(intent.producer_epoch, intent.batches[0].base_sequence, records)
         search = self._new_search(intent, contents, wanted)
-        reason = "suspect" if self._is_suspect else "open intent"
-        result = await resolve(self._stream, search, reason, wanted, self._era, is_too_little=self._is_too_little)
+        reason = "unverified" if self._is_unverified else "open intent"
+        result = await resolve(
+            self._stream, search, reason, wanted, self._lease_epoch, is_too_little=self._is_too_little
+        )
         if search.moved_to != NO_OFFSET:
             self._moved_to = search.moved_to
         if isinstance(result, Searched):
@@ -461,7 +479,8 @@ class Takeover:
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
                 frozenset(settle_on),
                 contents=contents,
-                follows_end=stream.is_conditional,  # a shard is read to where the log ends now (rule R23)
+                # a conditional partition is read to where the log ends now (rule R23)
+                follows_end=stream.is_conditional,
                 wider=None if self._checkpoint is None else bound,
                 is_wanted=always if self._is_stored else self._is_wanted,
             )

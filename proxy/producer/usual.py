@@ -22,7 +22,7 @@ from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
 from .batch import Batch
 from .grouping import gather, planning
-from .outside import Broker
+from .outside import AppendTarget
 from .stream import NO_INTENT, Stream
 
 
@@ -32,13 +32,13 @@ class Unusual(Enum):
 
     FLOW_AT_WORK = "flow_at_work", "R3", "a flow of the producer is at work, and takes the batch with it"
     CONDITIONAL = "conditional", "R23", "the batch says where it has to be"
-    NAMED = "named", "R22", "the newest instance of the producer's name is compared"
+    NAMED = "producer_name", "R22", "the newest instance of the producer's name is compared"
     NOT_KNOWN = "not_known", "R10", "the proxy knows nothing of the producer, or nothing is stored"
-    ERA = "era", "R1", "what is known was learned under another lease, or of other data"
-    OPEN_OR_GIVEN_UP = "open_or_given_up", "R17", "the outcome of a batch is open, or was given up"
+    LEASE_EPOCH = "lease_epoch", "R1", "what is known was learned under another lease, or of other data"
+    OPEN_OR_UNRECOVERABLE = "open_or_unrecoverable", "R17", "the outcome of a batch is open, or was unrecoverable"
     REBUILT = "rebuilt", "R10", "the entry was read from the log, which may have more of the producer"
     NO_WINDOW = "no_window", "R12", "nothing of the epoch is in the log"
-    GENERATION = "generation", "R10", "the entry is of an earlier life of the data in Redis"
+    DATA_GENERATION = "redis_data_generation", "R10", "the entry is of an earlier data generation"
     WRITES_LOST = "writes_lost", "R10", "Redis had lost writes of the entry"
     PRINCIPAL = "principal", "R11", "the producer id belongs to another principal"
     EXPIRED = "expired", "R10", "the entry may have expired in Redis"
@@ -50,14 +50,18 @@ class Unusual(Enum):
     INTENT_WATCHED = "intent_watched", "R17", "an intent of this proxy may be open in Redis"
     OWN_CONNECTION = "own_connection", "R17", "the batch goes over a connection of the client's own"
     DRAINING = "draining", "R15", "the proxy ends"
-    NO_MARKERS = "no_markers", "R6", "the topic does not keep markers"
+    NO_BATCH_MARKERS = "no_batch_markers", "R6", "the topic does not keep batch markers"
     SIZE_REFUSED = "size_refused", "R19", "the topic has refused a size"
     BROKER_CODEC = "broker_codec", "R6", "the broker compresses the topic in its own way"
     NOT_PROBED = "not_probed", "R6", "no append to the partition was read back lately"
     MEMORY = "memory", "R19", "the memory for requests is used up"
     PASS_LONG = "pass_long", "R19", "this pass of the event loop has done enough"
     LEADER = "leader", "R17", "no leader is known, or it cannot be reached"
-    OWNERSHIP = "ownership", "R2", "the producer is owned, and may not append under the ownership now"
+    APPEND_RESERVATION = (
+        "append_reservation",
+        "R2",
+        "the producer has an append reservation, and may not append under it now",
+    )
     TRACED = "traced", "R19", "a span of the batch is wanted, or its records may name a trace"
     LARGE = "large", "R19", "the batch takes several steps to convert, or cannot be converted"
 
@@ -77,7 +81,7 @@ class UsualCase:
         self._append = append
         self._place = (stream.topic, stream.partition)
         self._cluster: object = None
-        self._broker: Broker | None = None
+        self._broker: AppendTarget | None = None
         """The leader, as ``_cluster`` had it."""
         self.why: Unusual | None = Unusual.NOT_KNOWN
         """Why the last batch was not usual."""
@@ -86,7 +90,12 @@ class UsualCase:
         """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
         nothing has happened."""
         stream = self._stream
-        entry, owned, life, broker = stream.held.packed, stream.held.ownership, stream.life, self._broker
+        entry, reservation, instance, broker = (
+            stream.held.packed,
+            stream.held.append_reservation,
+            stream.instance,
+            self._broker,
+        )
         if broker is None or not broker.takes_batches or stream.context.outside.leaders.cluster is not self._cluster:
             broker = self._leader()
         self.why = why = self._why_not(first, entry, broker)
@@ -119,30 +128,47 @@ class UsualCase:
         bound = stream.bounds.known[self._place][1]
         if entry.end_offset > bound.offset:  # R8: the later of both
             bound = Position(entry.end_offset, entry.anchor)
-        return Prepared(entry, group, broker.id, broker, bound, wrapped, pieces, owned, life.era, life.incarnation)
+        return Prepared(
+            entry,
+            group,
+            broker.id,
+            broker,
+            bound,
+            wrapped,
+            pieces,
+            reservation,
+            instance.lease_epoch,
+            instance.instance_id,
+        )
 
-    def _why_not(self, first: Batch, entry: PackedEntry | None, broker: Broker | None) -> Unusual | None:
+    def _why_not(self, first: Batch, entry: PackedEntry | None, broker: AppendTarget | None) -> Unusual | None:
         """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
         this process."""
         stream, append, identity, place = self._stream, self._append, first.identity, self._place
-        held, context, life, topics, topic = stream.held, stream.context, stream.life, stream.topics, stream.topic
-        bounds, owned = stream.bounds.known, held.ownership
+        held, context, instance, topics, topic = (
+            stream.held,
+            stream.context,
+            stream.instance,
+            stream.topics,
+            stream.topic,
+        )
+        bounds, reservation = stream.bounds.known, held.append_reservation
         if stream.is_conditional:
             return Unusual.CONDITIONAL
         if held.name is not None:
             return Unusual.NAMED
         if entry is None:
             return Unusual.NOT_KNOWN
-        if held.known_era != life.era:
-            return Unusual.ERA
+        if held.known_lease_epoch != instance.lease_epoch:
+            return Unusual.LEASE_EPOCH
         if entry.has_intent:
-            return Unusual.OPEN_OR_GIVEN_UP
+            return Unusual.OPEN_OR_UNRECOVERABLE
         if entry.is_rebuilt:
             return Unusual.REBUILT
         if not entry.window_batches:
             return Unusual.NO_WINDOW
-        if entry.generation != life.generation:
-            return Unusual.GENERATION
+        if entry.data_generation != instance.data_generation:
+            return Unusual.DATA_GENERATION
         if held.lost is not None:
             return Unusual.WRITES_LOST
         if entry.principal != first.principal or (first.principal == NO_PRINCIPAL and held.issued_to != NO_PRINCIPAL):
@@ -161,17 +187,17 @@ class UsualCase:
             return Unusual.PART
         if stream.watch_intent_until != NO_INTENT:
             return Unusual.INTENT_WATCHED
-        if first.waiters[0].connection.way is not None:
+        if first.waiters[0].connection.route is not None:
             return Unusual.OWN_CONNECTION
-        if life.is_draining:
+        if instance.is_draining:
             return Unusual.DRAINING
         if topic in topics.unmarked:
-            return Unusual.NO_MARKERS
+            return Unusual.NO_BATCH_MARKERS
         if topic in topics.too_large:
             return Unusual.SIZE_REFUSED
         if topic in topics.wrapper_codecs:
             return Unusual.BROKER_CODEC
-        if place not in context.marker_probe.probed:
+        if place not in context.batch_marker_probe.probed:
             return Unusual.NOT_PROBED
         if context.memory.bytes_held > context.memory.caps.request_bytes_total_max:
             return Unusual.MEMORY
@@ -179,13 +205,13 @@ class UsualCase:
             return Unusual.PASS_LONG
         if broker is None or not broker.takes_batches:
             return Unusual.LEADER
-        if owned is not None:
+        if reservation is not None:
             now = first.arrived_at if first.arrived_at > append.committed_at else append.committed_at
-            if not owned.may_append(now, broker.id):
-                return Unusual.OWNERSHIP
+            if not reservation.may_append(now, broker.id):
+                return Unusual.APPEND_RESERVATION
         return None
 
-    def _leader(self) -> Broker | None:
+    def _leader(self) -> AppendTarget | None:
         """Look the leader up."""
         leaders = self._stream.context.outside.leaders
         leader = leaders.leader_of(*self._place)

@@ -13,10 +13,10 @@ from ..bridge import api_versions
 from ..bridge.base import Addresses
 from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
-from ..broker.queued_append import Way
+from ..broker.queued_append import Route
 from ..versions import ApiKey
-from .host import Host
-from .pipe import Pipe, Upstream
+from .host import SessionHost
+from .pipe import Pipe, RequestUpstream
 from .produce import ProduceCall
 
 
@@ -24,8 +24,9 @@ class Backend(Protocol):
     """Of one session."""
 
     @property
-    def way(self) -> Way | None:
-        """The only way by which batches of this client reach the broker; None: the lanes that all clients share."""
+    def route(self) -> Route | None:
+        """The only way by which batches of this client reach the broker; None: the produce connections that all clients
+        share."""
         ...
 
     def answer(self, api_key: int, api_version: int) -> bytes | None:
@@ -49,7 +50,7 @@ class Backend(Protocol):
         """Begins a produce request, now or once it may begin."""
         ...
 
-    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
+    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> RequestUpstream:
         """Return where its other requests go on. Raises WireError if that has ended."""
         ...
 
@@ -66,11 +67,11 @@ class SharedBackend:
     """The brokers as the proxy itself reaches them, for all clients alike."""
 
     __slots__ = ("_host",)
-    way = None
+    route = None
     calls = ProduceCall
     begin = staticmethod(ProduceCall.begin)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: SessionHost) -> None:
         self._host = host
 
     def answer(self, api_key: int, api_version: int) -> bytes | None:
@@ -85,7 +86,7 @@ class SharedBackend:
         """Answer Metadata from memory."""
         self._host.metadata(version, question, addresses, done)
 
-    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> Upstream:
+    def upstream(self, broker: Broker, broken: Callable[[str], None]) -> RequestUpstream:
         """Open a connection for this client."""
         pipe = Pipe(self._host.for_clients, broken, may_end=True)
         self._host.for_clients.connect(broker.address, pipe)

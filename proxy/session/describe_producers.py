@@ -1,9 +1,9 @@
 """DescribeProducers: where producers stopped on a partition, from the state by which their batches are judged.
 
-The answer has the named producers, which Redis lists by partition (rule R22), and those without a name that were at
-work at this proxy; of both only those whose id was issued to the principal that asks. An open intent is resolved first,
-as if the producer's next batch had come: so a client that goes on behind the sequence that it is told writes nothing
-twice. Appends nothing."""
+The answer has the producers with a name, which Redis lists by partition (rule R22), and those without a name that were
+at work at this proxy; of both only those whose id was issued to the principal that asks. An open intent is resolved
+first, as if the producer's next batch had come: so a client that goes on behind the sequence that it is told writes
+nothing twice. Appends nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..bridge.describe_producers import ActiveProducer, DescribedPartition, Plac
 from ..events import InternalError, Report
 from ..flow.effects import MemberAlive, NamedEntries, Now, Read, Swap, Wait
 from ..flow.runner import FlowRunner
-from ..producer.life import Life
+from ..producer.proxy_instance import ProxyInstance
 from ..producer.sequencer import Sequencer
 
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
@@ -38,7 +38,7 @@ class DescribeProducers:
 
     def __init__(
         self,
-        life: Life,
+        instance: ProxyInstance,
         runner: FlowRunner,
         report: Report,
         *,
@@ -49,8 +49,8 @@ class DescribeProducers:
     ) -> None:
         """``sequencer``: the one of (producer id, topic, partition), None when there are too many. ``known_on``: the
         producer ids that are in memory, by partition. ``has_partition``: is there such a partition, as last learned?
-        ``look_for_topics``: learns of topics anew, and calls back soon in any case."""
-        self._life = life
+        ``look_for_topics``: learns of topics again, and calls back soon in any case."""
+        self._instance = instance
         self._runner = runner
         self._report = report
         self._sequencer = sequencer
@@ -70,7 +70,7 @@ class DescribeProducers:
             )
             return
         self._at_work += 1
-        # The topic may be newer than the metadata that is known: that is learned anew before 3 is answered.
+        # The topic may be newer than the metadata that is known: that is learned again before 3 is answered.
         missing = {topic for topic, partition in places if not self._has_partition(topic, partition)}
         if missing:
             self._look_for_topics(sorted(missing), lambda: self._start(places, principal, done))
@@ -94,9 +94,9 @@ class DescribeProducers:
         room = limits.DESCRIBED_PRODUCERS_MAX
         answers = []
         for place in places:
-            told = await self._partition(place, known.get(place, ()), principal, until, room)
-            room -= len(told.producers)
-            answers.append(told)
+            reported = await self._partition(place, known.get(place, ()), principal, until, room)
+            room -= len(reported.producers)
+            answers.append(reported)
         return answers
 
     async def _partition(
@@ -106,7 +106,7 @@ class DescribeProducers:
             return _refused(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         if await Now() >= until:
             return _refused(place, _NOT_NOW, "the partitions before it took too long: ask for it alone")
-        index = store.partition_index_key(self._life.cluster, *place)
+        index = store.partition_index_key(self._instance.cluster, *place)
         named = await NamedEntries(index, room + 1)
         if isinstance(named, StoreAway):
             return _refused(place, _NOT_NOW, f"Redis cannot be asked: {named.reason}")
@@ -114,15 +114,15 @@ class DescribeProducers:
         for key in named:
             if (producer_id := _producer_of(key)) is None:
                 what = f"Redis lists {key!r} in {index!r}, which no proxy writes: delete that key"
-                again = "each named producer is listed in it again with its next batch"
+                again = "each producer with a name is listed in it again with its next batch"
                 return _refused(place, ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}; {again}")
             ids.add(producer_id)
         ids.update(one for one in known if not is_conditional(one) and not is_named(one))
         if len(ids) > room:
             what = f"more than {limits.DESCRIBED_PRODUCERS_MAX} producers in one answer: ask for fewer partitions"
             return _refused(place, ErrorCode.INVALID_REQUEST, what)
-        looks = [_Look(self._life, producer_id, place) for producer_id in sorted(ids)]
-        told: list[ActiveProducer] = []
+        looks = [_Look(self._instance, producer_id, place) for producer_id in sorted(ids)]
+        reported: list[ActiveProducer] = []
         while True:
             left = []
             for look in looks:
@@ -134,11 +134,11 @@ class DescribeProducers:
                 if isinstance(found, _NotTold):
                     return _refused(place, found.error_code, found.reason)
                 if isinstance(found, ActiveProducer):
-                    told.append(found)
+                    reported.append(found)
                 elif found is not None:
                     left.append(look)
             if not left:
-                return DescribedPartition(*place, producers=tuple(sorted(told, key=lambda one: one.producer_id)))
+                return DescribedPartition(*place, producers=tuple(sorted(reported, key=lambda one: one.producer_id)))
             if await Now() >= until:
                 who = left[0].producer_id
                 return _refused(
@@ -167,11 +167,11 @@ class _Open:
 class _Look:
     """Looks at the stored entry of one producer on one partition."""
 
-    def __init__(self, life: Life, producer_id: int, place: Place) -> None:
+    def __init__(self, instance: ProxyInstance, producer_id: int, place: Place) -> None:
         self.producer_id = producer_id
         self.is_begun = False
-        self._life = life
-        self._key = store.entry_key(life.cluster, producer_id, *place)
+        self._instance = instance
+        self._key = store.entry_key(instance.cluster, producer_id, *place)
         self._seen: tuple[WindowBatch, ...] | None = None
 
     async def at_rest(self, principal: bytes) -> ActiveProducer | _Open | _NotTold | None:
@@ -189,7 +189,7 @@ class _Look:
             return None
         if not await self._is_told(entry):
             return _Open()
-        if entry.intent is not None and entry.intent.is_given_up:  # R17: the log may have more of it
+        if entry.intent is not None and entry.intent.is_unrecoverable:  # R17: the log may have more of it
             if not is_named(self.producer_id):
                 return None  # the answer has one code for a whole partition, and anybody can make up an id
             what = f"what became of the last batch of producer {self.producer_id} cannot be determined"
@@ -201,7 +201,7 @@ class _Look:
         While its owner goes on, each look finds an open intent, and batches that were committed since the look before:
         what is committed is told then. For a fenced producer nothing more is reserved, so what is open there is waited
         for."""
-        if entry.generation != self._life.generation:
+        if entry.data_generation != self._instance.data_generation:
             self._seen = None
             return False
         if not entry.has_open_intent:
@@ -214,11 +214,11 @@ class _Look:
         """What was read may come from a server of Redis that is the master no longer: a swap that changes nothing but
         the version shows what is due now (rule R11). Whoever works with the entry finds the newer version with the
         next swap, and reads it again."""
-        era = self._life.era
+        lease_epoch = self._instance.lease_epoch
         touched = replace(entry, version=entry.version + 1)
         value = pack_named(touched) if is_named(self.producer_id) else pack(touched)
         result = await Swap(self._key, entry.version, value, store.KEEP_TTL)
-        return isinstance(result, Swapped) and era == self._life.era
+        return isinstance(result, Swapped) and lease_epoch == self._instance.lease_epoch
 
 
 def _producer_of(entry_key: bytes) -> int | None:

@@ -24,7 +24,7 @@ from ..settings.addresses import PlaceOf
 from ..settings.config import TopicDefaults
 from .conditional_topics import ConditionalTopics
 from .describe_producers import Told
-from .names import Client
+from .names import NamesClient
 from .sweeper import Sweepable, Sweeper
 
 
@@ -69,7 +69,7 @@ class ProduceHost(Protocol):
     def requests_by_key(self) -> dict[int, int]: ...
 
 
-class Host(ProduceHost, ConnectionHost, Protocol):
+class SessionHost(ProduceHost, ConnectionHost, Protocol):
     """The engine, as sessions see it."""
 
     @property
@@ -108,7 +108,7 @@ class Host(ProduceHost, ConnectionHost, Protocol):
         request: InitProducerIdRequest,
         version: int,
         client_id: str | None,
-        client: Client,
+        client: NamesClient,
         done: Callable[[int, int, int], None],
     ) -> None: ...
 

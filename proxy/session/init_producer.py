@@ -17,7 +17,7 @@ from ...state.producer_ids import RANDOM_BYTES, IdBlocks, pack_block
 from ...state.store import Store, StoreAway
 from .. import limits
 from ..events import ProducerIdIssued, Report
-from ..producer.life import Life
+from ..producer.proxy_instance import ProxyInstance
 
 _CLAIM_TRIES_MAX = 5
 _WAITING_MAX = 1000
@@ -27,8 +27,10 @@ _WAITING_MAX = 1000
 class ProducerIds:
     """The producer ids of one proxy process. Every principal has blocks of its own: the ids in them are its own too."""
 
-    def __init__(self, life: Life, ids: Store, random_bytes: Callable[[int], bytes], report: Report) -> None:
-        self._life = life
+    def __init__(
+        self, instance: ProxyInstance, ids: Store, random_bytes: Callable[[int], bytes], report: Report
+    ) -> None:
+        self._instance = instance
         self._store = ids
         self._random_bytes = random_bytes
         self._report = report
@@ -39,12 +41,12 @@ class ProducerIds:
         always 0."""
         issuer = self._issuers.get(principal)
         if issuer is None:
-            issuer = _Issuer(self._life, self._store, self._random_bytes, self._report, principal)
+            issuer = _Issuer(self._instance, self._store, self._random_bytes, self._report, principal)
             self._issuers[principal] = issuer
         issuer.answer(done)
 
     def forget(self) -> None:
-        """A new generation: ids of the blocks so far would be suspect from their first batch on."""
+        """A new data generation: ids of the blocks so far would be suspect from their first batch on."""
         for issuer in self._issuers.values():
             issuer.forget()
 
@@ -53,9 +55,14 @@ class _Issuer:
     """The producer ids of one principal."""
 
     def __init__(
-        self, life: Life, ids: Store, random_bytes: Callable[[int], bytes], report: Report, principal: bytes
+        self,
+        instance: ProxyInstance,
+        ids: Store,
+        random_bytes: Callable[[int], bytes],
+        report: Report,
+        principal: bytes,
     ) -> None:
-        self._life = life
+        self._instance = instance
         self._store = ids
         self._random_bytes = random_bytes
         self._report = report
@@ -89,18 +96,18 @@ class _Issuer:
             self._claim()
 
     def _claim(self) -> None:
-        generation = self._store.generation
-        if generation is None:
+        data_generation = self._store.data_generation
+        if data_generation is None:
             self._refuse_all()
             return
         self._claiming = True
         start = self._blocks.propose(self._random_bytes(RANDOM_BYTES))
-        value = pack_block(generation, self._life.wall_clock_ms(), self._principal)
-        era = self._life.era
+        value = pack_block(data_generation, self._instance.wall_clock_ms(), self._principal)
+        lease_epoch = self._instance.lease_epoch
 
         def claimed(result: bool | StoreAway) -> None:
             self._claiming = False
-            if result is True and era == self._life.era:
+            if result is True and lease_epoch == self._instance.lease_epoch:
                 self._tries = 0
                 self._blocks.claimed(start)
                 self._serve()
@@ -111,7 +118,7 @@ class _Issuer:
                 self._tries += 1  # taken, perhaps by ourselves in a call whose reply was lost: another one
                 self._claim()
 
-        self._store.claim(store.block_key(self._life.cluster, start), value, self._life.ids_ttl_ms, claimed)
+        self._store.claim(store.block_key(self._instance.cluster, start), value, self._instance.ids_ttl_ms, claimed)
 
     def _refuse_all(self) -> None:
         waiting, self._waiting = self._waiting, deque()

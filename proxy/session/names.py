@@ -1,5 +1,5 @@
-"""InitProducerId of named producers (rule R22): the next instance of a name gets its producer id and epoch. Which ones
-is decided in ``state/names.py``; here that is written, or nothing is answered."""
+"""InitProducerId of producers with a name (rule R22): the next instance of a name gets its producer id and epoch. Which
+ones is decided in ``state/names.py``; here that is written, or nothing is answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from ...codecs.error_codes import ErrorCode
 from ...state import store
-from ...state.entry import NO_GENERATION, StoredFormatError
+from ...state.entry import NO_DATA_GENERATION, StoredFormatError
 from ...state.names import (
     NO_EPOCH,
     NO_ID,
@@ -39,7 +39,7 @@ from ..events import ClientRefused, InstanceBegan, InternalError, OperatorMessag
 from ..flow.effects import ExpireAll, ListName, Read, Swap
 from ..flow.runner import FlowRunner
 from ..producer.ids_in_use import renew_id
-from ..producer.life import Life
+from ..producer.proxy_instance import ProxyInstance
 from .name_patterns import matching
 
 Done = Callable[[int, int, int], None]
@@ -48,7 +48,7 @@ _TRIES_MAX = 10
 """Others may begin instances of the same name meanwhile."""
 
 
-class Client(Protocol):
+class NamesClient(Protocol):
     """Who asks."""
 
     @property
@@ -72,8 +72,10 @@ class NameOf:
 class Names:
     """Of one proxy process. ``patterns``: client ids that are names; * stands for any text."""
 
-    def __init__(self, life: Life, runner: FlowRunner, random_bytes: Callable[[int], bytes], report: Report) -> None:
-        self._life = life
+    def __init__(
+        self, instance: ProxyInstance, runner: FlowRunner, random_bytes: Callable[[int], bytes], report: Report
+    ) -> None:
+        self._instance = instance
         self._runner = runner
         self._random_bytes = random_bytes
         self._report = report
@@ -99,7 +101,7 @@ class Names:
         name: NameOf,
         request: InitProducerIdRequest,
         version: int,
-        client: Client,
+        client: NamesClient,
         done: Done,
     ) -> None:
         """Begin the next instance of a name. Errors that ``done`` may get: INVALID_REQUEST (no possible name, or only
@@ -129,21 +131,21 @@ class Names:
         self._runner.start(self._begin(name, request, version, client), ended, broke)
 
     async def _begin(
-        self, name: NameOf, request: InitProducerIdRequest, version: int, client: Client
+        self, name: NameOf, request: InitProducerIdRequest, version: int, client: NamesClient
     ) -> NameRecord | ErrorCode:
         principal = client.principal
-        key, era = store.name_key(self._life.cluster, name.name), self._life.era
-        # An id that was not issued to a named producer belongs to no instance of this name.
+        key, lease_epoch = store.name_key(self._instance.cluster, name.name), self._instance.lease_epoch
+        # An id that was not issued to a producer with a name belongs to no instance of this name.
         given = (request.producer_id, request.producer_epoch) if is_named(request.producer_id) else None
         claimed: int | None = None
         for _ in range(_TRIES_MAX):
             record = await self._read(key, name.name)
             if isinstance(record, StoreAway):
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            generation, now_ms = self._life.generation, self._life.wall_clock_ms()
-            verdict = next_instance(record, principal, generation, now_ms, keeps_id=name.keeps_id, given=given)
+            data_generation, now_ms = self._instance.data_generation, self._instance.wall_clock_ms()
+            verdict = next_instance(record, principal, data_generation, now_ms, keeps_id=name.keeps_id, given=given)
             if isinstance(verdict, Raised):  # what the id has is to expire later than the name: it is renewed first
-                renewed = await renew_id(self._life, verdict.record.producer_id)
+                renewed = await renew_id(self._instance, verdict.record.producer_id)
                 if isinstance(renewed, StoreAway):
                     return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 verdict = verdict if renewed else NewId()  # its block is lost: the id is of no use any more
@@ -162,11 +164,11 @@ class Names:
                     if not await self._lists(name.name, client, is_new=record is None):
                         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                     if claimed is None:
-                        claimed = await self._claim(name.name, principal, generation, now_ms)
+                        claimed = await self._claim(name.name, principal, data_generation, now_ms)
                     if claimed is None:
                         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                     raised_from = NO_EPOCH if given is None else given[1]
-                    following = with_new_id(record, claimed, principal, generation, now_ms, raised_from)
+                    following = with_new_id(record, claimed, principal, data_generation, now_ms, raised_from)
             if client.is_closed:  # R17: it may have asked again meanwhile, and would be fenced by itself
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             expected = NO_VERSION if record is None else record.version
@@ -174,8 +176,8 @@ class Names:
             # value: a random step of the version keeps them apart.
             apart = int.from_bytes(self._random_bytes(4), "big")
             following = replace(following, version=following.version + apart)
-            result = await Swap(key, expected, pack_name(following), self._life.name_ttl_ms)
-            if era != self._life.era or isinstance(result, StoreAway):
+            result = await Swap(key, expected, pack_name(following), self._instance.name_ttl_ms)
+            if lease_epoch != self._instance.lease_epoch or isinstance(result, StoreAway):
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             if isinstance(result, Swapped):
                 self._written[name.name] = following
@@ -196,27 +198,31 @@ class Names:
             self._report(OperatorMessage("error", f"producer name {name!r}: {error}"))
             return StoreAway(str(error))
         written = self._written.get(name)
-        return replace(record, generation=NO_GENERATION) if written is not None and _lacks(record, written) else record
+        return (
+            replace(record, data_generation=NO_DATA_GENERATION)
+            if written is not None and _lacks(record, written)
+            else record
+        )
 
-    async def _claim(self, name: str, principal: bytes, generation: bytes, now_ms: int) -> int | None:
+    async def _claim(self, name: str, principal: bytes, data_generation: bytes, now_ms: int) -> int | None:
         """Return a producer id that nobody ever had; None: the store is away."""
-        block = pack_block(generation, now_ms, principal, name)
+        block = pack_block(data_generation, now_ms, principal, name)
         for _ in range(_TRIES_MAX):
             producer_id = propose_named_id(self._random_bytes(RANDOM_BYTES))
-            key = store.block_key(self._life.cluster, producer_id)
-            result = await Swap(key, NO_VERSION, block, self._life.ids_ttl_ms)
+            key = store.block_key(self._instance.cluster, producer_id)
+            result = await Swap(key, NO_VERSION, block, self._instance.ids_ttl_ms)
             if isinstance(result, Swapped):
                 return producer_id
             if isinstance(result, StoreAway):
                 return None
         return None
 
-    async def _lists(self, name: str, client: Client, *, is_new: bool) -> bool:
+    async def _lists(self, name: str, client: NamesClient, *, is_new: bool) -> bool:
         """Count the name among those of its principal. False: that has too many, or the store is away."""
-        life = self._life
+        instance = self._instance
         count_max = limits.NAMES_PER_PRINCIPAL_MAX if is_new else None
-        names = store.names_key(life.cluster, client.principal)
-        listed = await ListName(names, listed_name(name), life.name_ttl_ms, life.wall_clock_ms(), count_max)
+        names = store.names_key(instance.cluster, client.principal)
+        listed = await ListName(names, listed_name(name), instance.name_ttl_ms, instance.wall_clock_ms(), count_max)
         if listed is False:
             what = f"the producer name {name!r} is one more than the {limits.NAMES_PER_PRINCIPAL_MAX} of its principal"
             how = "it gets a retriable error until some have expired or `idemproxy forget name` has dropped them"
@@ -226,14 +232,14 @@ class Names:
     async def _let_expire(self, producer_id: int) -> None:
         """Let the state of a producer id that its name no longer has expire like that of a producer without a name, and
         its block with the last retry: without it, too, an older instance is fenced. If this process ends before that is
-        done, all of it expires later (``Life.ids_ttl_ms``)."""
-        life = self._life
-        index = store.index_key(life.cluster, producer_id)
-        await ExpireAll(index, life.expiry_ms, life.wall_clock_ms(), renews=False)
-        key = store.block_key(life.cluster, block_of(producer_id))
+        done, all of it expires later (``ProxyInstance.ids_ttl_ms``)."""
+        instance = self._instance
+        index = store.index_key(instance.cluster, producer_id)
+        await ExpireAll(index, instance.expiry_ms, instance.wall_clock_ms(), renews=False)
+        key = store.block_key(instance.cluster, block_of(producer_id))
         block = await Read(key)
         if isinstance(block, bytes):
-            ttl_ms = min(limits.CLIENT_RETRY_SECONDS_MAX * 1000, life.ids_ttl_ms)
+            ttl_ms = min(limits.CLIENT_RETRY_SECONDS_MAX * 1000, instance.ids_ttl_ms)
             await Swap(key, version_of_block(block), block, ttl_ms)
 
 

@@ -1,6 +1,6 @@
 """Batches without a producer id, as an old broker takes them (rule R20): converted where the broker's format needs it,
 in order, with the acks of their request. Owns the conversion and the answers of one request. Stores nothing and writes
-no marker."""
+no batch marker."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from ...codecs.batch_marker import MAGIC, parse_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import HeaderPolicy, HeaderRefused, converting_one
 from ...codecs.errors import WireError
-from ...codecs.marker import MAGIC, parse_marker
 from ...codecs.message_set import iterate_shallow
 from ...codecs.produce import API_KEY, PartitionRecords, encode_request, parse_response
 from ...codecs.record_batch import magic_of, parse_single_batch
@@ -24,15 +24,15 @@ from ..admission.loop_budget import LoopBudget
 from ..admission.memory_budget import Held, MemoryBudget
 from ..producer import answers
 from ..producer.batch import Answer
-from .pipe import Upstream
+from .pipe import RequestUpstream
 
 _VERSION = 2
 _PART_BYTES = 2048
 """What the work on one partition counts for, beside its bytes."""
-_MARKER_BEGINS = re.compile(re.escape(MAGIC))
+_BATCH_MARKER_BEGINS = re.compile(re.escape(MAGIC))
 
 
-class Host(Protocol):
+class NonIdempotentHost(Protocol):
     """What is needed of the engine."""
 
     @property
@@ -57,7 +57,7 @@ class NonIdempotentBatches:
         self,
         parts: Sequence[tuple[PartitionRecords, Callable[[Answer], None]]],
         request_held: Held,
-        host: Host,
+        host: NonIdempotentHost,
         sender: str,
         refused: Callable[[str], None],
     ) -> None:
@@ -96,7 +96,7 @@ class NonIdempotentBatches:
                 self.sendable.append((item.topic, item.partition, message_set))
                 self._waiting[(item.topic, item.partition)] = answer
 
-    def send(self, pipe: Upstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
+    def send(self, pipe: RequestUpstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
         """Send them on. ``failed`` is called if the broker's answer leaves out a partition."""
         body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
         if acks == 0:
@@ -142,7 +142,7 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
     assert records is not None
     try:
         if magic_of(records) < 2:
-            is_marked = yield from _finding_marker(records)
+            is_marked = yield from _finding_batch_marker(records)
             return answers.invalid("a wrapper's key names batches of a producer", 0) if is_marked else records
         converted = yield from converting_one(
             records,
@@ -159,22 +159,22 @@ def _old_format(item: PartitionRecords, policy: HeaderPolicy) -> Steps[Buffer | 
 
 
 def _finding_magic(records: Buffer) -> Steps[bool]:
-    """Does a marker's first word occur anywhere?"""
+    """Does a batch marker's first word occur anywhere?"""
     for start in range(0, len(records), STEP_BYTES):
         if start:
             yield
-        if _MARKER_BEGINS.search(records, start, start + STEP_BYTES + len(MAGIC) - 1):
+        if _BATCH_MARKER_BEGINS.search(records, start, start + STEP_BYTES + len(MAGIC) - 1):
             return True
     return False
 
 
-def _finding_marker(records: Buffer) -> Steps[bool]:
-    """Does a wrapper in it have a marker as its key, so that it would be taken for batches of an idempotent producer?
-    Only the proxy may write markers."""
+def _finding_batch_marker(records: Buffer) -> Steps[bool]:
+    """Does a wrapper in it have a batch marker as its key, so that it would be taken for batches of an idempotent
+    producer? Only the proxy may write batch markers."""
     if not (yield from _finding_magic(records)):
         return False
     for index, one in enumerate(iterate_shallow(records), 1):
-        if one.is_wrapper and parse_marker(one.key) is not None:
+        if one.is_wrapper and parse_batch_marker(one.key) is not None:
             return True
         if not index % STEP_RECORDS:
             yield

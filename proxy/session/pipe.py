@@ -41,7 +41,7 @@ def _nobody_looks() -> None:
     """Nothing to do."""
 
 
-class Upstream(Protocol):
+class RequestUpstream(Protocol):
     """Where requests of one client go on, in their order."""
 
     @property

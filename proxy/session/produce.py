@@ -49,7 +49,7 @@ from ...state.producer_ids import CONDITIONAL_ID
 from .. import limits
 from ..admission.memory_budget import Held
 from ..bridge.metadata import TOPIC_NAME
-from ..broker.queued_append import Way
+from ..broker.queued_append import Route
 from ..events import ClientRefused
 from ..producer import answers
 from ..producer.batch import Answer, Batch
@@ -83,7 +83,7 @@ PlainPart = tuple[PartitionRecords, Callable[[Answer], None]]
 """A batch without a producer id, and the callback for its answer."""
 
 
-class Client(Protocol):
+class ProduceClient(Protocol):
     """What a produce request needs of its session."""
 
     name: str
@@ -106,7 +106,7 @@ class Client(Protocol):
     def principal_name(self) -> str: ...
 
     @property
-    def way(self) -> Way | None: ...
+    def route(self) -> Route | None: ...
 
     def rest(self, seconds: float) -> None:
         """Take nothing more of it for so long."""
@@ -307,7 +307,7 @@ class ProduceCall(Part):
     def __init__(
         self,
         host: ProduceHost,
-        client: Client,
+        client: ProduceClient,
         prefix: ProducePrefix,
         correlation_id: bytes,
         records: Sequence[memoryview | None],
@@ -468,7 +468,7 @@ class ProduceCall(Part):
             item = PartitionRecords(topic, partition, records)
             self._go_plainly((item, partial(self._answer_plainly, part)), gathered)
         else:
-            # R23: a shard belongs to all who may write to its topic.
+            # R23: a conditional partition belongs to all who may write to its topic.
             principal = NO_PRINCIPAL if is_conditional else client.principal
             batch = Batch(identity, records, header, prefix.timeout_ms, now, [part], principal)
             if held is None:
@@ -693,7 +693,7 @@ class ProduceRequests:
         self._topic_at = 0
         self.prefixes: dict[bytes, ProducePrefix] = {}
 
-    def take_known(self, client: Client, frame: Frame, start: int, size: int) -> bool:
+    def take_known(self, client: ProduceClient, frame: Frame, start: int, size: int) -> bool:
         """Take a request whose prefix was parsed before. ``start``: where it begins in ``frame`` (its API key);
         ``size``: of ``frame``, which ends with it. False: it has no such prefix, and nothing has happened."""
         topic_at, prefixes = self._topic_at, self.prefixes
@@ -715,13 +715,13 @@ class ProduceRequests:
         self._begin(call)
         return True
 
-    def take(self, client: Client, frame: Frame, header: RequestHeader) -> None:
+    def take(self, client: ProduceClient, frame: Frame, header: RequestHeader) -> None:
         """Take any request. Raises WireError if it cannot be parsed."""
         call = self.parse(client, frame, header)
         self._slots.append(call)
         self._begin(call)
 
-    def parse(self, client: Client, frame: Frame, header: RequestHeader) -> ProduceCall:
+    def parse(self, client: ProduceClient, frame: Frame, header: RequestHeader) -> ProduceCall:
         """Parse any request. Raises WireError."""
         request = parse_request(frame, header.body_offset, header.api_version)
         places, records = [], []

@@ -22,7 +22,7 @@ from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
 from ..admission.turns import in_turns
 from ..bridge import describe_configs
-from ..bridge.base import Addresses, Refused
+from ..bridge.base import Addresses, RequestRefused
 from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
 from ..bridge.describe_producers import DescribedPartition, encode_describe_producers, parse_describe_producers
 from ..bridge.fetch import small_limit
@@ -40,9 +40,9 @@ from ..hidden_ranges.known import Skips
 from ..producer.retry_notes import RetryNotes
 from ..versions import OWN_WHERE_MISSING, ApiKey
 from .backend import Backend, SharedBackend
-from .host import Host
+from .host import SessionHost
 from .non_idempotent import NonIdempotentBatches
-from .pipe import Upstream
+from .pipe import RequestUpstream
 from .produce import PlainPart, ProduceCall, ProduceRequests
 
 _PRODUCE_KEY = int(ApiKey.PRODUCE)
@@ -70,10 +70,10 @@ class Session(Handler):
     """Behind one client connection for which the proxy acts. ``backend``: what stands behind it; None: the brokers as
     the proxy itself reaches them."""
 
-    def __init__(self, host: Host, shell: ConnectionShell, backend: Backend | None = None) -> None:
+    def __init__(self, host: SessionHost, shell: ConnectionShell, backend: Backend | None = None) -> None:
         self._backend = backend or SharedBackend(host)
-        self.way = self._backend.way
-        """The only way by which its batches reach the broker; None: the lanes that all clients share."""
+        self.route = self._backend.route
+        """The only way by which its batches reach the broker; None: the produce connections that all clients share."""
         self.retry_notes = RetryNotes()
         self._noted = 0
         """How many notes the host knows of."""
@@ -89,7 +89,7 @@ class Session(Handler):
         self._requests = ProduceRequests(host, self._backend.calls, self._backend.begin, self._slots)
         self._waiting: deque[Frame] = deque()  # requests that are not taken yet
         self._flush_planned = False
-        self._pipe: Upstream | None = None
+        self._pipe: RequestUpstream | None = None
         self._broker: Broker | None = None
         """At the other end of the pipe."""
         self._skips: Skips | None = None
@@ -149,7 +149,7 @@ class Session(Handler):
         budget, size = host.loop_budget, len(data) - SIZE_BYTES
         if (
             self._requests.prefixes
-            and self.way is None
+            and self.route is None
             and int.from_bytes(data[:SIZE_BYTES], "big") == size  # one request has come alone, and it is its turn
             and size <= self._request_bytes_max
             and not (
@@ -390,10 +390,10 @@ class Session(Handler):
         self.part_if_gone()
 
     def _describe_producers(self, slot: _Slot, body: memoryview) -> None:
-        def told(partitions: Sequence[DescribedPartition]) -> None:
+        def reported(partitions: Sequence[DescribedPartition]) -> None:
             self._answer(slot, encode_describe_producers(partitions))
 
-        self._host.describe_producers(parse_describe_producers(body), self.principal, told)
+        self._host.describe_producers(parse_describe_producers(body), self.principal, reported)
 
     def _describe_cluster(self, slot: _Slot, body: memoryview) -> None:
         version = slot.header.api_version
@@ -402,20 +402,20 @@ class Session(Handler):
             return
         only_brokers = ClientQuestion((), allow_auto_topic_creation=False)
 
-        def told(metadata: bytes) -> None:
+        def reported(metadata: bytes) -> None:
             self._answer(slot, encode_describe_cluster(version, metadata))
 
-        self._backend.metadata(METADATA_VERSION, only_brokers, self._addresses, told)
+        self._backend.metadata(METADATA_VERSION, only_brokers, self._addresses, reported)
 
     def _describe_configs(self, slot: _Slot, body: memoryview, release: str) -> None:
         request = describe_configs.parse_describe_configs(slot.header.api_version, body)
         topics = ClientQuestion(request.topics, allow_auto_topic_creation=False)
 
-        def told(metadata: bytes) -> None:
+        def reported(metadata: bytes) -> None:
             steps = describe_configs.answer_describe_configs(request, metadata, release)
             in_turns(self._host.reactor, steps, partial(self._answer, slot))
 
-        self._backend.metadata(describe_configs.METADATA_VERSION, topics, self._addresses, told)
+        self._backend.metadata(describe_configs.METADATA_VERSION, topics, self._addresses, reported)
 
     def _pass_on(self, slot: _Slot, frame: Frame) -> None:
         broker = self._target()
@@ -427,7 +427,7 @@ class Session(Handler):
             self._describe_configs(slot, memoryview(frame)[slot.header.body_offset :], broker.version)
             return
         bridge = plan(key, version, broker.ranges, self._addresses(), self._host.topic_defaults)
-        if isinstance(bridge, Refused):
+        if isinstance(bridge, RequestRefused):
             self._refuse(slot, frame, bridge.reason)
             return
         if key == ApiKey.FETCH and not self._has_fetched:
@@ -437,7 +437,7 @@ class Session(Handler):
                 self._skips = Skips(self._host.hidden_ranges.now)
             bridge = FetchWithoutHiddenRanges(bridge, version, self._host.hidden_ranges, self._skips)
         request = bridge.request(memoryview(frame)[slot.header.body_offset :])
-        if isinstance(request, Refused):
+        if isinstance(request, RequestRefused):
             self._host.report(ClientRefused(self.name, request.reason))
             self._answer(slot, request.answer)
             return
@@ -548,13 +548,13 @@ class Session(Handler):
             return self._broker
         return self._host.target(self._shell.broker_id)
 
-    def _upstream(self, broker: Broker) -> Upstream:
+    def _upstream(self, broker: Broker) -> RequestUpstream:
         if self._pipe is None or self._pipe.is_closed:
             self.use(self._backend.upstream(broker, self.abort), broker)
         assert self._pipe is not None
         return self._pipe
 
-    def use(self, upstream: Upstream, broker: Broker) -> None:
+    def use(self, upstream: RequestUpstream, broker: Broker) -> None:
         """Requests go on over this, to this broker, from now on."""
         self._pipe, self._broker = upstream, broker
         upstream.share(self._shell)

@@ -16,7 +16,7 @@ UNORDERED: Final = -1
 _IS_OVER: Final = object()
 
 
-class Client(Protocol):
+class SweptClient(Protocol):
     """Whoever waits."""
 
     @property
@@ -28,7 +28,7 @@ class Sweepable(Protocol):
     in ms, if it was taken in one step; else ``UNORDERED``."""
 
     @property
-    def client(self) -> Client: ...
+    def client(self) -> SweptClient: ...
 
     @property
     def answer_by(self) -> float: ...

@@ -245,8 +245,10 @@ def own_clash(listener: Listener) -> str | None:
     ports = _ports(listener)
     if ports[-1] > PORT_MAX and (listener.broker_ids or listener.first_broker_port > PORT_MAX):
         return f"the brokers' ports would end at {ports[-1]}, and {PORT_MAX} is the last there is"
-    told = {broker_id: listener.advertised.place(broker_id, port, "")[1] for broker_id, port in _first_ports(listener)}
-    wrong = next((one for one in told.items() if not 0 < one[1] <= PORT_MAX), None)
+    reported = {
+        broker_id: listener.advertised.place(broker_id, port, "")[1] for broker_id, port in _first_ports(listener)
+    }
+    wrong = next((one for one in reported.items() if not 0 < one[1] <= PORT_MAX), None)
     if wrong is not None:
         return f"clients would get port {wrong[1]} for broker {wrong[0]}"
     if listener.port in ports[1:]:

@@ -49,7 +49,7 @@ class Caps:
     response_bytes_total_max: int = limits.RESPONSE_BYTES_TOTAL_MAX
     idle_seconds: float = limits.IDLE_SECONDS
     producers_max: int = limits.SEQUENCERS_MAX
-    lanes_per_broker_max: int = limits.LANES_PER_BROKER
+    produce_connections_per_broker_max: int = limits.PRODUCE_CONNECTIONS_PER_BROKER
     drain_seconds: float = limits.DRAIN_SECONDS
 
 
@@ -92,7 +92,7 @@ class Settings:
     producer_expiry_seconds: int = limits.PRODUCER_EXPIRY_SECONDS
     append_reservations: bool = True
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
-    named_producers: tuple[str, ...] = ()
+    producer_names: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     conditional_topics: tuple[str, ...] = ()
     hidden_ranges_topic: str | None = None

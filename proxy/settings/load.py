@@ -45,7 +45,7 @@ _FOREIGN = re.compile(
     r"|.*_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_\w+)?)$"
 )
 """Variables of ours that are no settings, and those that Kubernetes sets for a service of this name."""
-_NAMED_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
+_NAMES_IN_YAML = re.compile(r"(alias|tag|handle) ['\"].*", re.DOTALL)
 """YAML takes an unquoted password that begins with * or ! for an alias or a tag: what follows is not shown."""
 
 
@@ -168,7 +168,7 @@ def _read(path: Path) -> File:
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        what = _NAMED_IN_YAML.sub(r"\1", str(error.problem))
+        what = _NAMES_IN_YAML.sub(r"\1", str(error.problem))
         raise ConfigError(f"{path}:{line}: this is no YAML: {what}") from None
     except RecursionError:
         raise ConfigError(f"{path}: this is no YAML of ours: it is nested too deeply") from None

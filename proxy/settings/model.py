@@ -205,7 +205,7 @@ class ProducersSection(Section):
     """Reserve the appends of a busy producer for a time, not each of its batches: less CPU, shorter waits, hardly a
     write to Redis. false: each batch is in Redis before it leaves, so less depends on the log after a crash or a pause
     of the machine. The page "Guarantees and limits" says what may be duplicated then."""
-    named: TextList[str] = Field(default=[])
+    names: TextList[str] = Field(default=[])
     """Client ids that are names of producers; * stands for any text. Who begins under a name fences whoever had it
     before. A transactional id that comes without a transaction is a name in any case."""
     dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))
@@ -267,7 +267,9 @@ class LimitsSection(Section):
     """A connection without a request for so long is closed, as Kafka's connections.max.idle.ms says for a broker."""
     producers_max: Annotated[int, Field(ge=1, le=100_000_000)] = limits.SEQUENCERS_MAX
     """Producers and partitions held in memory; above it idle ones are dropped, and read again when they come back."""
-    lanes_per_broker_max: Annotated[int, Field(ge=1, le=limits.LANES_PER_BROKER_MAX)] = limits.LANES_PER_BROKER
+    produce_connections_per_broker_max: Annotated[int, Field(ge=1, le=limits.PRODUCE_CONNECTIONS_PER_BROKER_MAX)] = (
+        limits.PRODUCE_CONNECTIONS_PER_BROKER
+    )
     """Connections that carry appends to one broker, opened as they are needed. Slow partitions have two more for
     themselves, and a request that waits for one of them does not count."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = limits.DRAIN_SECONDS
@@ -412,7 +414,7 @@ class Configuration(BaseSettings):
             producer_expiry_seconds=self.producers.expiry_seconds,
             append_reservations=self.producers.append_reservations,
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
-            named_producers=tuple(self.producers.named),
+            producer_names=tuple(self.producers.names),
             dropped_headers=tuple(self.producers.dropped_headers),
             conditional_topics=tuple(self.topics.conditional),
             hidden_ranges_topic=self.hidden_ranges.topic,

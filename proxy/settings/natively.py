@@ -35,8 +35,8 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
     ),
     "client_retry_seconds_max": WithoutEffect(("producers", "client_retry_seconds_max"), _PLAIN),
     "append_reservations": WithoutEffect(("producers", "append_reservations"), _PLAIN),
-    "named_producers": WithoutEffect(
-        ("producers", "named"), f"{_BROKERS}, no client id fences a producer: use transactional ids"
+    "producer_names": WithoutEffect(
+        ("producers", "names"), f"{_BROKERS}, no client id fences a producer: use transactional ids"
     ),
     "dropped_headers": WithoutEffect(("producers", "dropped_headers"), f"{_BROKERS}, all headers are stored"),
     "topics.default_partitions": WithoutEffect(("topics", "default_partitions"), f"{_PLAIN}: they have num.partitions"),
@@ -51,7 +51,9 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
     ),
     "journal": WithoutEffect(("journal", "path"), f"{_BROKERS}, no batch has a line in the journal"),
     "limits.producers_max": WithoutEffect(("limits", "producers_max"), _PLAIN),
-    "limits.lanes_per_broker_max": WithoutEffect(("limits", "lanes_per_broker_max"), _PLAIN),
+    "limits.produce_connections_per_broker_max": WithoutEffect(
+        ("limits", "produce_connections_per_broker_max"), _PLAIN
+    ),
 }
 """By the name of the field of ``Settings``."""
 

@@ -22,15 +22,15 @@ JOURNALED: Final[dict[type, str]] = {
     events.AppendSent: "sent",
     events.AppendEnded: "outcome",
     events.BatchAnswered: "answered",
-    events.DoubtOpened: "doubt",
-    events.DoubtResolved: "resolved",
-    events.Reforwarded: "sent_again",
-    events.AppendAfterDeadline: "late_write",
-    events.DuplicateFound: "second_copy",
+    events.UnknownOutcomeOpened: "unknown_outcome",
+    events.UnknownOutcomeResolved: "resolved",
+    events.AppendSentAgain: "sent_again",
+    events.AppendAfterDeadline: "append_after_deadline",
+    events.DuplicateFound: "duplicate_found",
     events.TakenOver: "taken_over",
-    events.GenerationChanged: "generation",
-    events.IncarnationBegun: "incarnation",
-    events.OperatorMessage: "said",
+    events.DataGenerationChanged: "data_generation",
+    events.ProxyInstanceBegun: "proxy_instance",
+    events.OperatorMessage: "message",
 }
 """The events that are written, by the name that a line has in ``event``. All of an event's fields follow; an identity
 is [producer id, epoch, base sequence, record count]."""
@@ -67,7 +67,7 @@ class Journal:
         self._report = report
         self._now = now
         self._about = about or {}
-        self._incarnation = ""
+        self._instance_id = ""
         self.is_required = False
         """May no client be answered unless its line was written (``journal.required``)?"""
         self.lost: Callable[[str], None] = _nobody_to_tell
@@ -87,8 +87,8 @@ class Journal:
         name = JOURNALED.get(type(event))
         if name is not None:
             now_ms = self._wall_clock_ms()
-            if type(event) is events.IncarnationBegun:
-                self._incarnation = event.incarnation.hex()
+            if type(event) is events.ProxyInstanceBegun:
+                self._instance_id = event.instance_id.hex()
             if self._missing == 0 or now_ms >= self._again_ms:
                 self._try(name, event, now_ms)
             else:
@@ -98,7 +98,7 @@ class Journal:
     def header(self) -> bytes:
         """Return the first line of a file, which is also the first line that a process adds to an existing file."""
         now_ms = self._wall_clock_ms()
-        whose = {"incarnation": self._incarnation} if self._incarnation else {}
+        whose = {"instance_id": self._instance_id} if self._instance_id else {}
         return _line({"journal": FORMAT, "time_ms": now_ms, "event": "journal", **self._about, **whose})
 
     # ------------------------------------------------------------------ how it is
@@ -185,7 +185,7 @@ class Journal:
     def _tell(self, problem: str, effect: str) -> None:
         if self.is_required:
             effect = (
-                "clients are disconnected and refused until it can (journal.required): make room or mend the disk, or "
+                "clients are disconnected and refused until it can (journal.required): make room or fix the disk, or "
                 "say journal.required: false and send SIGHUP"
             )
         self._report(events.OperatorMessage("error", f"{problem}; {effect}"))

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 PREFIX: Final = "idemproxy"
 OTHER: Final = "other"
 """The label value of everything above a cap."""
-DOUBT_RESULTS: Final = ("found", "prefix", "not_found", "unknown", "left_open")
+UNKNOWN_OUTCOME_RESULTS: Final = ("found", "prefix", "not_found", "unrecoverable", "left_open")
 """Label values that exist from the start: an alert on the first one of its kind needs the zero before it."""
 REFUSALS: Final = ("too_many", "address", "unauthenticated", "descriptors", "draining", "journal")
 """Why a connection was refused."""
@@ -127,14 +127,14 @@ SLOW_CLIENTS_DISCONNECTED: Final = Metric(
 TLS_FAILED: Final = Metric(
     "tls.handshakes.failed", "counter", "{connection}", "Client connections that ended in the TLS handshake."
 )
-NAMED_BEGAN: Final = Metric(
-    "named_producers.began",
+PRODUCER_NAMES_BEGAN: Final = Metric(
+    "producer_names.began",
     "counter",
     "{instance}",
-    "Instances of named producers that began at this process, or got a higher epoch.",
+    "Instances with a producer name that began at this process, or got a higher epoch.",
 )
-NAMED_FENCED: Final = Metric(
-    "named_producers.fenced",
+PRODUCER_NAMES_FENCED: Final = Metric(
+    "producer_names.fenced",
     "counter",
     "{instance}",
     "Older instances that were fenced by these: whatever they still send is refused with code 47.",
@@ -143,23 +143,24 @@ PRODUCER_IDS_ISSUED: Final = Metric(
     "producer_ids.issued", "counter", "{producer}", "Producer ids issued (InitProducerId)."
 )
 
-# Appends and doubt
+# Appends and unknown outcome
 APPENDS_SENT: Final = Metric(
     "appends.sent", "counter", "{append}", "Appends sent to brokers; one carries one to five batches of a producer."
 )
-DOUBTS_OPENED: Final = Metric(
-    "doubts.opened", "counter", "{append}", "Appends whose response was lost, so that the log had to be read."
+UNKNOWN_OUTCOMES_OPENED: Final = Metric(
+    "unknown_outcomes.opened", "counter", "{append}", "Appends whose response was lost, so that the log had to be read."
 )
-DOUBTS_RESOLVED: Final = Metric(
-    "doubts.resolved",
+UNKNOWN_OUTCOMES_RESOLVED: Final = Metric(
+    "unknown_outcomes.resolved",
     "counter",
     "{append}",
-    "Doubts that ended, by what the log said: found, not_found, prefix (the first part is there), unknown"
-    " (it cannot tell: code 87), or left_open to another proxy.",
+    "Unknown outcomes that ended, by what the log said: found, not_found, prefix (the first part is there), "
+    "unrecoverable"
+    " (the log cannot tell), or left_open to another proxy.",
     ("result",),
 )
-REFORWARDS: Final = Metric(
-    "reforwards", "counter", "{append}", "Appends that were sent again because the log did not have them."
+APPENDS_SENT_AGAIN: Final = Metric(
+    "appends.sent_again", "counter", "{append}", "Appends that were sent again because the log did not have them."
 )
 APPENDS_AFTER_DEADLINE: Final = Metric(
     "appends.after_deadline",
@@ -174,24 +175,24 @@ DUPLICATES_FOUND: Final = Metric(
     "{batch}",
     "Batches that are in the log twice. Has to stay 0; the log of the proxy says where.",
 )
-SHARDS_FENCED: Final = Metric(
-    "shards.fenced",
+CONDITIONAL_PARTITIONS_FENCED: Final = Metric(
+    "conditional_partitions.fenced",
     "counter",
     "{partition}",
     "Times that the log of a conditional partition was seen to have what nobody published conditionally, or to have "
     "lost records. The partition is fenced.",
 )
-TOPICS_WITHOUT_MARKERS: Final = Metric(
-    "topics.without_markers",
+TOPICS_WITHOUT_BATCH_MARKERS: Final = Metric(
+    "topics.without_batch_markers",
     "counter",
     "{topic}",
-    "Topics that are stored without the proxy's markers, as their settings make the broker rewrite batches.",
+    "Topics that are stored without the proxy's batch markers, as their settings make the broker rewrite batches.",
 )
-RECORDS_WITHOUT_MARKERS: Final = Metric(
-    "records.without_markers",
+RECORDS_WITHOUT_BATCH_MARKERS: Final = Metric(
+    "records.without_batch_markers",
     "counter",
     "{record}",
-    "Records stored without a marker because the topic's max.message.bytes leaves no room for one.",
+    "Records stored without a batch marker because the topic's max.message.bytes leaves no room for one.",
 )
 INTENTS_TAKEN_OVER: Final = Metric(
     "intents.taken_over",
@@ -209,7 +210,7 @@ INTERNAL_ERRORS: Final = Metric(
     "Internal errors of the proxy; its log has each with a traceback. Has to stay 0.",
 )
 
-# Redis and the life of its data
+# Redis and the data generation
 REDIS_LOST: Final = Metric("redis.lost", "counter", "{connection}", "Times that the connection to Redis was lost.")
 REDIS_RESTARTS: Final = Metric(
     "redis.restarts",
@@ -218,12 +219,11 @@ REDIS_RESTARTS: Final = Metric(
     "Starts of the private Redis after one that had died; 0 without one. Of several workers these are the "
     "supervisor's.",
 )
-REDIS_GENERATIONS: Final = Metric(
-    "redis.generations",
+REDIS_DATA_GENERATIONS: Final = Metric(
+    "redis.data_generations",
     "counter",
-    "{life}",
-    "Lives of the data in Redis that were seen, the first one included: one more after each restart, "
-    "failover or flush.",
+    "{generation}",
+    "Data generations of Redis that were seen, the first one included: one more after each restart, failover or flush.",
 )
 REDIS_EMPTIED: Final = Metric(
     "redis.emptied",
@@ -231,10 +231,10 @@ REDIS_EMPTIED: Final = Metric(
     "{loss}",
     "Losses of Redis's data without a restart of Redis: FLUSHALL, FLUSHDB, or deleted keys.",
 )
-INCARNATIONS: Final = Metric(
-    "incarnations",
+PROXY_INSTANCES: Final = Metric(
+    "proxy_instances",
     "counter",
-    "{life}",
+    "{instance}",
     "Leases that this process has held under a name of its own. More than 1: a lease was lost and its appends stopped.",
 )
 ENTRIES_LOADED: Final = Metric(
@@ -324,10 +324,15 @@ ENTRIES: Final = Metric("entries.in_memory", "gauge", "{entry}", "Producers on p
 ENTRIES_LIMIT: Final = Metric(
     "entries.limit", "gauge", "{entry}", "Above this idle producers are dropped from memory (limits.producers_max)."
 )
-DOUBTS: Final = Metric(
-    "doubts.open", "gauge", "{append}", "Appends in doubt: their response was lost, and the log is being read."
+UNKNOWN_OUTCOMES: Final = Metric(
+    "unknown_outcomes.open",
+    "gauge",
+    "{append}",
+    "Appends in doubt: their response was lost, and the log is being read.",
 )
-DOUBT_AGE: Final = Metric("doubt.age", "gauge", "s", "Age of the oldest append in doubt; 0 if there is none.")
+UNKNOWN_OUTCOME_AGE: Final = Metric(
+    "unknown_outcome.age", "gauge", "s", "Age of the oldest append in doubt; 0 if there is none."
+)
 BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be reached, else 0.", ("broker",))
 BROKER_HELD: Final = Metric(
     "broker.held",
@@ -337,11 +342,11 @@ BROKER_HELD: Final = Metric(
     "brokers give idempotence.",
     ("broker",),
 )
-LANES: Final = Metric(
-    "lanes",
+PRODUCE_CONNECTIONS: Final = Metric(
+    "produce_connections.open",
     "gauge",
     "{connection}",
-    "Connections for produce (lanes) to a broker. state: busy, idle, or own_busy, own_idle for those that"
+    "Produce connections to a broker. state: busy, idle, or own_busy, own_idle for those that"
     " belong to one client each (pass_through).",
     ("broker", "state"),
 )
@@ -422,11 +427,24 @@ REQUEST: Final = Metric(
     "answer's first bytes. Produce is there only then: else batch.duration has it.",
     ("api",),
 )
-DOUBT: Final = Metric("doubt.duration", "histogram", "s", "From the loss of a response to the end of the doubt.")
+UNKNOWN_OUTCOME: Final = Metric(
+    "unknown_outcome.duration",
+    "histogram",
+    "s",
+    "From the loss of a response to the recovery of the outcome, or until it is unrecoverable.",
+)
 
 LEAST_OF_WORKERS: Final = (READY, REDIS_UP, BROKER_UP, LEASE_REMAINING, CERTIFICATE_EXPIRY, JOURNAL_UP, PORTS_OPEN)
 MOST_OF_WORKERS: Final = (
-    *(DRAINING, DOUBT_AGE, BROKER_HELD, PORTS_TAKEN, REDIS_MEMORY_USED, REDIS_MEMORY_LIMIT, LOOP_STEP_LONGEST),
+    *(
+        DRAINING,
+        UNKNOWN_OUTCOME_AGE,
+        BROKER_HELD,
+        PORTS_TAKEN,
+        REDIS_MEMORY_USED,
+        REDIS_MEMORY_LIMIT,
+        LOOP_STEP_LONGEST,
+    ),
     *(HIDDEN_RANGES, HIDDEN_RANGES_OFFSETS, JOURNAL_UNSYNCED),
 )
 """Gauges for which several workers together show the lowest, or the highest, value of any of them. All else is

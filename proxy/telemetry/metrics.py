@@ -17,22 +17,22 @@ from ..flow.outcome import Acknowledger
 from . import metric_names as names
 from .activity import Activities, Place
 from .metric_names import Metric
-from .named import NamedInstances
+from .producer_names import ProducerNameInstances
 
 COUNTED: Final[dict[type, Metric]] = {
-    events.DoubtOpened: names.DOUBTS_OPENED,
-    events.Reforwarded: names.REFORWARDS,
+    events.UnknownOutcomeOpened: names.UNKNOWN_OUTCOMES_OPENED,
+    events.AppendSentAgain: names.APPENDS_SENT_AGAIN,
     events.AppendAfterDeadline: names.APPENDS_AFTER_DEADLINE,
     events.DuplicateFound: names.DUPLICATES_FOUND,
-    events.ShardFenced: names.SHARDS_FENCED,
-    events.MarkerLost: names.TOPICS_WITHOUT_MARKERS,
-    events.NoRoomForMarker: names.RECORDS_WITHOUT_MARKERS,
+    events.ConditionalPartitionFenced: names.CONDITIONAL_PARTITIONS_FENCED,
+    events.BatchMarkerLost: names.TOPICS_WITHOUT_BATCH_MARKERS,
+    events.NoRoomForBatchMarker: names.RECORDS_WITHOUT_BATCH_MARKERS,
     events.TakenOver: names.INTENTS_TAKEN_OVER,
     events.ProducerIdIssued: names.PRODUCER_IDS_ISSUED,
     events.EntryLoaded: names.ENTRIES_LOADED,
     events.EntryEvicted: names.ENTRIES_EVICTED,
-    events.GenerationChanged: names.REDIS_GENERATIONS,
-    events.IncarnationBegun: names.INCARNATIONS,
+    events.DataGenerationChanged: names.REDIS_DATA_GENERATIONS,
+    events.ProxyInstanceBegun: names.PROXY_INSTANCES,
     events.ClientRefused: names.INVALID_REQUESTS,
     events.SlowClient: names.SLOW_CLIENTS_DISCONNECTED,
     events.TlsRefused: names.TLS_FAILED,
@@ -112,11 +112,11 @@ class Metrics:
         self.appends_sent = 0
         self.activities = Activities(now)
         """What each client did on each topic."""
-        self.named = NamedInstances()
+        self.named = ProducerNameInstances()
         self.duplicates_answered = 0
         self.retries_joined = 0
         """All duplicates that were prevented, of any client: answered from the log, or joined to their first try."""
-        self.doubts_resolved: dict[str, int] = dict.fromkeys(names.DOUBT_RESULTS, 0)
+        self.unknown_outcomes_resolved: dict[str, int] = dict.fromkeys(names.UNKNOWN_OUTCOME_RESULTS, 0)
         self.histograms: dict[Metric, Buckets] = {
             metric: Buckets() for metric in names.METRICS if metric.kind == "histogram" and not metric.labels
         }
@@ -138,7 +138,7 @@ class Metrics:
         self._broker = self.histograms[names.BROKER]
         self._broker_to_client = self.histograms[names.BROKER_TO_CLIENT]
         self._batch = self.histograms[names.BATCH]
-        self._doubt = self.histograms[names.DOUBT]
+        self._unknown_outcome = self.histograms[names.UNKNOWN_OUTCOME]
         self._now: Callable[[], float] | None = None
         self._longest_step: Longest | None = None
         self._arrived: list[float] = []
@@ -150,7 +150,7 @@ class Metrics:
         found: dict[type, Callable[[Any], None]] = {kind: self._counter(metric) for kind, metric in COUNTED.items()}
         found[events.BatchAnswered] = self._answered
         found[events.AppendSent] = self._append_sent
-        found[events.DoubtResolved] = self._doubt_resolved
+        found[events.UnknownOutcomeResolved] = self._unknown_outcome_resolved
         found[events.GroupPrepared] = self._prepared
         found[events.InstanceBegan] = self._instance_began
         found[events.DuplicateAnswered] = self._duplicate
@@ -206,12 +206,12 @@ class Metrics:
             found = self.requests[api] = Buckets()
         found.observe(seconds)
 
-    def _doubt_resolved(self, event: events.DoubtResolved) -> None:
-        self.doubts_resolved[event.result] = self.doubts_resolved.get(event.result, 0) + 1
-        self._doubt.observe(event.seconds)
+    def _unknown_outcome_resolved(self, event: events.UnknownOutcomeResolved) -> None:
+        self.unknown_outcomes_resolved[event.result] = self.unknown_outcomes_resolved.get(event.result, 0) + 1
+        self._unknown_outcome.observe(event.seconds)
 
     def _instance_began(self, event: events.InstanceBegan) -> None:
-        self.named.take(event, self.activities.now())
+        self.named.note_instance(event, self.activities.now())
 
     def _certificate(self, event: events.CertificateLoaded) -> None:
         self.certificates[event.place] = event.expires_at
@@ -254,9 +254,10 @@ class Metrics:
         if self._longest_step is not None:
             self._longest_step.observe(seconds)
 
-    def appended(self, arrived_at: float, lane: Acknowledger) -> None:
-        """A batch was appended; the lane has just brought the broker's answer. Times are seconds of one clock."""
-        sent_at, answered_at = lane.sent_at, lane.answered_at
+    def appended(self, arrived_at: float, produce_connection: Acknowledger) -> None:
+        """A batch was appended; the produce connection has just brought the broker's answer. Times are seconds of one
+        clock."""
+        sent_at, answered_at = produce_connection.sent_at, produce_connection.answered_at
         if self._now is not None and arrived_at <= sent_at:  # else a retry has replaced the first try since
             self._client_to_broker.observe(sent_at - arrived_at)
             self._broker.observe(answered_at - sent_at)
@@ -284,8 +285,8 @@ class Metrics:
             yield Sample(metric, (), count)
         for verdict, count in list(self.verdicts.items()):
             yield Sample(names.BATCHES_ANSWERED, (verdict,), count)
-        for result, count in list(self.doubts_resolved.items()):
-            yield Sample(names.DOUBTS_RESOLVED, (result,), count)
+        for result, count in list(self.unknown_outcomes_resolved.items()):
+            yield Sample(names.UNKNOWN_OUTCOMES_RESOLVED, (result,), count)
         for reason, count in list(self.prepared.items()):
             yield Sample(names.GROUPS_PREPARED, (reason,), count)
         for reason, count in list(self.refusals.items()):
@@ -293,8 +294,8 @@ class Metrics:
         for code, count in list(self.codes.items()):
             yield Sample(names.BATCHES_FAILED, (name_of(code),), count)
         yield Sample(names.REDIS_RESTARTS, (), self.redis_restarts)
-        yield Sample(names.NAMED_BEGAN, (), self.named.began)
-        yield Sample(names.NAMED_FENCED, (), self.named.fenced)
+        yield Sample(names.PRODUCER_NAMES_BEGAN, (), self.named.began)
+        yield Sample(names.PRODUCER_NAMES_FENCED, (), self.named.fenced)
         yield from self._by_topic()
         for place, one in self.activities.duplicates():
             for how, count in (("answered", one.answered), ("joined", one.joined)):

@@ -92,8 +92,8 @@ class Telemetry:
         """The broker with this id, if there is one: for the spans and the lines."""
         self.leader_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
         """The id of the broker that leads a partition, as far as it is known: for the lines."""
-        self.has_generation = False
-        """Was a generation of Redis's data seen? Each one after the first is worth a warning."""
+        self.has_data_generation = False
+        """Was a data generation of Redis's data seen? Each one after the first is worth a warning."""
         self._now = time.monotonic
         self._rate_limit = LogRateLimit()
         self._is_sum_planned = False
@@ -109,7 +109,7 @@ class Telemetry:
 
     @property
     def counts(self) -> Counter[str]:
-        """Everything that was counted: series -> count, as in ``doubts_resolved_total{result=found}``."""
+        """Everything that was counted: series -> count, as in ``unknown_outcomes_resolved_total{result=found}``."""
         found: Counter[str] = Counter()
         for metric, labels, count in self.metrics.samples():
             if count and metric.kind == "counter":
@@ -222,8 +222,8 @@ def _answered(telemetry: Telemetry, event: events.BatchAnswered) -> None:
         was_in_doubt = telemetry.spans.was_in_doubt(event)
         span = telemetry.spans.answered(event)
     if is_appended:
-        if was_in_doubt:  # the lines of a doubt itself cannot name a trace: it begins with the answer
-            text = f"answered after a doubt: {_BATCH} has offset %d"
+        if was_in_doubt:  # the lines of an unknown outcome itself cannot name a trace: it begins with the answer
+            text = f"answered after an unknown outcome: {_BATCH} has offset %d"
             telemetry.log(logging.INFO, text, *_named(event), event.base_offset, span=span, about=event)
     elif event.verdict == "duplicate":
         if telemetry.may_write("duplicate", limits.DUPLICATE_LINES_PER_MINUTE_MAX):
@@ -293,23 +293,23 @@ def _step_done(telemetry: Telemetry, event: events.StepDone) -> None:
         telemetry.spans.step_done(event)
 
 
-_REASONS = {"suspect": "what Redis has of it is of an earlier life of the data, or nothing: its log is read"}
+_REASONS = {"unverified": "what Redis has of it is of an earlier data generation, or nothing: its log is read"}
 """What the log says where the metrics and the journal have one word."""
 
 
-def _which(event: events.DoubtOpened | events.DoubtResolved) -> str:
+def _which(event: events.UnknownOutcomeOpened | events.UnknownOutcomeResolved) -> str:
     """Which of a producer's batches is in doubt. A base sequence below 0: the whole entry is read from the log."""
     return f" sequence {event.base_sequence}" if event.base_sequence >= 0 else ""
 
 
-def _led_by(telemetry: Telemetry, event: events.DoubtOpened | events.DoubtResolved, how: str) -> str:
+def _led_by(telemetry: Telemetry, event: events.UnknownOutcomeOpened | events.UnknownOutcomeResolved, how: str) -> str:
     """Return the broker that leads the partition now, which is where the log is read."""
     broker_id = telemetry.leader_of(event.topic, event.partition)
     broker = None if broker_id is None else telemetry.broker(broker_id)
     return "" if broker is None else f"{how} broker {broker_id} at {shown(broker.address)}"
 
 
-def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
+def _unknown_outcome_opened(telemetry: Telemetry, event: events.UnknownOutcomeOpened) -> None:
     telemetry.log(
         logging.INFO,
         "in doubt: producer %d%s on %s-%d%s: %s",
@@ -323,9 +323,9 @@ def _doubt_opened(telemetry: Telemetry, event: events.DoubtOpened) -> None:
     )
 
 
-def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
+def _unknown_outcome_resolved(telemetry: Telemetry, event: events.UnknownOutcomeResolved) -> None:
     telemetry.log(
-        logging.INFO if event.result != "unknown" else logging.ERROR,
+        logging.INFO if event.result != "unrecoverable" else logging.ERROR,
         "resolved as %s: producer %d%s on %s-%d, %d bytes read in %.1f s%s%s",
         event.result,
         event.producer_id,
@@ -340,7 +340,7 @@ def _doubt_resolved(telemetry: Telemetry, event: events.DoubtResolved) -> None:
     )
 
 
-def _second_copy(telemetry: Telemetry, event: events.DuplicateFound) -> None:
+def _duplicate_found(telemetry: Telemetry, event: events.DuplicateFound) -> None:
     telemetry.log(
         logging.ERROR,
         "DUPLICATE: producer %d epoch %d sequence %d is in %s-%d at the offsets %s: a broker, or a proxy in the middle "
@@ -369,10 +369,11 @@ def _late_write(telemetry: Telemetry, event: events.AppendAfterDeadline) -> None
     )
 
 
-def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
+def _batch_marker_lost(telemetry: Telemetry, event: events.BatchMarkerLost) -> None:
     telemetry.log(
         logging.WARNING,
-        "topic %s keeps no markers: batches are stored in %s-%d as %s. One whose answer is lost may fail with code 87, "
+        "topic %s keeps no batch markers: batches are stored in %s-%d as %s. One whose answer is lost may fail with "
+        "code 87, "
         "as it cannot be determined whether it is in the log. compression.type=producer, message.format.version=0.10 "
         "keep them",
         event.topic,
@@ -383,13 +384,14 @@ def _marker_lost(telemetry: Telemetry, event: events.MarkerLost) -> None:
     )
 
 
-def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> None:
-    if telemetry.may_write("records without a marker"):
+def _no_room_for_batch_marker(telemetry: Telemetry, event: events.NoRoomForBatchMarker) -> None:
+    if telemetry.may_write("records without a batch marker"):
         telemetry.log(
             logging.WARNING,
-            "a record of %d bytes is stored in %s-%d without a marker: with it, it is larger than the topic takes. "
+            "a record of %d bytes is stored in %s-%d without a batch marker: with it, it is larger than the topic "
+            "takes. "
             "If its answer is lost, it may fail with code 87, as it cannot be determined whether it is in the log. "
-            "A max.message.bytes that is 1 KiB larger has room for the marker",
+            "A max.message.bytes that is 1 KiB larger has room for the batch marker",
             event.size_bytes,
             event.topic,
             event.partition,
@@ -397,21 +399,21 @@ def _no_room_for_marker(telemetry: Telemetry, event: events.NoRoomForMarker) -> 
         )
 
 
-def _generation(telemetry: Telemetry, event: events.GenerationChanged) -> None:
-    if telemetry.has_generation:
+def _data_generation(telemetry: Telemetry, event: events.DataGenerationChanged) -> None:
+    if telemetry.has_data_generation:
         telemetry.log(
             logging.WARNING,
-            "the data in Redis have generation %s, a new life (a restart, a failover): what is known of producers is "
+            "Redis has data generation %s, a new one (a restart, a failover): what is known of producers is "
             "read from the logs as they come back",
-            event.generation.hex(),
+            event.data_generation.hex(),
         )
     else:
-        telemetry.log(logging.DEBUG, "the data in Redis have generation %s", event.generation.hex())
-    telemetry.has_generation = True
+        telemetry.log(logging.DEBUG, "Redis has data generation %s", event.data_generation.hex())
+    telemetry.has_data_generation = True
 
 
 def _instance_began(telemetry: Telemetry, event: events.InstanceBegan) -> None:
-    if not telemetry.may_write("named producers"):
+    if not telemetry.may_write("producer names"):
         return
     text = "producer name %r has a new instance: producer id %d, epoch %d"
     now = event.name, event.producer_id, event.producer_epoch
@@ -421,7 +423,7 @@ def _instance_began(telemetry: Telemetry, event: events.InstanceBegan) -> None:
         telemetry.log(logging.INFO, f"{text}; fenced: producer id %d, epoch %d", *now, *event.before)
 
 
-def _shard_fenced(telemetry: Telemetry, event: events.ShardFenced) -> None:
+def _partition_fenced(telemetry: Telemetry, event: events.ConditionalPartitionFenced) -> None:
     telemetry.log(
         logging.ERROR,
         "%s-%d is fenced: by what was published conditionally it ended at offset %d, and it was seen to end at %d. "
@@ -437,7 +439,7 @@ def _shard_fenced(telemetry: Telemetry, event: events.ShardFenced) -> None:
     )
 
 
-def _shard_began(telemetry: Telemetry, event: events.ShardBegan) -> None:
+def _conditional_partition_began(telemetry: Telemetry, event: events.ConditionalPartitionBegan) -> None:
     if telemetry.may_write("conditional partitions"):
         telemetry.log(
             logging.INFO,
@@ -527,16 +529,16 @@ _HANDLERS: dict[type, Any] = {
     events.AppendSent: _append_sent,
     events.ProduceOverdue: _overdue,
     events.StepDone: _step_done,
-    events.DoubtOpened: _doubt_opened,
-    events.DoubtResolved: _doubt_resolved,
-    events.GenerationChanged: _generation,
+    events.UnknownOutcomeOpened: _unknown_outcome_opened,
+    events.UnknownOutcomeResolved: _unknown_outcome_resolved,
+    events.DataGenerationChanged: _data_generation,
     events.InstanceBegan: _instance_began,
-    events.ShardFenced: _shard_fenced,
-    events.ShardBegan: _shard_began,
-    events.MarkerLost: _marker_lost,
-    events.NoRoomForMarker: _no_room_for_marker,
+    events.ConditionalPartitionFenced: _partition_fenced,
+    events.ConditionalPartitionBegan: _conditional_partition_began,
+    events.BatchMarkerLost: _batch_marker_lost,
+    events.NoRoomForBatchMarker: _no_room_for_batch_marker,
     events.AppendAfterDeadline: _late_write,
-    events.DuplicateFound: _second_copy,
+    events.DuplicateFound: _duplicate_found,
     events.ClientRefused: _refused,
     events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,

@@ -42,7 +42,7 @@ _FAILED: Final = {
     ("append", "InDoubt"): "in_doubt",
     ("append", "Refused"): "refused",
     ("append", "NotSent"): "not_sent",
-    ("resolve", "unknown"): "unknown",
+    ("resolve", "unrecoverable"): "unrecoverable",
 }
 """The ``error.type`` of a step that failed, by its name and detail; every other one succeeded."""
 _PRODUCE: Final = 0
@@ -135,16 +135,16 @@ class Spans:
         """Make the span of a batch, and those of the steps that led to its answer. Return its context (trace and span
         id)."""
         key = _key(event)
-        told = self._contexts.of_batch(event.records) if event.records is not None else []
-        parent = self._below(told[0]) if told else self._root
+        reported = self._contexts.of_batch(event.records) if event.records is not None else []
+        parent = self._below(reported[0]) if reported else self._root
         clock_start_ns = time.time_ns() - round(event.answered_at * 1e9)
         steps: Sequence[_Step] = self._steps.pop(key, ())
-        self._ids.next_trace = None if told else event.trace_id
+        self._ids.next_trace = None if reported else event.trace_id
         span = self._tracer.start_span(
             f"produce {event.topic}",
             parent,
             SpanKind.PRODUCER,
-            links=[Link(context) for context in told[1 : 1 + limits.SPAN_LINKS_MAX]] if told else None,
+            links=[Link(context) for context in reported[1 : 1 + limits.SPAN_LINKS_MAX]] if reported else None,
             start_time=clock_start_ns + round(event.arrived_at * 1e9),
         )
         if not span.is_recording():  # not sampled: nor are its children

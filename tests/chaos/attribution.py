@@ -15,7 +15,8 @@ from .stored import PartitionLog, Wrapper
 from .truncations import Truncations
 
 SETTLE_MS = 1_000
-"""For so long a broker is seen awake before the log is searched: what it held for longer is beyond the promise."""
+"""For so long a broker has passed the quiescence check before the log is searched: what it held for longer is beyond
+the promise."""
 PAUSE_TOLERANCE_MS = 100
 """A proxy was stopped so shortly after the line of a send that the bytes may not have left before it."""
 _EXAMPLES_MAX = 5
@@ -98,9 +99,9 @@ class Judge:
         whose = [identity_at(one, offset) for one, offset in zip(wrappers, copy.offsets, strict=True)]
         known = [one for one in whose if one is not None]
         if len(known) < len(whose):
-            return Cause.UNEXPLAINED, f"{what}: a copy without a marker"
+            return Cause.UNEXPLAINED, f"{what}: a copy without a batch marker"
         if len(set(known)) > 1:
-            return self._sent_anew(copy, known, what)
+            return self._sent_again(copy, known, what)
         producer, sequence = known[0]
         sends = self._journals.sends(copy.place, producer, sequence)
         what += f", producer {producer[0]} epoch {producer[1]} sequence {sequence}"
@@ -134,7 +135,7 @@ class Judge:
                 return Cause.BROKER_STALLED, told
         return Cause.BROKER_STALLED if by_broker else Cause.UNEXPLAINED, what
 
-    def _sent_anew(self, copy: Copy, known: Sequence[tuple[Producer, int]], what: str) -> tuple[Cause, str]:
+    def _sent_again(self, copy: Copy, known: Sequence[tuple[Producer, int]], what: str) -> tuple[Cause, str]:
         """The client sent the records again under another epoch or producer id."""
         what += "; under " + ", ".join(f"producer {one[0][0]} epoch {one[0][1]} sequence {one[1]}" for one in known)
         for producer, sequence in known[:-1]:
@@ -169,7 +170,7 @@ class Judge:
 
 
 def identity_at(wrapper: Wrapper, offset: int) -> tuple[Producer, int] | None:
-    """Return whose record stands at an offset, and its sequence, by the marker; None where there is none."""
+    """Return whose record stands at an offset, and its sequence, by the batch marker; None where there is none."""
     ahead = offset - wrapper.first_offset
     for one in wrapper.identities:
         if ahead < one.record_count:

@@ -35,7 +35,7 @@ class Acknowledged(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The end of a doubt."""
+    """The end of an unknown outcome."""
 
     time_ms: int
     proxy: str
@@ -44,7 +44,7 @@ class Resolved(NamedTuple):
 
 
 class Journals:
-    """``counts``: events by name, outcomes by name, doubts by result, answers by verdict."""
+    """``counts``: events by name, outcomes by name, unknown outcomes by result, answers by verdict."""
 
     def __init__(self, files: Mapping[str, Sequence[Path]]) -> None:
         """``files``: those of each proxy; of one with workers, each worker's."""
@@ -85,7 +85,7 @@ class Journals:
         return None
 
     def resolutions(self, place: Place, producer_id: int, base_sequence: int) -> list[Resolved]:
-        """Every doubt about a batch that came to an end, oldest first."""
+        """Every unknown outcome about a batch that came to an end, oldest first."""
         found = self._resolved.get((place, producer_id), ())
         return sorted(one for one in found if one.base_sequence == base_sequence)
 
@@ -164,5 +164,5 @@ _HANDLERS = {
     "outcome": Journals._take_outcome,
     "answered": Journals._take_answer,
     "resolved": Journals._take_resolved,
-    "said": Journals._take_said,
+    "message": Journals._take_said,
 }

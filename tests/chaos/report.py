@@ -98,7 +98,7 @@ def table_of(result: Mapping[str, Any]) -> str:
     row("told another offset", result["misplaced"])
     row("producer ids and epochs in the log", result["producers_in_log"])
     row("wrappers", f"{result['wrappers']:,}")
-    row("doubts", ", ".join(f"{count} {name}" for name, count in _doubts(result).items()) or "0")
+    row("unknown_outcomes", ", ".join(f"{count} {name}" for name, count in _unknown_outcomes(result).items()) or "0")
     row("faults", result["faults"])
     for name, count in result["faults_by_kind"].items():
         row("  " + name, count)
@@ -123,7 +123,7 @@ def table_of(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _doubts(result: Mapping[str, Any]) -> dict[str, int]:
+def _unknown_outcomes(result: Mapping[str, Any]) -> dict[str, int]:
     counts: Mapping[str, int] = result["proxy_counts"]
     return {name.removeprefix("resolved "): count for name, count in counts.items() if name.startswith("resolved ")}
 

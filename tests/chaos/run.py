@@ -188,7 +188,7 @@ def _read_topic(
         notes += differing_replicas(cluster.log_directories, topic, number)
         unmarked = sum(not one.identities for one in log.wrappers)
         if scene.proxies and unmarked:
-            problems.append(f"{topic} {number}: {unmarked} messages are stored without a marker")
+            problems.append(f"{topic} {number}: {unmarked} messages are stored without a batch marker")
     return problems
 
 

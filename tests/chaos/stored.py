@@ -13,7 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from idemproxy.codecs.marker import Identity, parse_marker
+from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.message_set import inner_messages
 from idemproxy.demo.segments import WRAPPER_BYTES_MAX, shallow_messages
 
@@ -48,7 +48,7 @@ def read_log(log_directory: Path, topic: str, partition: int, log: PartitionLog)
     for message in shallow_messages(log_directory, topic, partition):
         inner = inner_messages(message, WRAPPER_BYTES_MAX) if message.is_wrapper else [message]
         append_ms = message.timestamp if message.is_log_append_time else None
-        identities = (parse_marker(message.key) or ()) if message.is_wrapper else ()
+        identities = (parse_batch_marker(message.key) or ()) if message.is_wrapper else ()
         log.wrappers.append(Wrapper(inner[0].offset, message.offset, identities, append_ms))
         for one in inner:
             value = bytes(one.value or b"")

@@ -14,7 +14,7 @@ from chaos.stored import PartitionLog, Wrapper
 from chaos.takeovers import Waits, longest_silence, times_of, wait_after, waits_by_kind
 from chaos.truncations import Truncations
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 
 PLACE = ("topic", 0)
 PRODUCER_ID = 7
@@ -48,7 +48,7 @@ def test_a_log_with_each_record_once_and_in_order_has_no_anomaly() -> None:
     assert [*findings.copies, *findings.losses, *findings.inversions, *findings.foreign] == []
 
 
-def test_a_second_copy_is_found_with_all_its_offsets() -> None:
+def test_a_duplicate_is_found_with_all_its_offsets() -> None:
     assert findings_of([0, 1, 0, 0], []).copies == [Copy("p", PLACE, 0, (0, 2, 3))]
 
 
@@ -58,7 +58,7 @@ def test_an_acknowledged_record_that_is_not_there_is_a_loss_and_one_that_failed_
     assert (findings.failed, findings.failed_but_stored) == (2, 1)
 
 
-def test_a_record_behind_a_later_one_is_an_inversion_and_its_second_copy_is_not() -> None:
+def test_a_record_behind_a_later_one_is_an_inversion_and_its_duplicate_is_not() -> None:
     findings = findings_of([1, 0, 2, 1], [])
     assert findings.inversions == [Inversion("p", PLACE, 0, 1, 1)]
 
@@ -158,7 +158,7 @@ def test_a_batch_that_left_once_and_is_there_twice_is_unexplained_whatever_was_b
     assert result.duplicates.records == {Cause.UNEXPLAINED: 1}
 
 
-def test_a_copy_without_a_marker_is_unexplained(tmp_path: Path) -> None:
+def test_a_copy_without_a_batch_marker_is_unexplained(tmp_path: Path) -> None:
     bare = Wrapper(2, 3, (), None)
     result = attributed(journals_of(tmp_path, a=[sent(100), sent(3_000)]), TWICE, [wrapper(0), bare])
     assert result.duplicates.records == {Cause.UNEXPLAINED: 1}

@@ -155,7 +155,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
         "client_retry_seconds_max": 1200,
         "append_reservations": True,
         "dropped_headers": ["trace-*"],
-        "named": ["orders-*"],
+        "names": ["orders-*"],
     }
     assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
     assert configuration["hidden_ranges"] == {"topic": "second-copies"}

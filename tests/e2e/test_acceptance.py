@@ -36,7 +36,7 @@ Place = tuple[str, int]
 REFUSED, IN_DOUBT = 87, 7
 IN_FLIGHT = 5
 QUIET_SECONDS = 1.5
-"""Long enough for a settled doubt, or for a batch that somebody still forwards, to reach the log."""
+"""Long enough for a settled unknown outcome, or for a batch that somebody still forwards, to reach the log."""
 
 
 def values(cluster: LegacyCluster, place: Place, broker: int = 0) -> list[bytes]:
@@ -118,8 +118,8 @@ def test_a_batch_that_the_broker_refuses_takes_no_other_partition_of_its_request
         )
         assert [outcome(one) for one in answers] == [(0, 1), (REFUSED, -1), (0, 1)]
         assert [client.end_offset(topic, partition) for partition in range(3)] == [2, 1, 2]
-        mended = batch([b"v"], producer_id=producer_id, key=b"k1", sequence=1)
-        assert outcome(client.produce_one(topic, 1, mended)) == (0, 1), "its sequence is still due"
+        fixed = batch([b"v"], producer_id=producer_id, key=b"k1", sequence=1)
+        assert outcome(client.produce_one(topic, 1, fixed)) == (0, 1), "its sequence is still due"
 
 
 # ---------------------------------------------------------------------- a follower that is stopped
@@ -181,14 +181,14 @@ def lossy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyScene]:
 
 
 @pytest.mark.promise("reads-only-new")
-def test_an_idle_producers_doubt_does_not_read_what_passed_meanwhile(lossy: LossyScene) -> None:
+def test_an_idle_producers_unknown_outcome_does_not_read_what_passed_meanwhile(lossy: LossyScene) -> None:
     found = idle_producer(lossy, 100_000_000, idle_seconds=12)
     assert (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
     assert found.bytes_read <= READ_BYTES_MAX
     assert found.answered_seconds <= 2 * ANSWER_SECONDS_MAX, "the broker may have 100 MB to write out meanwhile"
 
 
-def test_a_doubt_right_behind_a_burst_is_resolved_in_seconds_too(lossy: LossyScene) -> None:
+def test_an_unknown_outcome_right_behind_a_burst_is_resolved_in_seconds_too(lossy: LossyScene) -> None:
     found = idle_producer(lossy, 100_000_000, idle_seconds=0)
     assert (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
     assert found.answered_seconds <= 2 * ANSWER_SECONDS_MAX
@@ -264,7 +264,7 @@ def test_nothing_is_appended_for_a_client_that_left_while_a_living_stranger_held
     assert proxy.redis("SET", member_key("default", stranger), b"", "PX", 60_000) == b"OK"
     proxy.store_entry(held_by(stranger, entry), leaver.producer_id, *leaver.place)
 
-    leaver.sends_and_leaves(1, after_seconds=3 * limits.SETTLE_SECONDS)  # it could have been looked for meanwhile
+    leaver.sends_and_leaves(1, after_seconds=3 * limits.QUIESCENCE_SECONDS)  # it could have been looked for meanwhile
     held = leaver.intent()
     assert held is not None
     assert held.owner == stranger

@@ -111,10 +111,10 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
         assert metrics["idemproxy_redis_round_trip_duration_seconds_count"] > 0
         assert metrics['idemproxy_requests_received_total{api="produce"}'] >= 1
         assert metrics['idemproxy_requests_received_total{api="init_producer_id"}'] == 1
-        assert [metrics[f"idemproxy_{name}"] for name in ("ready", "redis_up", "doubts_open")] == [1, 1, 0]
+        assert [metrics[f"idemproxy_{name}"] for name in ("ready", "redis_up", "unknown_outcomes_open")] == [1, 1, 0]
         assert 0 < metrics["idemproxy_lease_remaining_seconds"] <= 5
         assert metrics['idemproxy_broker_up{broker="0"}'] == 1
-        assert metrics['idemproxy_lanes{broker="0",state="busy"}'] == 0
+        assert metrics['idemproxy_produce_connections_open{broker="0",state="busy"}'] == 0
         assert metrics["process_resident_memory_bytes"] > 1e7
         page = admin.page()
         status = page["status"]
@@ -131,7 +131,7 @@ def test_a_proxy_tells_that_it_is_ready_and_what_it_has_done(
         assert found["in_memory"] == 2
         assert {(one["topic"], one["partition"]) for one in found["producers"]} == {(topic, 0), (topic, 1)}
         assert all(1 <= len(one["window"]) <= 5 for one in found["producers"])
-        assert page["doubts"] == []
+        assert page["unknown_outcomes"] == []
         assert proxy.stop() == 0
 
 
@@ -171,7 +171,7 @@ def test_a_lost_answer_is_a_duplicate_prevented_that_names_its_client(
     assert any(line["text"].startswith("duplicate: producer") for line in page["events"])
 
 
-def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
+def test_an_unknown_outcome_is_shown_with_its_age_until_it_is_resolved(
     cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
 ) -> None:
     topic = fresh_topic(cluster, partitions=1)
@@ -187,17 +187,21 @@ def test_a_doubt_is_shown_with_its_age_until_it_is_resolved(
 
         def look() -> bool:
             metrics.update(admin.metrics())
-            seen[:] = admin.page()["doubts"]
-            return bool(seen) and metrics["idemproxy_doubts_open"] == 1
+            seen[:] = admin.page()["unknown_outcomes"]
+            return bool(seen) and metrics["idemproxy_unknown_outcomes_open"] == 1
 
-        wait_until(look, "a doubt is shown and counted")
+        wait_until(look, "an unknown outcome is shown and counted")
         sending.join()
-        (doubt,) = seen
-        assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (topic, 0, 0)
-        assert 0 <= doubt["age_seconds"] < QUIET_SECONDS_MAX
-        wait_until(lambda: admin.page()["doubts"] == [], "the doubt is gone")
-        assert admin.metrics()['idemproxy_doubts_resolved_total{result="found"}'] == 1
-        assert admin.metrics()["idemproxy_doubt_duration_seconds_count"] == 1
+        (unknown_outcome,) = seen
+        assert (unknown_outcome["topic"], unknown_outcome["partition"], unknown_outcome["base_sequence"]) == (
+            topic,
+            0,
+            0,
+        )
+        assert 0 <= unknown_outcome["age_seconds"] < QUIET_SECONDS_MAX
+        wait_until(lambda: admin.page()["unknown_outcomes"] == [], "the unknown outcome is gone")
+        assert admin.metrics()['idemproxy_unknown_outcomes_resolved_total{result="found"}'] == 1
+        assert admin.metrics()["idemproxy_unknown_outcome_duration_seconds_count"] == 1
 
 
 @pytest.mark.promise("compared-17")

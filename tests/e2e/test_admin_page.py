@@ -26,7 +26,7 @@ from testkit.real.proxies.two_proxies_relays import Keeping, KeepingRelay
 from testkit.real.store.inspecting import idemproxy
 
 PATIENCE_MS = 45_000
-DOUBT_MS = 120_000
+UNKNOWN_OUTCOME_MS = 120_000
 """For so long the answer is waited for while the page is looked at, also beside other programs."""
 pytestmark = pytest.mark.timeout(900)
 """The first test on a machine installs the browser."""
@@ -106,7 +106,7 @@ def watching(cluster: LegacyCluster, browser: Browser, proxy: ProxyProcess, port
     assert {url for url in one.asked if not url.startswith((one.address, "data:"))} == set(), "nothing from elsewhere"
 
 
-AGE_ABOVE = "least => parseFloat(document.querySelector('#doubts td:nth-child(4)').textContent) > least"
+AGE_ABOVE = "least => parseFloat(document.querySelector('#unknown outcomes td:nth-child(4)').textContent) > least"
 
 
 def seconds(shown: str) -> float:
@@ -116,7 +116,7 @@ def seconds(shown: str) -> float:
 
 
 def cells(page: Page, table: str) -> list[list[str]]:
-    """The text of a table's body, read in one step: the page may write its rows anew at any moment."""
+    """The text of a table's body, read in one step: the page may write its rows again at any moment."""
     read = "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.innerText))"
     found: list[list[str]] = page.locator(f"#{table} tr").evaluate_all(read)
     return found
@@ -160,7 +160,7 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     page.screenshot(path=pictures / "status-page-dark.png")
 
 
-def test_named_producers_and_hidden_ranges_are_there_as_soon_as_there_are_any(watched: Watched) -> None:
+def test_producer_names_and_hidden_ranges_are_there_as_soon_as_there_are_any(watched: Watched) -> None:
     page, topic = watched.page, fresh_topic(watched.cluster, partitions=1)
     expect(page.locator("#names_section")).to_be_hidden()
     expect(page.locator("#hidden_ranges_section")).to_be_hidden()
@@ -189,7 +189,7 @@ def test_named_producers_and_hidden_ranges_are_there_as_soon_as_there_are_any(wa
     expect(page.locator("#hidden_ranges_section")).to_be_hidden()
 
 
-def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
+def test_an_unknown_outcome_is_a_row_whose_age_grows_and_its_end_is_an_event(
     cluster: LegacyCluster, browser: Browser, tmp_path: Path
 ) -> None:
     """The second append is answered, the answer is lost, and from then on the broker seems to stand still."""
@@ -202,20 +202,20 @@ def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
         RawClient(proxy.address) as client,
     ):
         page = watched.page
-        expect(page.locator("#doubts")).to_have_text("Nothing is in doubt.")
+        expect(page.locator("#unknown_outcomes")).to_have_text("Nothing is in doubt.")
         producer_id = client.new_producer_id()
         first, second = (batch([b"v"], producer_id=producer_id, sequence=sequence) for sequence in (0, 1))
         assert client.produce_one(topic, 0, first).error_code == 0
         relay.keep(Keeping.ALL_ANSWERS)
-        client.send_produce([(topic, 0, second)], timeout_ms=DOUBT_MS)
-        expect(page.locator("#doubts")).to_contain_text(f"{topic}-0")
-        ((place, producer, sequence, age, reason),) = cells(page, "doubts")
+        client.send_produce([(topic, 0, second)], timeout_ms=UNKNOWN_OUTCOME_MS)
+        expect(page.locator("#unknown_outcomes")).to_contain_text(f"{topic}-0")
+        ((place, producer, sequence, age, reason),) = cells(page, "unknown_outcomes")
         assert (place, producer, sequence) == (f"{topic}-0", str(producer_id), "1")
         assert "Connection reset by peer" in reason
         expect(page.locator("#in_doubt")).to_contain_text("1, oldest ")
         then = seconds(age)
         page.wait_for_function(AGE_ABOVE, arg=then + 3, timeout=PATIENCE_MS)
-        ((_, _, _, age, _),) = cells(page, "doubts")
+        ((_, _, _, age, _),) = cells(page, "unknown_outcomes")
         assert then + 3 < seconds(age) < then + PATIENCE_MS / 1000
         expect(page.locator("#producers")).to_contain_text("1 under way, 0 waiting")
         (opened,) = (row for row in cells(page, "events") if row[2].startswith("in doubt: "))
@@ -226,7 +226,7 @@ def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
         relay.let_go()
         (answer,) = client.produce_answer()
         assert (answer.error_code, answer.base_offset) == (0, 1)
-        expect(page.locator("#doubts")).to_have_text("Nothing is in doubt.")
+        expect(page.locator("#unknown_outcomes")).to_have_text("Nothing is in doubt.")
         expect(page.locator("#in_doubt")).to_have_text("0")
         newest = [row[2] for row in cells(page, "events")]
         resolved, begun = (
@@ -236,7 +236,7 @@ def test_a_doubt_is_a_row_whose_age_grows_and_its_end_is_an_event(
         assert resolved < begun, "the newest one is at the top"
 
 
-def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_mended(watched: Watched, pictures: Path) -> None:
+def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_fixed(watched: Watched, pictures: Path) -> None:
     page = watched.page
     expect(page.locator("#reasons")).to_be_hidden()
     watched.proxy.kill_redis()

@@ -101,5 +101,5 @@ def test_brokers_that_die_and_leaders_that_move_cost_no_record_and_make_no_secon
     assert result.is_exactly_once, result
     assert result.stored == producer.sent
     assert "in doubt: " in log
-    assert "resolved as unknown" not in log
+    assert "resolved as unrecoverable" not in log
     assert "internal error" not in log

@@ -23,7 +23,8 @@ RECORDS_PER_CODEC = 300
 RUN_SECONDS_MAX = 240
 pytestmark = pytest.mark.timeout(900)
 STORED_CODECS = {"none": Codec.GZIP, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
-"""What a batch becomes in the log: the wrapper that carries the marker needs a codec, and gzip stands for none."""
+"""What a batch becomes in the log: the wrapper that carries the batch marker needs a codec, and gzip stands for
+none."""
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyScene]:
 
 @pytest.fixture(scope="module")
 def results(scene: FaultyScene) -> dict[str, ClientResult]:
-    """All five at the same time: most of the time goes by in waiting until a doubt may be resolved. Each reads its
-    records as a member of a group, too."""
+    """All five at the same time: most of the time goes by in waiting until an unknown outcome may be resolved. Each
+    reads its records as a member of a group, too."""
     plan = FaultPlan(seed=7, kinds=BREAKING_KINDS, every_nth_produce=7)
     return scene.run(
         IDEMPOTENT_CLIENTS,
@@ -56,7 +57,7 @@ def test_every_record_is_stored_once_and_in_order_and_no_fault_on_either_side_re
     result = results[client]
     assert result.complaints() == []
     (producer_id,) = result.producer_ids
-    assert scene.doubts(producer_id) > 0
+    assert scene.unknown_outcomes(producer_id) > 0
 
 
 def test_the_same_faults_without_the_proxy_store_records_twice(
@@ -87,7 +88,7 @@ def test_every_kind_of_fault_fell_on_both_sides_and_the_proxy_had_no_error_of_it
         assert sum(result.faults[kind] for result in results.values()) > 0
     assert "resolved as found" in scene.proxy.log
     assert "resolved as not_found" in scene.proxy.log
-    assert "resolved as unknown" not in scene.proxy.log
+    assert "resolved as unrecoverable" not in scene.proxy.log
     assert "internal error" not in scene.proxy.log
 
 

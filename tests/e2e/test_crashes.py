@@ -43,6 +43,6 @@ def test_the_batch_that_was_under_way_is_answered_by_the_next_life(story: Story,
             assert death.in_log
 
 
-def test_doubts_were_resolved_both_ways(story: Story) -> None:
+def test_unknown_outcomes_were_resolved_both_ways(story: Story) -> None:
     assert story.found > 0
     assert story.not_found > 0

@@ -53,8 +53,10 @@ def test_the_load_has_duplicates_without_the_proxy_and_none_through_it(
     assert min(sum(kinds.values()) for kinds in proxied["faults"].values()) > 0
     facts = proxied["proxy"]
     assert facts["kills"] == 2
-    assert min(facts[name] for name in ("doubts_found", "doubts_not_found", "duplicates_answered")) > 0
-    assert (facts["doubts_undecided"], facts["errors"]) == (0, [])
+    assert (
+        min(facts[name] for name in ("unknown_outcomes_found", "unknown_outcomes_not_found", "duplicates_answered")) > 0
+    )
+    assert (facts["unknown_outcomes_unrecoverable"], facts["errors"]) == (0, [])
     assert {"OUT_OF_ORDER_SEQUENCE_NUMBER", "DUPLICATE_SEQUENCE_NUMBER"} <= {step["answer"] for step in result["scene"]}
     assert list((tmp_path / "temporary").iterdir()) == []
     wait_until(lambda: processes_of(tmp_path / "temporary") == [], "no process is left")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from idemproxy.codecs import marker
+from idemproxy.codecs import batch_marker
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.ports import free_ports, neighbouring_ports
 from idemproxy.proxy.partition_log.offset_checkpoints import OffsetCheckpoints
@@ -35,11 +35,11 @@ MOVE, UPGRADE, RUN_BOOK = "how-to/move-producers.md", "how-to/upgrade.md", "how-
 FOLLOWED = {"tutorials/quick-start.md", MOVE, UPGRADE, "tutorials/two-proxies.md", "tutorials/count-duplicates.md"}
 """The last two in files of their own: test_docs_walkthrough.py, tests/spark/quickstart.py."""
 NEW_NAMES = {
-    "IdemproxyDoubtOld": "IdemproxyUnknownOutcomeOld",
-    "IdemproxyGivenUp": "IdemproxyOutcomeUnrecoverable",
-    "IdemproxyShardFenced": "IdemproxyConditionalPartitionFenced",
-    "IdemproxyRedisLifeChanged": "IdemproxyRedisDataGenerationChanged",
-    "IdemproxyTopicUnmarked": "IdemproxyTopicWithoutBatchMarkers",
+    "IdemproxyUnknownOutcomeOld": "IdemproxyUnknownOutcomeOld",
+    "IdemproxyOutcomeUnrecoverable": "IdemproxyOutcomeUnrecoverable",
+    "IdemproxyConditionalPartitionFenced": "IdemproxyConditionalPartitionFenced",
+    "IdemproxyRedisDataGenerationChanged": "IdemproxyRedisDataGenerationChanged",
+    "IdemproxyTopicWithoutBatchMarkers": "IdemproxyTopicWithoutBatchMarkers",
 }
 """How the alerts will be called; how-to/run-book.md has these names already."""
 NEW_METRICS = {
@@ -117,8 +117,8 @@ def test_the_formats_in_the_upgrade_page_are_those_of_the_code() -> None:
     unbound, bound = pack_block(bytes(16), 0), pack_block(bytes(16), 0, b"somebody")
     named = pack_block(bytes(16), 0, b"somebody", "a name")
     assert [unbound[0], bound[0], named[0]] == [1, 2, 3]
-    markers, checkpoints = (found for name, found in rows.items() if "markers" in name or "checkpoints" in name)
-    assert markers == str(marker.VERSION)
+    batch_markers, checkpoints = (found for name, found in rows.items() if "markers" in name or "checkpoints" in name)
+    assert batch_markers == str(batch_marker.VERSION)
     assert checkpoints == str(OffsetCheckpoints().pack(0, 0)[0])
 
 

@@ -137,7 +137,7 @@ def test_the_links_to_redis_and_the_broker_come_back_while_clients_want_every_de
 
             assert "lease was lost" not in proxy.log
             proxy.kill_redis()
-            lives = "the data in Redis have generation"
+            lives = "Redis has data generation"
             wait_until(lambda: proxy.log.count(lives) >= 1, "the private Redis is started again, and is used", 40)
         proxy.wait_for_log(r"file descriptors are in use, and the last \d+ are kept for Redis and the brokers")
         wait_until(lambda: in_use(proxy) < DESCRIPTORS // 2, "the clients that have gone leave their descriptors")

@@ -80,7 +80,7 @@ def produce_plainly(
     assert result.is_exactly_once, result
     assert result.stored == RECORDS * len(names)
     log = stored(quiet.cluster, topic, PARTITIONS)
-    assert all(record.marker is None for records in log.values() for record in records)
+    assert all(record.batch_marker is None for records in log.values() for record in records)
     for name, seen in codecs_by_name(log).items():
         # Clients leave a batch as it is when compression would make it larger, as it does for one short record.
         assert codecs[names[name]] in seen <= {codecs[names[name]], Codec.NONE}, name
@@ -105,7 +105,7 @@ def test_an_old_producer_that_is_told_its_brokers_version_sends_the_old_format(
 
 @pytest.mark.promise("without-idempotence")
 @pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
-def test_a_new_producer_without_idempotence_is_converted_and_gets_no_marker(
+def test_a_new_producer_without_idempotence_is_converted_and_gets_no_batch_marker(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str
 ) -> None:
     requests = produce_plainly(quiet, children, tmp_path, client, {"none": Codec.NONE, "lz4": Codec.LZ4})

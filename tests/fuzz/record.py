@@ -180,7 +180,7 @@ def record(directory: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Write the file anew."""
+    """Write the file again."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="record-") as directory:
         found = record(Path(directory))

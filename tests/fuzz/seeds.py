@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.framing import frame
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.partition_log.log_offsets import Position
@@ -78,7 +78,7 @@ def _sets() -> Iterator[bytes]:
         yield inner
         for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
             yield encode_message(
-                encode_marker([Identity(7, 0, 0, 2)]),
+                encode_batch_marker([Identity(7, 0, 0, 2)]),
                 compress(codec, inner, magic=magic),
                 magic=magic,
                 offset=1,
@@ -112,9 +112,9 @@ def _challenges() -> Iterator[bytes]:
     yield b"\x01" + b"[" * 3000  # was found: too deep for the parser, and not taken for a refusal
 
 
-def _markers() -> Iterator[bytes]:
-    yield encode_marker([Identity(7, 0, 0, 1)])
-    yield encode_marker([Identity(2**61, 3, 2**31 - 1, 500), Identity(8, 1, 9, 2)])
+def _batch_markers() -> Iterator[bytes]:
+    yield encode_batch_marker([Identity(7, 0, 0, 1)])
+    yield encode_batch_marker([Identity(2**61, 3, 2**31 - 1, 500), Identity(8, 1, 9, 2)])
 
 
 def _library() -> Iterator[bytes]:
@@ -187,7 +187,7 @@ _SEEDS = {
     "compressed": _compressed,
     "sasl": _tokens,
     "challenge": _challenges,
-    "marker": _markers,
+    "marker": _batch_markers,
     "library": _library,
     "stored": _stored,
     "redis": _redis,

@@ -13,6 +13,13 @@ from crc32c import crc32c
 
 from idemproxy.codecs import messages
 from idemproxy.codecs import produce as produce_codec
+from idemproxy.codecs.batch_marker import (
+    anchor_of,
+    anchor_of_batch_marker,
+    content_digest,
+    encode_batch_marker,
+    parse_batch_marker,
+)
 from idemproxy.codecs.compression import Codec, decompress
 from idemproxy.codecs.convert import (
     HeaderPolicy,
@@ -26,7 +33,6 @@ from idemproxy.codecs.convert import (
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
-from idemproxy.codecs.marker import anchor_of, anchor_of_marker, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.record_batch import (
     Record,
@@ -39,7 +45,7 @@ from idemproxy.codecs.record_batch import (
 from idemproxy.codecs.sasl import OAuthBearer, SaslError, Scram
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge import asks, metadata
-from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.base import RequestRefused
 from idemproxy.proxy.bridge.cluster import Cluster
 from idemproxy.proxy.bridge.describe_cluster import refused_describe_cluster
 from idemproxy.proxy.bridge.describe_configs import parse_describe_configs
@@ -119,7 +125,7 @@ def request_frame(data: bytes) -> None:
             refused_describe_cluster(version, body)
         elif key not in OWN_RANGES:
             bridge = plan(key, version, _LEGACY, _ADDRESSES)
-            if not isinstance(bridge, Refused):
+            if not isinstance(bridge, RequestRefused):
                 bridge.request(body)
     with suppress(WireError):
         header = parse_request_header(data)
@@ -260,7 +266,7 @@ def broker_answer(data: bytes) -> None:
                 detect([*earlier, body])
         if api_key in PASSED_MAX and api_key not in OWN_RANGES:
             bridge = plan(api_key, version, _LEGACY, _ADDRESSES)
-            if not isinstance(bridge, Refused):
+            if not isinstance(bridge, RequestRefused):
                 bridge.response(body)
     for question in (
         asks.LatestOffset("t", 0),
@@ -279,7 +285,7 @@ def message_set(data: bytes) -> None:
         tail_is_partial(data)
         for message in iterate_shallow(data):
             anchor_of(message)
-            parse_marker(message.key)
+            parse_batch_marker(message.key)
             with suppress(WireError):
                 verify_crc(data, message)
             if message.is_wrapper:
@@ -288,11 +294,11 @@ def message_set(data: bytes) -> None:
                     inner_messages(message, OUTPUT_BYTES_MAX)
 
 
-def marker(data: bytes) -> None:
+def batch_marker(data: bytes) -> None:
     """The key of a wrapper: ours, which is read as it was written, or anybody's."""
-    identities = parse_marker(data)
-    if identities is not None and encode_marker(identities) != data:
-        raise Broken("a marker is read as another one")
+    identities = parse_batch_marker(data)
+    if identities is not None and encode_batch_marker(identities) != data:
+        raise Broken("a batch marker is read as another one")
 
 
 def kernel_records(data: bytes) -> None:
@@ -321,7 +327,7 @@ def kernel_pieces(data: bytes) -> None:
     for one in (None, kernel):
         with with_kernel(one):
             wrapped = wrap(inner, key=key, codec=codec, compress_harder=harder) if magic else b""
-            found.append((wrapped, content_digest(key, value), anchor_of_marker(value)))
+            found.append((wrapped, content_digest(key, value), anchor_of_batch_marker(value)))
     if kernel and kernel.crc32c(value, data[1]) != crc32c(value[data[1] :]):
         raise Broken("the kernel computes another checksum")
     if found[0] != found[1]:
@@ -452,7 +458,7 @@ TARGETS: dict[str, Target] = {
     "broker_sasl": Target(broker_sasl, "challenge"),
     "broker_answer": Target(broker_answer, "answer"),
     "message_set": Target(message_set, "set"),
-    "marker": Target(marker, "marker"),
+    "marker": Target(batch_marker, "marker"),
     "kernel_records": Target(kernel_records, "batch"),
     "kernel_pieces": Target(kernel_pieces, "set"),
     "library_message": Target(library_message, "library"),

@@ -45,7 +45,7 @@ OPTIONS = (
     "-q",
     *map("-pno:{}".format, _UNUSED),
 )
-"""The scenes need nothing of the configuration, and each process begins anew with it."""
+"""The scenes need nothing of the configuration, and each process begins again with it."""
 NONSENSE = (NameError, AttributeError, TypeError, ImportError)
 FORK = multiprocessing.get_context("fork")
 Found = dict[str, Any]

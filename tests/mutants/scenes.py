@@ -12,7 +12,7 @@ from testkit.stage.sequencer import Client, Request, Stage
 from testkit.virtual.log import PartitionLog
 
 LATER = 1_700_000_000_777
-"""A timestamp, in ms, that no batch has which is not made anew."""
+"""A timestamp, in ms, that no batch has which is not made again."""
 _TOO_LARGE = 10
 _TRIES_MAX = 12
 
@@ -58,11 +58,11 @@ def takes_no_more_than(stage: Stage, bytes_max: int) -> None:
     stage.outcomes.append(judge)
 
 
-def comes_again(stage: Stage, sequence: int, *values: bytes, is_made_anew: bool) -> Request:
+def comes_again(stage: Stage, sequence: int, *values: bytes, is_recreated: bool) -> Request:
     """A client waits for 0.75 s, and comes again 0.1 s later, at most a dozen times; returns the last try."""
     for number in range(_TRIES_MAX):
         client = Client()
-        request = stage.send(client, sequence, *values, timestamp=LATER + number * is_made_anew)
+        request = stage.send(client, sequence, *values, timestamp=LATER + number * is_recreated)
         stage.run(0.75)
         if request.is_done:
             break

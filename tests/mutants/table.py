@@ -14,12 +14,12 @@ from mutants.mutant import Mutant, mutant
 from idemproxy.proxy.producer.usual import Unusual, UsualCase
 from testkit.virtual.mutant import Patch
 
-_OWNED = "unit/producer/test_owned.py"
+_APPEND_RESERVATION = "unit/producer/test_owned.py"
 _ANSWERS = "unit/rules/test_rule_answers.py"
 _CONDITIONAL = "unit/rules/test_rule_conditional.py"
 _DUPLICATES = "unit/rules/test_rule_duplicates.py"
 _INTENTS = "unit/rules/test_rule_intents.py"
-_LANES = "unit/rules/test_rule_lanes.py"
+_PRODUCE_CONNECTIONS = "unit/rules/test_rule_produce_connections.py"
 _LIVES = "unit/rules/test_rule_lives.py"
 _LOG = "unit/rules/test_rule_log.py"
 _MEMORY = "unit/state/test_redis_life.py"
@@ -60,8 +60,8 @@ BY_HAND = (
         Patch(
             "proxy.producer.append",
             "GroupAppend.start",
-            "0 if stream.is_conditional else stream.life.ids_ttl_ms",
-            "0 if stream.is_conditional else stream.life.expiry_ms",
+            "0 if stream.is_conditional else stream.instance.ids_ttl_ms",
+            "0 if stream.is_conditional else stream.instance.expiry_ms",
         ),
     ),
     mutant(
@@ -72,19 +72,29 @@ BY_HAND = (
         deaths=("I1", "I3", "the user"),
     ),
     mutant(
-        "pipelined_lane",
-        "R3: at most one unanswered produce per lane",
-        _LANES + "::test_a_lane_has_one_unanswered_request",
-        Patch("proxy.broker.lane_pool", "LanePool._dispatch", "self._idle.pop()", "self._idle[-1]"),
-        Patch("proxy.broker.lane", "Lane.send", "assert not self._appends", ""),
+        "pipelined_produce_connection",
+        "R3: at most one unanswered produce per produce connection",
+        _PRODUCE_CONNECTIONS + "::test_a_produce_connection_has_one_unanswered_request",
+        Patch(
+            "proxy.broker.produce_connection_pool",
+            "ProduceConnectionPool._dispatch",
+            "self._idle.pop()",
+            "self._idle[-1]",
+        ),
+        Patch("proxy.broker.produce_connection", "ProduceConnection.send", "assert not self._appends", ""),
         deaths=("a produce behind", "R3", "I1", "I3"),
     ),
     mutant(
         "no_deadline",
         "R4: the lease is looked at in the step of every send",
-        _LANES + "::test_no_byte_of_a_produce_leaves_after_the_deadline",
-        Patch("proxy.broker.lane_pool", "LanePool._take", "None if self.may_send() else 'the lease has ended'", "None"),
-        Patch("proxy.broker.lane", "Lane.connected", "wire.fence(self._may_write)", ""),
+        _PRODUCE_CONNECTIONS + "::test_no_byte_of_a_produce_leaves_after_the_deadline",
+        Patch(
+            "proxy.broker.produce_connection_pool",
+            "ProduceConnectionPool._take",
+            "None if self.may_send() else 'the lease has ended'",
+            "None",
+        ),
+        Patch("proxy.broker.produce_connection", "ProduceConnection.connected", "wire.fence(self._may_write)", ""),
         deaths=("I1",),
     ),
     mutant(
@@ -103,7 +113,7 @@ BY_HAND = (
     ),
     mutant(
         "no_settle",
-        "R6: a broker is seen awake for a second before the log is read",
+        "R6: a broker passed the quiescence check before the log is read",
         _LOG + "::test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
         Patch(
             "proxy.partition_log.log_search",
@@ -151,13 +161,13 @@ BY_HAND = (
     ),
     mutant(
         "owned_taken_over_by_its_first_batch",
-        "R6: whoever takes an ownership over takes all that lies behind its bound",
-        _OWNED + "::test_all_that_a_dead_owner_has_appended_is_found_in_the_log",
+        "R6: whoever takes an append reservation over takes all that lies behind its bound",
+        _APPEND_RESERVATION + "::test_all_that_a_dead_owner_has_appended_is_found_in_the_log",
         Patch(
             "proxy.producer.append",
             "GroupAppend.start",
-            "value = held.take_ownership(entry, owned, now)",
-            "value = held.take_ownership(entry, owned, now)\n"
+            "value = held.take_append_reservation(entry, reservation, now)",
+            "value = held.take_append_reservation(entry, reservation, now)\n"
             "entry.version -= 1\n"
             "where = plan.owner, plan.bound.offset, plan.bound.anchor, plan.wrapped[2], plan.leader\n"
             "value = entry.reserving(*where, group)\n"
@@ -225,9 +235,9 @@ BY_HAND = (
         deaths=("I1",),
     ),
     mutant(
-        "suspect_from_the_newest_append",
-        "R8: a suspect entry has only its own last commit as bound",
-        _LOG + "::test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit",
+        "unverified_from_the_newest_append",
+        "R8: an unverified entry has only its own last commit as bound",
+        _LOG + "::test_an_unverified_entry_has_no_other_bound_than_its_own_last_commit",
         Patch(
             "proxy.producer.takeover",
             "Takeover._bound_of_rebuild",
@@ -239,16 +249,17 @@ BY_HAND = (
     ),
     mutant(
         "bound_behind_what_is_out",
-        "R8: the bound of an ownership moves to its producer's last commit and no further",
-        _OWNED + "::test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known",
+        "R8: the bound of an append reservation moves to its producer's last commit and no further",
+        _APPEND_RESERVATION
+        + "::test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known",
         Patch(
             "proxy.producer.append",
-            "GroupAppend.write_owned",
-            "self._held.write_owned(self._outside.swap, now)",
+            "GroupAppend.write_append_reservation",
+            "self._held.write_append_reservation(self._outside.swap, now)",
             "newest = self._bounds.known[self._place][1]\n"
-            "if self._held.ownership is not None:\n"
-            "    self._held.ownership.move_to(newest.offset, newest.anchor)\n"
-            "self._held.write_owned(self._outside.swap, now)\n",
+            "if self._held.append_reservation is not None:\n"
+            "    self._held.append_reservation.move_to(newest.offset, newest.anchor)\n"
+            "self._held.write_append_reservation(self._outside.swap, now)\n",
         ),
         deaths=("I1", "I2", "I3", "45", "the user"),
     ),
@@ -296,13 +307,13 @@ BY_HAND = (
         deaths=("double is told 0",),
     ),
     mutant(
-        "generation_ignored",
-        "R10: an entry of an earlier generation is suspect",
+        "data_generation_ignored",
+        "R10: an entry of an earlier data generation is unverified",
         _LIVES + "::test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
         Patch(
             "proxy.producer.entry_cache",
-            "CachedEntry.is_suspect",
-            "self.entry.generation != self._life.generation",
+            "CachedEntry.is_unverified",
+            "self.entry.data_generation != self._instance.data_generation",
             "False",
         ),
         Patch(
@@ -316,27 +327,30 @@ BY_HAND = (
     mutant(
         "no_grace",
         "R10: the leases of the lost state run out before an entry is touched",
-        _LIVES + "::test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
+        _LIVES + "::test_no_unverified_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
         Patch(
-            "proxy.producer.takeover", "Takeover._is_quiet", "(now := await Now()) < self._life.grace_until", "False"
+            "proxy.producer.takeover",
+            "Takeover._is_quiet",
+            "(now := await Now()) < self._instance.grace_until",
+            "False",
         ),
         deaths=("I1",),
     ),
     mutant(
         "absent_entry_trusted",
-        "R10: an absent entry is suspect, unless its producer id is of this generation",
-        _LIVES + "::test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life",
+        "R10: an absent entry is unverified, unless its producer id is of this data generation",
+        _LIVES + "::test_an_absent_entry_is_unverified_unless_its_producer_id_is_of_this_life",
         Patch(
             "proxy.producer.entry_cache",
-            "CachedEntry.is_suspect",
-            "block is None or block.generation != self._life.generation",
+            "CachedEntry.is_unverified",
+            "block is None or block.data_generation != self._instance.data_generation",
             "False",
         ),
         deaths=("I1",),
     ),
     mutant(
         "one_batch_rebuilt",
-        "R10: every marker of the producer is taken, not only the batch asked for",
+        "R10: every batch marker of the producer is taken, not only the batch asked for",
         _LIVES + "::test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_asked_for",
         Patch("state.commit", "rebuilt", "stored", "stored[:1]", which=1),
         deaths=("I1", "45"),
@@ -349,18 +363,18 @@ BY_HAND = (
         deaths=("45",),
     ),
     mutant(
-        "life_not_in_the_generation",
-        "R10: a new life of the memory is a new generation",
+        "life_not_in_the_data_generation",
+        "R10: a new life of the memory is a new data generation",
         _LIVES + "::test_the_swap_script_of_another_life_of_the_data_is_another_script",
-        Patch("state.redis_facts", "generation_of", 'f"{identity} {life}".encode()', "identity.encode()"),
+        Patch("state.redis_facts", "data_generation_of", 'f"{identity} {data_number}".encode()', "identity.encode()"),
         deaths=("I1",),
     ),
     mutant(
         "count_not_compared",
         "R10: a count of the memory's life that is not above what was seen shows that the memory went back",
         _MEMORY + "::test_memory_that_went_back_by_a_heartbeat_begins_another_life_and_is_told[4.5]",
-        Patch("state.redis_life", "LifeCounter._looked", "int(reply) < self.newest", "False"),
-        Patch("state.redis_life", "LifeCounter._raised", "reply <= self.newest", "False"),
+        Patch("state.redis_data_number", "DataNumberCounter._looked", "int(reply) < self.newest", "False"),
+        Patch("state.redis_data_number", "DataNumberCounter._raised", "reply <= self.newest", "False"),
         deaths=("I1",),
     ),
     mutant(
@@ -395,7 +409,7 @@ BY_HAND = (
         deaths=("45",),
     ),
     mutant(
-        "given_up_waited_for",
+        "unrecoverable_waited_for",
         "R11: what a client has given up is waited for no longer",
         "unit/producer/test_retry_notes.py::test_a_batch_that_comes_again_waits_only_for_what_failed_after_it",
         Patch(
@@ -407,7 +421,7 @@ BY_HAND = (
         "failure_before_the_answer_to_a_lower_one",
         "R11: nothing fails for good whose answer leaves before that to a lower batch, which came again",
         "unit/producer/test_behind_failures.py"
-        "::test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_given_up",
+        "::test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_unrecoverable",
         Patch(
             "proxy.producer.retry_notes",
             "RetryNotes.has_failed_before",
@@ -417,8 +431,8 @@ BY_HAND = (
     ),
     mutant(
         "unknown_outcome_is_a_gap",
-        "R11: what is missing before a batch is no gap where it was given up and its client has not heard of that",
-        "unit/producer/test_given_up.py::test_the_batch_directly_after_it_fails_with_invalid_record",
+        "R11: what is missing before a batch is no gap where it was unrecoverable and its client has not heard of that",
+        "unit/producer/test_unrecoverable.py::test_the_batch_directly_after_it_fails_with_invalid_record",
         Patch("proxy.producer.sequencer", "Sequencer._turn_down", "self._is_after_unknown(batch, verdict)", "False"),
         deaths=("45",),
     ),
@@ -454,7 +468,7 @@ BY_HAND = (
         _LIVES + "::test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
         Patch(
             "proxy.producer.sequencer",
-            "Sequencer._open_doubt",
+            "Sequencer._open_unknown_outcome",
             "entry.has_open_intent",
             "entry.has_open_intent and not stream.is_outdated(entry.intent.producer_epoch)",
         ),
@@ -475,8 +489,8 @@ BY_HAND = (
     mutant(
         "asked_and_kept",
         "R12: an owner that was asked hands over",
-        _OWNED + "::test_an_owner_that_goes_on_is_asked_and_hands_over",
-        Patch("proxy.producer.ownership", "Ownership.answered", "self.is_asked_for = True", ""),
+        _APPEND_RESERVATION + "::test_an_owner_that_goes_on_is_asked_and_hands_over",
+        Patch("proxy.producer.append_reservation", "AppendReservation.answered", "self.is_asked_for = True", ""),
     ),
     mutant(
         "parked_for_ever",
@@ -494,7 +508,7 @@ BY_HAND = (
     mutant(
         "ends_with_commits_unwritten",
         "R15: SIGTERM: commits are written and intents are released",
-        _ANSWERS + "::test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease",
+        _ANSWERS + "::test_a_proxy_that_has_ended_leaves_no_unknown_outcome_and_no_lease",
         Patch("proxy.engine.engine", "Engine._drain_ends", "is_any_busy", "False", which=2),
     ),
     mutant(
@@ -502,8 +516,8 @@ BY_HAND = (
         "R16: idempotent batches go upstream with acks=-1",
         _ANSWERS + "::test_idempotent_batches_are_written_to_all_replicas_whatever_the_client_asks_for",
         Patch(
-            "proxy.broker.lane",
-            "Lane.send",
+            "proxy.broker.produce_connection",
+            "ProduceConnection.send",
             "encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)",
             "encode_request(BROKER_VERSION_MAX, 1, timeout_ms, parts)",
         ),
@@ -568,11 +582,11 @@ BY_HAND = (
         "undecidable_is_released",
         "R17: an intent that cannot be decided is remembered, not released",
         _INTENTS + "::test_what_cannot_be_decided_is_remembered_and_never_sent_again",
-        Patch("proxy.producer.recovery", "Recovery._give_up", "given_up(entry)", "released(entry)"),
+        Patch("proxy.producer.recovery", "Recovery._give_up", "unrecoverable(entry)", "released(entry)"),
         deaths=("I1",),
     ),
     mutant(
-        "given_up_by_the_living_waited_for",
+        "unrecoverable_by_the_living_waited_for",
         "R17: no proxy waits for what a living one has given up",
         "unit/producer/test_several_proxies.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
         Patch(
@@ -585,9 +599,9 @@ BY_HAND = (
     ),
     mutant(
         "owned_after_the_hand_over_is_sent",
-        "R17: nothing begins under an ownership from the moment on that the swap which ends it was sent",
-        _OWNED + "::test_nothing_begins_under_it_while_it_is_handed_over",
-        Patch("proxy.producer.ownership", "Ownership.may_append", "not self.is_ending", "True"),
+        "R17: nothing begins under an append reservation from the moment on that the swap which ends it was sent",
+        _APPEND_RESERVATION + "::test_nothing_begins_under_it_while_it_is_handed_over",
+        Patch("proxy.producer.append_reservation", "AppendReservation.may_append", "not self.is_ending", "True"),
         Patch(
             "proxy.producer.sequencer",
             "Sequencer.goes_at_once",
@@ -598,8 +612,8 @@ BY_HAND = (
     ),
     mutant(
         "handed_over_in_flight",
-        "R17: an ownership is not handed over while a batch is in flight",
-        _OWNED + "::test_it_is_not_handed_over_while_a_batch_is_in_flight",
+        "R17: an append reservation is not handed over while a batch is in flight",
+        _APPEND_RESERVATION + "::test_it_is_not_handed_over_while_a_batch_is_in_flight",
         Patch("proxy.producer.sequencer", "Sequencer.look", "not append.is_out", "True"),
         Patch("proxy.producer.sequencer", "Sequencer.flush", "not self._append.is_out", "True"),
         deaths=("I1", "I2", "I3", "the user"),
@@ -623,7 +637,7 @@ BY_HAND = (
     mutant(
         "plain_acks_raised",
         "R20: a batch without a producer id keeps its acks",
-        _ANSWERS + "::test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry",
+        _ANSWERS + "::test_what_has_no_producer_id_keeps_its_acks_and_gets_no_batch_marker_and_no_entry",
         Patch(
             "proxy.session.non_idempotent",
             "NonIdempotentBatches.send",
@@ -640,15 +654,15 @@ BY_HAND = (
     ),
     mutant(
         "name_of_a_lost_life_goes_on",
-        "R22: after a new life of the data the next instance gets a new id",
+        "R22: after a new data generation the next instance gets a new id",
         _NAMES + "::test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again",
-        Patch("state.names", "next_instance", "record.generation != generation", "False"),
+        Patch("state.names", "next_instance", "record.data_generation != data_generation", "False"),
     ),
     mutant(
         "higher_epoch_trusted",
         "R22: after a higher epoch was seen than is stored the next instance gets a new id",
         _NAMES + "::test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id",
-        Patch("state.names", "with_higher_epoch", "NO_GENERATION", "record.generation"),
+        Patch("state.names", "with_higher_epoch", "NO_DATA_GENERATION", "record.data_generation"),
     ),
     mutant(
         "one_id_for_clients_that_raise_epochs",
@@ -663,9 +677,9 @@ BY_HAND = (
         Patch("proxy.session.names", "Names._begin", "isinstance(verdict, Raised)", "False"),
     ),
     mutant(
-        "shard_begins_at_zero",
-        "R23: a shard begins where its log ends",
-        _CONDITIONAL + "::test_a_shard_begins_where_its_log_ends",
+        "conditional_partition_begins_at_zero",
+        "R23: a conditional partition begins where its log ends",
+        _CONDITIONAL + "::test_a_conditional_partition_begins_where_its_log_ends",
         Patch("state.conditional", "begun", "sequence_of(next_offset)", "0"),
     ),
     mutant(
@@ -677,7 +691,7 @@ BY_HAND = (
     mutant(
         "offset_not_compared",
         "R23: who is told success has the expected offset",
-        _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_shard",
+        _CONDITIONAL + "::test_who_writes_past_the_rules_fences_the_conditional_partition",
         Patch(
             "proxy.producer.append",
             "GroupAppend.answered",
@@ -699,7 +713,8 @@ BY_HAND = (
     mutant(
         "lost_records_not_looked_for",
         "R23: a log that ends before where it ended fences, whoever looks",
-        _CONDITIONAL + "::test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_shard_is_fenced",
+        _CONDITIONAL
+        + "::test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_conditional_partition_is_fenced",
         Patch("proxy.producer.conditional", "_ends_there", "end[1] == entry.end_offset", "end[1] <= entry.end_offset"),
     ),
     mutant(

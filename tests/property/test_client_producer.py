@@ -51,7 +51,7 @@ def test_every_batch_is_stored_once_and_in_order_and_its_receipt_is_true(seed: i
 @pytest.mark.promise("saved-numbers")
 @settings(max_examples=150)
 @given(seeds, st.sampled_from([Troubles(), BAD]))
-def test_what_is_given_up_is_said_to_be_absent_only_where_it_is(seed: int, troubles: Troubles) -> None:
+def test_what_is_unrecoverable_is_said_to_be_absent_only_where_it_is(seed: int, troubles: Troubles) -> None:
     world = ClientWorld(Random(seed), troubles=troubles, delivery_seconds_max=4.0)
     run(world, 400)
     world.settle()

@@ -1,4 +1,4 @@
-"""Batches, message sets, wrappers, markers: round trips, two readers that agree, hostile bytes."""
+"""Batches, message sets, wrappers, batch markers: round trips, two readers that agree, hostile bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
+from idemproxy.codecs.batch_marker import (
+    Identity,
+    anchor_of,
+    anchor_of_batch_marker,
+    encode_batch_marker,
+    parse_batch_marker,
+)
 from idemproxy.codecs.compression import Codec, compress, decompress, store_gzip
 from idemproxy.codecs.convert import HeaderPolicy, border_of_halves, cutting, digesting_batch
 from idemproxy.codecs.errors import WireError
-from idemproxy.codecs.marker import Identity, anchor_of, anchor_of_marker, encode_marker, parse_marker
 from idemproxy.codecs.message_set import (
     encode_message,
     encode_set,
@@ -168,7 +174,7 @@ def aiokafka_reads(data: bytes) -> list[tuple[int, int, bytes | None, bytes | No
 def test_wrappers_are_read_back_by_every_reader(
     batches: list[tuple[list[Record], Codec]], codec: Codec, marked: list[Identity], harder: bool
 ) -> None:
-    key = encode_marker(marked)
+    key = encode_batch_marker(marked)
     converted = to_wrapper(
         [memoryview(encode_batch(records, codec=sent)) for records, sent in batches],
         key=key,
@@ -188,8 +194,8 @@ def test_wrappers_are_read_back_by_every_reader(
     inner = inner_messages(message, LIMIT)
     assert [(m.offset, m.timestamp, m.key, m.value) for m in inner] == expected
     assert span(message, LIMIT) == (0, len(rows) - 1)
-    assert parse_marker(message.key) == tuple(marked)
-    assert anchor_of(message) == anchor_of_marker(key)
+    assert parse_batch_marker(message.key) == tuple(marked)
+    assert anchor_of(message) == anchor_of_batch_marker(key)
     assert message.value is not None
     plain = decompress(Codec(message.codec), message.value, LIMIT)
     for one in iterate_shallow(plain):
@@ -320,18 +326,18 @@ def test_any_bytes_are_a_message_set_or_a_wire_error(data: bytes) -> None:
 
 @settings(deadline=None)
 @given(identities)
-def test_markers_come_back(marked: list[Identity]) -> None:
-    assert parse_marker(encode_marker(marked)) == tuple(marked)
+def test_batch_markers_come_back(marked: list[Identity]) -> None:
+    assert parse_batch_marker(encode_batch_marker(marked)) == tuple(marked)
 
 
 @settings(deadline=None)
 @given(st.none() | st.binary(max_size=60), identities, st.data())
-def test_any_other_key_is_no_marker(key: bytes | None, marked: list[Identity], data: st.DataObject) -> None:
-    original = encode_marker(marked)
+def test_any_other_key_is_no_batch_marker(key: bytes | None, marked: list[Identity], data: st.DataObject) -> None:
+    original = encode_batch_marker(marked)
     changed = damaged(data, original, 0)
 
-    assert parse_marker(key) is None
-    assert parse_marker(changed) is None or changed == original
+    assert parse_batch_marker(key) is None
+    assert parse_batch_marker(changed) is None or changed == original
 
 
 @given(

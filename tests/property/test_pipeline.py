@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
 from idemproxy.pipeline.audit.rows import Kind
 from idemproxy.pipeline.reading.container import Broken

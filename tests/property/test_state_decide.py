@@ -35,7 +35,7 @@ from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance
 from testkit.virtual.kafka_reference import Appended, Failed, ReferenceProducer
 
 HALF = SEQUENCE_MODULUS // 2
-GENERATION, OWNER, ANCHOR, CONTENT = b"g" * 16, b"o" * 8, b"a" * 8, b"c" * 8
+DATA_GENERATION, OWNER, ANCHOR, CONTENT = b"g" * 16, b"o" * 8, b"a" * 8, b"c" * 8
 
 
 def intent_of(batch: BatchIdentity) -> Intent:
@@ -57,7 +57,7 @@ class Stored:
         return BatchIdentity(max(0, epoch + epochs_ahead), advance(due, records_ahead), record_count)
 
     def append(self, batch: BatchIdentity, offset: int) -> None:
-        entry = self.entry or fresh(GENERATION, b"p" * 8, batch.producer_epoch, batch.base_sequence)
+        entry = self.entry or fresh(DATA_GENERATION, b"p" * 8, batch.producer_epoch, batch.base_sequence)
         entry = reserved(entry, intent_of(batch))
         assert entry.intent is not None
         assert numbered_as(entry.intent, batch) is entry.intent.batches[0]
@@ -136,7 +136,7 @@ def test_a_batch_that_was_stored_in_parts_is_one_duplicate(
     start: int, parts: list[int], before: list[int], lost: set[int]
 ) -> None:
     """Whoever commits a part: its proxy, or one that takes an intent over and does not know the whole batch."""
-    entry = fresh(GENERATION, b"p" * 8, 3, start)
+    entry = fresh(DATA_GENERATION, b"p" * 8, 3, start)
     offset = 100
     for count in before:
         entry = committed(entry, [WindowBatch(entry.next_sequence, count, offset)], offset + count, ANCHOR)
@@ -158,7 +158,7 @@ def test_a_batch_that_was_stored_in_parts_is_one_duplicate(
 
 @given(st.integers(0, 32766), st.integers(0, 2**31 - 1), st.integers(1, 10))
 def test_a_reserved_epoch_fences_the_old_one_even_if_its_batch_was_refused(epoch: int, due: int, count: int) -> None:
-    entry = fresh(GENERATION, b"p" * 8, epoch, due)
+    entry = fresh(DATA_GENERATION, b"p" * 8, epoch, due)
     entry = released(reserved(entry, intent_of(BatchIdentity(epoch + 1, 0, 1))))
     assert decide(entry, BatchIdentity(epoch, due, count)) == Fenced(epoch + 1), "difference 3"
     assert decide(entry, BatchIdentity(epoch + 1, 0, count)) == Append()
@@ -166,7 +166,7 @@ def test_a_reserved_epoch_fences_the_old_one_even_if_its_batch_was_refused(epoch
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.integers(1, 10))
 def test_nothing_lies_below_a_window_that_is_empty(due: int, sequence: int, count: int) -> None:
-    verdict = decide(fresh(GENERATION, b"p" * 8, 0, due), BatchIdentity(0, sequence, count))
+    verdict = decide(fresh(DATA_GENERATION, b"p" * 8, 0, due), BatchIdentity(0, sequence, count))
     assert isinstance(verdict, Append if sequence == due else OutOfOrder)
 
 
@@ -185,7 +185,7 @@ def intent_of_kind(kind: IntentKind, batches: tuple[IntentBatch, ...], attempts:
 entries = st.builds(
     Entry,
     version=st.integers(1, 2**64 - 1),
-    generation=st.binary(min_size=16, max_size=16),
+    data_generation=st.binary(min_size=16, max_size=16),
     principal=st.binary(min_size=8, max_size=8),
     producer_epoch=int16,
     next_sequence=int32,

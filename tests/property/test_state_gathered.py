@@ -17,7 +17,7 @@ from idemproxy.state.rebuilding import completed
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance
 
 HALF = SEQUENCE_MODULUS // 2
-GENERATION, ANCHOR = b"g" * 16, b"a" * 8
+DATA_GENERATION, ANCHOR = b"g" * 16, b"a" * 8
 
 steps = st.tuples(
     st.one_of(  # how far from where the last piece has ended
@@ -59,7 +59,7 @@ def entries(draw: st.DrawFn, pieces: list[Stored]) -> Entry:
         window.insert(0, WindowBatch(base, record_count, 1))
     first = draw(st.sampled_from([0, 1, near.base_offset, 10**9])) if window else NO_OFFSET
     return replace(
-        fresh(GENERATION, b"p" * 8, epoch, due),
+        fresh(DATA_GENERATION, b"p" * 8, epoch, due),
         window=tuple(window),
         first_base_offset=first,
         is_rebuilt=draw(st.booleans()),
@@ -82,17 +82,17 @@ def test_what_is_kept_of_the_pieces_tells_as_much_as_all(
     kept = kept_of(pieces)
     entry = data.draw(entries(pieces))
     gap_at = data.draw(st.sampled_from([NO_OFFSET, 0, 1010]))
-    given_up = data.draw(st.none() | st.sampled_from(pieces or [Stored(5, 0, 1, 0)]))
+    unrecoverable = data.draw(st.none() | st.sampled_from(pieces or [Stored(5, 0, 1, 0)]))
     intent = None
-    if given_up is not None:
-        after = advance(given_up.base_sequence, given_up.record_count)
+    if unrecoverable is not None:
+        after = advance(unrecoverable.base_sequence, unrecoverable.record_count)
         intent = Intent(
-            b"o" * 8, given_up.producer_epoch, (IntentBatch(after, 1, b"digest-0"),), 0, ANCHOR, b"c" * 8, 0
+            b"o" * 8, unrecoverable.producer_epoch, (IntentBatch(after, 1, b"digest-0"),), 0, ANCHOR, b"c" * 8, 0
         )
     all_of_it, folded = (Searched(tuple(some), 10**6, ANCHOR, gap_at) for some in (pieces, kept))
     for is_since_checkpoint in (False, True):
-        expected = completed(entry, all_of_it, GENERATION, intent, is_since_checkpoint=is_since_checkpoint)
-        assert completed(entry, folded, GENERATION, intent, is_since_checkpoint=is_since_checkpoint) == expected
+        expected = completed(entry, all_of_it, DATA_GENERATION, intent, is_since_checkpoint=is_since_checkpoint)
+        assert completed(entry, folded, DATA_GENERATION, intent, is_since_checkpoint=is_since_checkpoint) == expected
     for epoch in {piece.producer_epoch for piece in pieces} | {0, 9}:
         for sequence in {piece.base_sequence for piece in kept} | {entry.next_sequence}:
             lowest = BatchIdentity(epoch, sequence, 1)
@@ -107,6 +107,6 @@ def test_what_is_kept_of_the_pieces_tells_as_much_as_all(
         st.tuples(st.sampled_from([0, 0, 0, 1, 40, -3, -30]), st.integers(20, 60), st.integers(1, 3)), max_size=40
     ),
 )
-def test_of_a_log_with_gaps_and_second_copies_little_is_kept(start: int, moves: list[tuple[int, int, int]]) -> None:
+def test_of_a_log_with_gaps_and_duplicates_little_is_kept(start: int, moves: list[tuple[int, int, int]]) -> None:
     pieces = list(pieces_of(start, [(40, 1, 1, 0), *((*move, 0) for move in moves)]))
     assert len(kept_of(pieces)) <= 40

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idemproxy.state.commit import committed, owned, released, reserved
+from idemproxy.state.commit import committed, released, reserved, with_append_reservation
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import (
     GROUP_BATCHES_MAX,
@@ -121,19 +121,19 @@ def test_it_is_what_the_objects_make_of_the_same(entry: Entry, groups: list[Grou
         assert packed.entry() == entry
         told = packed.version, packed.next_sequence, packed.producer_epoch, packed.end_offset, packed.anchor
         assert told == (entry.version, entry.next_sequence, entry.producer_epoch, entry.end_offset, entry.anchor)
-        assert (packed.generation, packed.principal) == (entry.generation, entry.principal)
+        assert (packed.data_generation, packed.principal) == (entry.data_generation, entry.principal)
 
 
 @given(entries(), st.tuples(NAMES, NAMES), OFFSETS, st.integers(-1, 2**31 - 1), st.integers(1, 9))
-def test_an_ownership_is_what_the_objects_make_of_it(
+def test_an_append_reservation_is_what_the_objects_make_of_it(
     entry: Entry, names: tuple[bytes, bytes], bound: int, leader: int, writes: int
 ) -> None:
     """Each write has a version of its own, and ends where it began: without an intent it is the entry as it was."""
     owner, anchor = names
     packed, known = PackedEntry(entry), entry
     for _ in range(writes):
-        value = packed.owning(owner, bound, anchor, leader)
-        known = owned(
+        value = packed.reserving_appends(owner, bound, anchor, leader)
+        known = with_append_reservation(
             known,
             Intent(
                 owner, entry.producer_epoch, (), bound, anchor, NO_CONTENT, leader, kind=IntentKind.APPEND_RESERVATION

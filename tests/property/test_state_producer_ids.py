@@ -38,8 +38,8 @@ def test_proposals_are_aligned_and_fit_into_62_bits(random_bytes: bytes) -> None
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, 2**63), st.binary(min_size=8, max_size=8), st.text())
-def test_block_values_come_back(generation: bytes, claimed_at_ms: int, principal: bytes, name: str) -> None:
-    block = Block(generation, claimed_at_ms, principal, name)
+def test_block_values_come_back(data_generation: bytes, claimed_at_ms: int, principal: bytes, name: str) -> None:
+    block = Block(data_generation, claimed_at_ms, principal, name)
     assert unpack_block(pack_block(*block)) == block
 
 
@@ -61,12 +61,12 @@ def test_different_entries_have_different_keys_whatever_the_topic_is_called(
 
 @given(clusters, clusters, ids, st.text(max_size=30), st.integers(0, 1000), st.binary(min_size=8, max_size=8))
 def test_keys_of_different_kinds_never_meet(
-    cluster: str, other: str, number: int, topic: str, partition: int, incarnation: bytes
+    cluster: str, other: str, number: int, topic: str, partition: int, instance_id: bytes
 ) -> None:
     keys = {
         entry_key(cluster, number, topic, partition),
         block_key(other, number),
-        member_key(other, incarnation),
+        member_key(other, instance_id),
         cluster_key(other),
     }
     assert len(keys) == 4

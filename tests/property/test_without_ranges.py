@@ -116,7 +116,7 @@ def test_what_takes_several_answers_is_what_one_would_have(
 
 
 @given(logs())
-def test_a_log_that_was_made_anew_loses_nothing(log: Log) -> None:
+def test_a_log_that_was_recreated_loses_nothing(log: Log) -> None:
     others = {offset: (crc ^ 1, first) for offset, (crc, first) in log.ranges.messages.items()}
     left = without_ranges(memoryview(log.records), log.ranges._replace(messages=others), OUTPUT_BYTES_MAX)
     assert b"".join(left.records) == log.records

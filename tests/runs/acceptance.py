@@ -1,4 +1,5 @@
-"""A producer that is idle while foreign records pass on its partition, and then loses an answer: what its doubt costs.
+"""A producer that is idle while foreign records pass on its partition, and then loses an answer: what its unknown
+outcome costs.
 
 ``python -m runs.acceptance`` is ``make acceptance``: a gigabyte passes, and a line of JSON says what was read of it.
 """
@@ -95,7 +96,8 @@ def idle_producer(scene: LossyScene, foreign_bytes: int, idle_seconds: float) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print and save; exit status 1 unless the doubt was resolved in seconds by reading next to nothing."""
+    """Run, print and save; exit status 1 unless the unknown outcome was resolved in seconds by reading next to
+    nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=1000, help="that pass (default: %(default)s)")
     parser.add_argument("--idle", type=float, default=limits.BOUND_AGE_SECONDS + 2, help="seconds at least")

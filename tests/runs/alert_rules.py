@@ -18,7 +18,7 @@ _BEGINNING = """\
 # Alerts of idemproxy for Prometheus (rule_files), made from those of the chart. The scrape job is named idemproxy:
 #   scrape_configs: [{job_name: idemproxy, static_configs: [{targets: ['proxy-1.example:9644']}]}]
 """
-_VALUES = {"SELECTOR": 'job="idemproxy"', "DOUBT_AGE_SECONDS": "60", "CERTIFICATE_SECONDS": str(7 * 86_400)}
+_VALUES = {"SELECTOR": 'job="idemproxy"', "UNKNOWN_OUTCOME_AGE_SECONDS": "60", "CERTIFICATE_SECONDS": str(7 * 86_400)}
 
 
 def rules_text() -> str:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.main import main as idemproxy
 from testkit.real.clients.raw_client import RawClient
@@ -28,7 +28,7 @@ from .results import append_result
 PARTITIONS = 4
 BATCH_RECORDS = 500
 FOREIGN_SHARE = 10
-"""One batch of so many has no marker, and is made of plain messages."""
+"""One batch of so many has no batch marker, and is made of plain messages."""
 VALUE_BYTES = 100
 FAULT_SHARE = 0.01
 _IN_FLIGHT = 5

@@ -17,7 +17,7 @@ from .results import append_result
 
 RECORDS = 20_000
 EVERY_NTH_PRODUCE = 15
-"""On each side. Every fault at the broker's side is a doubt, and each of those takes a second to settle."""
+"""On each side. Every fault at the broker's side is an unknown outcome, and each of those takes a second to settle."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +45,7 @@ def _of_the_proxy(ran: Ran) -> dict[str, object]:
     return {
         "init_producer_ids": ran.result.init_producer_id_requests,
         "producer_ids": len(ran.result.producer_ids),
-        "doubts": ran.log.count("in doubt: producer "),
+        "unknown_outcomes": ran.log.count("in doubt: producer "),
         "found": ran.log.count("resolved as found"),
         "not_found": ran.log.count("resolved as not_found"),
         "duplicates_answered": ran.log.count("duplicate: producer "),

@@ -4,7 +4,7 @@ replicas, the controller, partitions.
 ``python -m runs.cluster_changes`` is ``make cluster-changes``: a line of JSON for each client in
 benchmarks/results/cluster_changes.jsonl, and exit status 1 unless every record of every client is stored once, in
 order, was read by its group at least once and in order, and no error reached the user. A topic that is deleted and
-made anew under producer and reader is ``--delete-topic``: what users see of that differs from client to client, so it
+recreated under producer and reader is ``--delete-topic``: what users see of that differs from client to client, so it
 is judged apart, and beside the brokers alone (``--without-proxy``).
 """
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", nargs="+", default=CLIENTS, choices=ALL_IDEMPOTENT_CLIENTS)
     parser.add_argument("--without-proxy", action="store_true", help="for comparison: brokers alone, no idempotence")
-    parser.add_argument("--delete-topic", action="store_true", help="only that: a topic is deleted and made anew")
+    parser.add_argument("--delete-topic", action="store_true", help="only that: a topic is deleted and recreated")
     options = parser.parse_args(arguments)
     start = time.monotonic()
 
@@ -82,20 +82,20 @@ def _followed(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[s
 
 
 def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A topic that is deleted and made anew: a line for each client. What its user is told is no complaint."""
+    """A topic that is deleted and recreated: a line for each client. What its user is told is no complaint."""
     scene.start_clients(notes_errors=True)
     scene.wait_for_more(RECORDS_BETWEEN)
     scene.remake_topics()
-    say("the topics are deleted and made anew")
+    say("the topics are deleted and recreated")
     lines: list[dict[str, Any]] = []
     for found in scene.remade(RECORDS_BETWEEN).values():
         new = found.verdict
         twice = f"the new log has {new.duplicates} duplicates, {new.reordered} reordered"
-        figures = {"client": found.client, "change": "topic deleted and made anew", "goes_on": found.goes_on}
-        figures |= {"records": found.sent, "acknowledged": found.acknowledged, "stored_anew": new.stored}
+        figures = {"client": found.client, "change": "topic deleted and recreated", "goes_on": found.goes_on}
+        figures |= {"records": found.sent, "acknowledged": found.acknowledged, "stored_again": new.stored}
         figures |= {"duplicates": new.duplicates, "reorders": new.reordered, "errors": len(found.errors)}
         figures["first_error"] = next(iter(found.errors), None)
-        figures |= {"read_anew": found.read_anew, "not_read": found.not_read}
+        figures |= {"read_recreated": found.read_recreated, "not_read": found.not_read}
         figures |= {"notices": len(found.reading), "first_notice": next(iter(found.reading), None)}
         told_off = scene.proxy is not None and (new.duplicates or new.reordered)
         lines.append({**figures, "complaints": [twice] if told_off else []})

@@ -67,7 +67,7 @@ class Story:
     """(offset, value), out of the segment files, at the end."""
     found: int = 0
     not_found: int = 0
-    """Doubts of the lives after a death, by result."""
+    """Unknown outcomes of the lives after a death, by result."""
 
     def complaints(self) -> list[str]:
         """Return every batch that is not stored exactly once, in order, at the offset that its producer was told."""
@@ -160,12 +160,12 @@ def run_deaths(
                     proxy.dies_at(*plan[index])
                 else:
                     proxy.lives_on()
-                _note_doubts(story, proxy.log)
+                _note_unknown_outcomes(story, proxy.log)
                 proxy.start()
             _live_on(producer, story)
         finally:
             producer.close()
-        _note_doubts(story, proxy.log)
+        _note_unknown_outcomes(story, proxy.log)
         assert proxy.stop() == 0
     story.told, story.values = producer.told, producer.values
     story.stored = stored_values(cluster, place)
@@ -217,7 +217,7 @@ def _note_answers(producer: _Producer, story: Story, begun: float) -> None:
             death.answered_after_seconds = time.monotonic() - begun
 
 
-def _note_doubts(story: Story, log: str) -> None:
+def _note_unknown_outcomes(story: Story, log: str) -> None:
     story.found += log.count("resolved as found")
     story.not_found += log.count("resolved as not_found")
 

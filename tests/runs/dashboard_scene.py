@@ -290,7 +290,7 @@ class DashboardScene:
             one.close()
 
     def _bury(self) -> None:
-        """Two records are named as second copies, and read around."""
+        """Two records are named as duplicates, and read around."""
         url = f"redis://{HOST}:{self._redis.port}/0"
         done = idemproxy("hide", "add", ORDERS, 0, 1, 2, "--yes", "--redis", url, "--reason", "ticket 4711")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,7 @@ RECORDS = 5_000
 EVERY_NTH_PRODUCE = 6
 """On each side."""
 AT_ONCE = 2
-"""Most of a cell is waiting, until doubts may be resolved."""
+"""Most of a cell is waiting, until unknown outcomes may be resolved."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

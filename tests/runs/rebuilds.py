@@ -1,4 +1,4 @@
-"""What another life of Redis's data costs ten thousand live producers: every entry is rebuilt from the log (rule R10).
+"""What another Redis data generation costs ten thousand live producers: every entry is rebuilt from the log (rule R10).
 
 ``python -m runs.rebuilds`` restarts Redis, which loses nothing, between two batches of every producer,
 and writes down how long the second one takes and what is read from the broker for it. A line of JSON.
@@ -170,17 +170,17 @@ def measure(pair: TwoProxies, crowd: Crowd) -> Mapping[str, object]:
     """Return what a round costs as it is, and what one costs after Redis was restarted."""
     crowd.send_a_round()
     usual = crowd.send_a_round()
-    asked, lives = _asked(pair), [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
+    asked, lives = _asked(pair), [proxy.log.count("Redis has data generation") for proxy in pair.proxies]
     crowd.codes.clear()
     pair.redis.wait_until_quiet(60.0)
     pair.redis.stop()
     pair.redis.start()
 
     def seen() -> bool:
-        now = [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
+        now = [proxy.log.count("Redis has data generation") for proxy in pair.proxies]
         return all(count > before for count, before in zip(now, lives, strict=True))
 
-    wait_until(seen, "the new life of the data is seen")
+    wait_until(seen, "the new data generation is seen")
     crowd.close()
     seconds = crowd.send_a_round()
     more = _asked(pair) - asked

@@ -19,7 +19,7 @@ SINGLE_FILES = (
     "proxy/session/produce.py",
     "proxy/session/init_producer.py",
     "proxy/pass_through/connection.py",
-    "proxy/pass_through/lanes.py",
+    "proxy/pass_through/produce_connections.py",
     "proxy/pass_through/produce.py",
     "proxy/pass_through/write_acl.py",
 )

@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Way:
+class Route:
     """One way to run a suite. ``told``: the release that it is told the broker has. ``options``: to its program.
     ``proxy_options``: to the proxy."""
 
@@ -62,8 +62,8 @@ class Suite:
 
     name: str
     release: str
-    ways: tuple[Way, ...]
-    run: Callable[[Place, Way], Outcomes]
+    ways: tuple[Route, ...]
+    run: Callable[[Place, Route], Outcomes]
 
 
 # ------------------------------------------------------------------ kafka-python
@@ -93,7 +93,7 @@ def _make_kafka_python(folder: Path) -> None:
     (folder / "test" / "service.py").write_text(_SERVICE)
 
 
-def run_kafka_python(place: Place, way: Way) -> Outcomes:
+def run_kafka_python(place: Place, way: Route) -> Outcomes:
     """Its integration tests, in one pytest."""
     folder = made(f"kafka-python-{_KAFKA_PYTHON}", _make_kafka_python)
     (folder / "servers" / way.told / "kafka-bin").mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def _make_franz_go(folder: Path) -> None:
     do([go(), "test", "-c", "-o", folder / "kgo.test", "./pkg/kgo"], folder)
 
 
-def run_franz_go(place: Place, way: Way) -> Outcomes:
+def run_franz_go(place: Place, way: Route) -> Outcomes:
     """Those tests of kgo that need a broker."""
     folder = made(f"franz-go-{_FRANZ_GO}", _make_franz_go)
     sources = (folder / "pkg" / "kgo").glob("*_test.go")
@@ -184,7 +184,7 @@ def _make_librdkafka(folder: Path) -> None:
     do(["rm", "-r", package], folder)
 
 
-def run_librdkafka(place: Place, way: Way) -> Outcomes:
+def run_librdkafka(place: Place, way: Route) -> Outcomes:
     """Those of its tests that need a broker and not a certain cluster, each number in a process of its own, in its
     quick mode (as its authors test many brokers)."""
     source = made(f"librdkafka-{_LIBRDKAFKA}", _make_librdkafka) / "librdkafka"
@@ -260,21 +260,21 @@ SUITES = (
         "kafka-python",
         _KAFKA_PYTHON,
         (
-            Way(_DIRECT, False, _OLD),
-            Way(f"{_PROXY}, told {_OLD}", True, _OLD),
-            Way(_PROXY, True, _NEW),
-            Way(f"{_PROXY}, which drops headers", True, _NEW, proxy_options=("--dropped-headers", "*")),
+            Route(_DIRECT, False, _OLD),
+            Route(f"{_PROXY}, told {_OLD}", True, _OLD),
+            Route(_PROXY, True, _NEW),
+            Route(f"{_PROXY}, which drops headers", True, _NEW, proxy_options=("--dropped-headers", "*")),
         ),
         run_kafka_python,
     ),
-    Suite("franz-go", _FRANZ_GO, (Way(_DIRECT, False, _OLD), Way(_PROXY, True, _NEW)), run_franz_go),
+    Suite("franz-go", _FRANZ_GO, (Route(_DIRECT, False, _OLD), Route(_PROXY, True, _NEW)), run_franz_go),
     Suite(
         "librdkafka",
         _LIBRDKAFKA,
         (
-            Way(_DIRECT, False, _OLD),
-            Way(_PROXY, True, f"{_NEW}.0"),
-            Way(f"{_PROXY}, all producers idempotent", True, f"{_NEW}.0", ("-P",)),
+            Route(_DIRECT, False, _OLD),
+            Route(_PROXY, True, f"{_NEW}.0"),
+            Route(f"{_PROXY}, all producers idempotent", True, f"{_NEW}.0", ("-P",)),
         ),
         run_librdkafka,
     ),

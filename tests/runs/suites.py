@@ -22,7 +22,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.proxies.proxy_process import ProxyProcess
 
 from .results import RESULTS, append_result, rows_of
-from .suite_kinds import FAILED, PASSED, SKIPPED, SUITES, Outcomes, Place, Suite, Way
+from .suite_kinds import FAILED, PASSED, SKIPPED, SUITES, Outcomes, Place, Route, Suite
 from .suite_reasons import reason_of
 from .suite_tools import SuiteUnavailable
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(suite: Suite, way: Way) -> list[str]:
+def _run(suite: Suite, way: Route) -> list[str]:
     """Run one suite in one way and keep what came out; return the tests that fail and should not."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="idemproxy-suite-") as directory:
@@ -69,7 +69,7 @@ def _run(suite: Suite, way: Way) -> list[str]:
     return [name for name in failed if way.through_proxy and reason_of(suite.name, name) is None]
 
 
-def _outcomes(directory: Path, suite: Suite, way: Way) -> Outcomes:
+def _outcomes(directory: Path, suite: Suite, way: Route) -> Outcomes:
     with ExitStack() as stack:
         cluster = stack.enter_context(
             LegacyCluster(
@@ -84,7 +84,7 @@ def _outcomes(directory: Path, suite: Suite, way: Way) -> Outcomes:
         return suite.run(Place(address, cluster.zookeeper_address, folder), way)
 
 
-def keep(suite: str, release: str, way: Way, outcomes: Outcomes, seconds: float) -> None:
+def keep(suite: str, release: str, way: Route, outcomes: Outcomes, seconds: float) -> None:
     """Let a line of the results file be what came out, in place of the one before."""
     kept = [line for line in rows_of(RESULT) if (line["suite"], line["way"]) != (suite, way.name)]
     (RESULTS / f"{RESULT}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))

@@ -195,7 +195,7 @@ class Bench:
         if moment in (Moment.ANSWER_HELD, Moment.REQUEST_LOST):
             wait_until(lambda: relay.kept > 0, "something is kept")
         time.sleep(_APPEND_SECONDS)
-        self.report.reserved += sum(intent.is_ownership for intent in self._open_intents())
+        self.report.reserved += sum(intent.is_append_reservation for intent in self._open_intents())
         return self._first_offsets()
 
     def _open_intents(self) -> list[Intent]:
@@ -236,7 +236,7 @@ class Handovers:
     """The longest time between two answers around each SIGTERM, of each producer, in seconds."""
     drains: list[float] = field(default_factory=list)
     """From each SIGTERM to the exit, in seconds."""
-    doubts_left: int = 0
+    unknown_outcomes_left: int = 0
     complaints: list[str] = field(default_factory=list)
 
 
@@ -253,7 +253,7 @@ def hand_over(pair: TwoProxies, places: Sequence[Place], count: int, seed: int) 
             assert victim.stop() == 0
             found.drains.append(time.monotonic() - begun)
             load.all_go_on(5)
-            found.doubts_left += len(pair.redis.intents_of_the_dead())
+            found.unknown_outcomes_left += len(pair.redis.intents_of_the_dead())
             found.pauses += [_longest_pause(one, begun) for one in load.producers]
             victim.start()
     time.sleep(_APPEND_SECONDS)
@@ -346,7 +346,7 @@ def _measure(pairs: Sequence[TwoProxies], options: argparse.Namespace) -> tuple[
     handed = hand_over(pairs[0], places(), options.handovers, options.seed)
     figures["handovers"] = {
         "count": options.handovers,
-        "doubts_left": handed.doubts_left,
+        "unknown_outcomes_left": handed.unknown_outcomes_left,
         "wrong": len(handed.complaints),
         **spread("pause_seconds", handed.pauses),
         **spread("drain_seconds", handed.drains),
@@ -356,13 +356,13 @@ def _measure(pairs: Sequence[TwoProxies], options: argparse.Namespace) -> tuple[
     times = [one / 1000 for one in uncovered(pairs[0], places(), _WINDOW_SECONDS)]
     figures["uncovered"] = {"writes": len(times), **spread("microseconds", times, 1)}
     print(f"window   {figures['uncovered']}", flush=True)
-    doubts = ["a rolling end left a doubt"] if handed.doubts_left else []
+    unknown_outcomes = ["a rolling end left an unknown outcome"] if handed.unknown_outcomes_left else []
     wrong = [
         f"{report.original} of {report.in_log} were told the original offset"
         for report in (killed, stopped)
         if report.original != report.in_log
     ]
-    return figures, killed.complaints + stopped.complaints + handed.complaints + doubts + wrong
+    return figures, killed.complaints + stopped.complaints + handed.complaints + unknown_outcomes + wrong
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ class Allowed(Enum):
     GAVE_UP = "a producer with a delivery time of its own gives a batch up; that is its user's choice"
     REFUSED = "the broker refused the batch itself, for good: nothing was appended, and its user has to know"
     CANNOT_BE_TOLD = (
-        "87 where the log was cut, cleaned or packed anew by other hands: never guessed, never appended again; 45 "
-        "where it keeps no markers"
+        "87 where the log was cut, cleaned or packed again by other hands: never guessed, never appended again; 45 "
+        "where it keeps no batch markers"
     )
     LOST_BY_BROKERS = "an unclean election or a deleted topic took what was acknowledged: no proxy can keep it"
     OWN_COPY = (
@@ -38,7 +38,7 @@ class Allowed(Enum):
         "refused for good"
     )
     COPY_FOR_AN_ALLOWED_45 = (
-        "a second copy under a newer epoch, which its client began for a 45 that stands in this table: it was "
+        "a duplicate under a newer epoch, which its client began for a 45 that stands in this table: it was "
         "OVERTAKEN, or for a batch that went with its topic when Redis began a new life"
     )
     OLDER_THAN_THE_LOG = (
@@ -51,12 +51,13 @@ class Allowed(Enum):
         "before 2.5 59 after the others"
     )
     BEHIND_A_FAILURE = (
-        "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with ownerships: "
-        "who had one may have stored what is missing without a marker"
+        "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with append "
+        "reservations: "
+        "who had one may have stored what is missing without a batch marker"
     )
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
-        "left and the proxy had not seen end, or it came before older batches that its client numbered anew when they "
+        "left and the proxy had not seen end, or it came before older batches that its client numbered again when they "
         "were answered; a broker does the same"
     )
     BEGINS_LATE = (
@@ -65,11 +66,13 @@ class Allowed(Enum):
     )
     ASKS_IN_VAIN = (
         "nothing tells any more what it had sent: its topic was deleted and Redis began a new life, or the log keeps "
-        "no markers and a proxy died before it had noted an answer. It is told 45, and asks again until its delivery "
-        "time is over, as Java does if a later batch was acknowledged or this one was numbered anew; it has none"
+        "no batch markers and a proxy died before it had noted an answer. It is told 45, and asks again until its "
+        "delivery "
+        "time is over, as Java does if a later batch was acknowledged or this one was numbered again; it has none"
     )
     FENCED_BY_ITSELF = (
-        "47 for a named producer that has asked for its id more than once: a request that it had given up came late, "
+        "47 for a producer with a name that has asked for its id more than once: a request that it had given up came "
+        "late, "
         "over a connection that the proxy had not seen end, and began a newer instance of it"
     )
     LEFT_BY_AN_OLDER_INSTANCE = (
@@ -78,7 +81,7 @@ class Allowed(Enum):
     )
     BY_NUMBERS = (
         "success for other records under the numbers of one of the last five batches, of which no digest is stored, as "
-        "the entry was made of the markers in the log: a broker, which knows numbers alone, always answers so"
+        "the entry was made of the batch markers in the log: a broker, which knows numbers alone, always answers so"
     )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
@@ -92,10 +95,10 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
-    return bool(partition.met) or not keeps_markers(partition)
+    return bool(partition.met) or not keeps_batch_markers(partition)
 
 
-def keeps_markers(partition: Partition) -> bool:
+def keeps_batch_markers(partition: Partition) -> bool:
     """Does every record that was ever appended there say whose it is?"""
     log = partition.log
     is_marked = all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
@@ -130,27 +133,27 @@ def _has_lost_the_record_before(partition: Partition, told: Identity, mine: Sequ
 
 
 def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
-    """Do brokers refuse single records for their size? Then such a record goes without a marker."""
+    """Do brokers refuse single records for their size? Then such a record goes without a batch marker."""
     return partition.log.message_bytes_max < MESSAGE_BYTES_MAX or bool(set(SIZE_CODES) & set(refusals))
 
 
 def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog]) -> bool:
     """Was the batch appended after the answer was given, which its client may have read much later? And was it under
-    way then over a connection that its client had left, or sent before older ones that its client numbered anew?"""
+    way then over a connection that its client had left, or sent before older ones that its client numbered again?"""
     later = [record for record in there if record.appended_at > given_at]
     is_overtaken = batch.overtaken_until.get(told.identity, 0.0) >= given_at or told.identity in batch.ahead_as
     return bool(there) and len(later) == len(there) and is_overtaken
 
 
 def went_with_its_topic(partition: Partition, batch: Batch, gone: AbstractSet[bytes]) -> bool:
-    """Was the batch stored in a topic that was deleted and made anew? ``gone``: what the brokers have lost."""
-    return "topic made anew" in partition.met and gone >= set(batch.values)
+    """Was the batch stored in a topic that was deleted and recreated? ``gone``: what the brokers have lost."""
+    return "topic recreated" in partition.met and gone >= set(batch.values)
 
 
-def begins_late(record: InLog, due: int, given_up: Mapping[tuple[int, int, int], float]) -> bool:
+def begins_late(record: InLog, due: int, unrecoverable: Mapping[tuple[int, int, int], float]) -> bool:
     """Had its client told its user by then that everything from the due sequence on has failed?"""
     before = ((record.producer_id, record.producer_epoch, sequence) for sequence in range(due, record.sequence))
-    return all(given_up.get(name, record.appended_at) < record.appended_at for name in before)
+    return all(unrecoverable.get(name, record.appended_at) < record.appended_at for name in before)
 
 
 def has_newer_epoch(batch: Batch, told: Identity) -> bool:
@@ -181,20 +184,20 @@ def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: M
     in_order = (one for one in later if not one.renumbered_for)
     before = [record for one in in_order for record in places.get(one.values[0], ()) if record.offset < offset]
     ids = {name.producer_id for name in batch.sent_as}
-    is_given_up = batch.failed is not None and all(record.appended_at > batch.failed[0] for record in before)
-    return bool(before) and is_given_up and not any(record.producer_id in ids for record in before)
+    is_unrecoverable = batch.failed is not None and all(record.appended_at > batch.failed[0] for record in before)
+    return bool(before) and is_unrecoverable and not any(record.producer_id in ids for record in before)
 
 
 def asks_in_vain(
     partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes], *, state_was_lost: bool
 ) -> bool:
     """Is the oldest unfinished batch of a producer told 45 because nothing tells any more what came before it, and sent
-    again all the same, because a later one had been acknowledged, or it was numbered anew? ``gone``: what the brokers
-    have lost. ``state_was_lost``: Redis's data have begun a new life."""
+    again all the same, because a later one had been acknowledged, or it was numbered again? ``gone``: what the brokers
+    have lost. ``state_was_lost``: Redis's data have a new data generation."""
     oldest = next(batch for batch in mine if not batch.is_done)
     has_later = any(
         one.acknowledged is not None and one.first > oldest.first and gone >= set(one.values) for one in mine
     )
     is_told = bool(oldest.answers) and oldest.answers[-1].error_code == OUT_OF_ORDER
-    is_forgotten = state_was_lost and "topic made anew" in partition.met and has_later
-    return is_told and (is_forgotten or (bool(oldest.renumbered_for) and not keeps_markers(partition)))
+    is_forgotten = state_was_lost and "topic recreated" in partition.met and has_later
+    return is_told and (is_forgotten or (bool(oldest.renumbered_for) and not keeps_batch_markers(partition)))

@@ -38,8 +38,8 @@ QUIET_SECONDS = 3.0
 IDLE_BATCHES = 6
 SECOND_ACT_SHARE = 0.4
 SPELL_SHARE, SPELL_BATCHES, SPELL_PAUSES = 0.4, (4, 16), (0.003, 0.015, 0.04)
-"""Where proxies take ownerships: of the batches with which a client begins to send many, how many, and the seconds
-between them."""
+"""Where proxies take append reservations: of the batches with which a client begins to send many, how many, and the
+seconds between them."""
 LAST_SECONDS_MAX = 60.0
 """A batch that is sent when all is calm is answered by then."""
 
@@ -114,7 +114,7 @@ class Chaos:
             ids_get_old=ids_get_old,
             expiry_seconds=expiry,
             has_names=self.settings.has_names,
-            has_ownerships=self.settings.owned_share > 0,
+            has_append_reservations=self.settings.owned_share > 0,
         )
         self.troubles = Troubles(self.world, self.random)
         self._known_by_numbers: set[Identity] = set()
@@ -258,7 +258,7 @@ class Chaos:
         given = [
             at
             for proxy in self.world.proxies
-            for at, _life, event in proxy.events
+            for at, _instance, event in proxy.events
             if isinstance(event, BatchAnswered)
             and (event.topic, event.partition) == partition
             and (event.producer_id, event.producer_epoch, event.base_sequence) == told.identity[:3]
@@ -297,7 +297,7 @@ class Chaos:
                 self._send_on(at, client)
 
     def _send_on(self, at: float, client: VirtualClient) -> None:
-        """It goes on sending to one partition, often enough for its proxy to take an ownership."""
+        """It goes on sending to one partition, often enough for its proxy to take an append reservation."""
         partition, pause = self.random.randrange(self.settings.partitions), self.random.choice(SPELL_PAUSES)
         for number in range(self.random.randint(*SPELL_BATCHES)):
             self._send_in(at + pause * (number + self.random.random()), client, 1, partition)

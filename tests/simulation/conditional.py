@@ -1,5 +1,6 @@
-"""Random worlds of conditional publish (rule R23): writers of one shard at several proxies while everything breaks, and
-what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT] [--jobs 2]`` replays seeds.
+"""Random worlds of conditional publish (rule R23): writers of one conditional partition at several proxies while
+everything breaks, and what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT] [--jobs 2]``
+replays seeds.
 
 What a seed makes of the world is in ``shape``, what breaks in ``troubles``."""
 
@@ -18,14 +19,15 @@ from simulation.shape import CHAOS_SECONDS, LOG_TROUBLES, OLDER, THEFT, draw_sha
 from simulation.troubles import Troubles
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.proxy.events import ShardFenced
+from idemproxy.proxy.events import ConditionalPartitionFenced
 from testkit.virtual.conditional_writer import ConditionalWriter, Published
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.world import TOPIC, World
 
 WRITERS_MAX, BATCHES_MAX, IN_FLIGHT_MAX = 3, 25, 5
 BEGIN_SECONDS_MAX = 30.0
-"""The first batch of a shard waits until all leases have run out that may have been before the proxies (rule R10)."""
+"""The first batch of a conditional partition waits until all leases have run out that may have been before the proxies
+(rule R10)."""
 FOREIGN_SHARE = 0.25
 """Of worlds in which somebody writes past the rules."""
 _STORED, _CONFLICT, _UNDECIDED, _FENCED = 0, 45, 87, 17
@@ -45,7 +47,7 @@ class Outcome:
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems])
 
 
-class Shard:
+class ConditionalPartition:
     """The plan of one seed, and its run."""
 
     def __init__(self, seed: int) -> None:
@@ -139,7 +141,12 @@ class Shard:
                 problems.append(f"refused, and in the log: {batch} {found}")
         for writer in self.writers:
             problems += self._judge_pipelines(writer, places)
-        fences = [one for proxy in self.world.proxies for one in proxy.events if isinstance(one[2], ShardFenced)]
+        fences = [
+            one
+            for proxy in self.world.proxies
+            for one in proxy.events
+            if isinstance(one[2], ConditionalPartitionFenced)
+        ]
         if not self.is_foreign and fences:  # a broker may refuse with the same code
             problems.append(f"fenced, and nobody has written past the rules: {fences[:2]}")
         return problems
@@ -167,12 +174,12 @@ class Shard:
 
 def play(seed: int) -> tuple[Outcome, str]:
     """Run one seed; also its whole story."""
-    shard = Shard(seed)
-    return shard.run(), shard.world.story()
+    conditional_partition = ConditionalPartition(seed)
+    return conditional_partition.run(), conditional_partition.world.story()
 
 
 def _play_many(seed: int) -> Outcome:
-    return Shard(seed).run()
+    return ConditionalPartition(seed).run()
 
 
 def main() -> None:

@@ -18,7 +18,8 @@ from testkit.virtual.proxy import VirtualProxy
 
 READ = "read"
 ENDS_OWNED = {"released": "quiet", "reserved": "reserved"}
-"""By which functions an ownership ends, and the state then. After it the store may lose writes before anybody looks."""
+"""By which functions an append_reservation ends, and the state then. After it the store may lose writes before anybody
+looks."""
 PRODUCERS_MAX = 1000
 MADE = """\
 made: dict[int, tuple[Entry, str]] = {}
@@ -40,11 +41,11 @@ def noted_as(entry, other):
     return noted(made.get(id(other), (None, "?"))[1], entry)
 
 
-for _name in ("reserved", "renewed", "claimed", "released", "given_up", "committed", "blurred"):
+for _name in ("reserved", "renewed", "claimed", "released", "unrecoverable", "committed", "ambiguous"):
     globals()[_name] = _noting(globals()[_name])
 """
 CACHE, REBUILDING, APPEND = "proxy.producer.entry_cache", "state.rebuilding", "proxy.producer.append"
-KNOWN = "self.known_era = self._life.era"
+KNOWN = "self.known_lease_epoch = self._instance.lease_epoch"
 PACKED, UNPACKED = "state.packed", "view = self._view = self.entry()"
 OLDER = "replace(entry, version=max(entry.version, found + 1))"
 NOWHERE = "replace(entry, version=NO_VERSION)"
@@ -91,20 +92,20 @@ class StepsSeen:
     def _look_at(self, proxy: VirtualProxy, _effect: Any) -> None:
         self.look((proxy.name, proxy.lives), proxy.engine.producers(None, None, PRODUCERS_MAX))
 
-    def look(self, life: Hashable, producers: Iterable[Any]) -> None:
-        """Compare with the last look. ``life``: of the process that works for these producers."""
+    def look(self, instance: Hashable, producers: Iterable[Any]) -> None:
+        """Compare with the last look. ``instance``: of the process that works for these producers."""
         for now in producers:
-            key = life, now.producer_id, now.topic, now.partition
+            key = instance, now.producer_id, now.topic, now.partition
             last = self._last.get(key)
             self._last[key] = now
             if last is None or last.state == now.state or (last.entry is not None and now.entry is None):
                 continue
             by = "" if now.entry is last.entry else self._made.get(id(now.entry), (None, "?"))[1]
             before = last.state.value
-            if now.state.value == "suspect" and by in ENDS_OWNED:  # of an owned entry: two steps at once
+            if now.state.value == "unverified" and by in ENDS_OWNED:  # of an owned entry: two steps at once
                 self.seen[before, ENDS_OWNED[by], by] += 1
                 before, by = ENDS_OWNED[by], ""
-            if (before, now.state.value, by) == ("owned", "quiet", "committed"):
+            if (before, now.state.value, by) == ("append reservation", "quiet", "committed"):
                 by = ""  # a commit leaves it owned: it has become another's since
             if by != READ:
                 self.seen[before, now.state.value, by] += 1

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from simulation.chaos import STEP_SECONDS
-from simulation.named_truth import PROMISED_SECONDS, SAMPLE_SECONDS, Truth
+from simulation.name_truth import PROMISED_SECONDS, SAMPLE_SECONDS, Truth
 
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.message_set import encode_message, encode_set
@@ -46,7 +46,7 @@ BATCHES_PER_PARTITION = 40
 ACTS: dict[str, float] = {
     "name": 20.0,
     "show": 6.0,
-    "consumer begins anew": 8.0,
+    "consumer begins again": 8.0,
     "consumer goes elsewhere": 8.0,
     "consumer hangs up": 5.0,
     "proxy crash": 4.0,
@@ -57,10 +57,10 @@ ACTS: dict[str, float] = {
     "redis failover": 2.0,
     "broker crash": 2.0,
     "log cut off": 3.0,
-    "topic made anew": 2.0,
+    "topic recreated": 2.0,
 }
 """How often each happens at most; each seed leaves some out. Naming and reading are in all."""
-ALWAYS = ("name", "consumer begins anew")
+ALWAYS = ("name", "consumer begins again")
 _LOST_WRITES = (0, 1, 2, 5)
 NARROW = {
     "HIDDEN_RANGES_PARTS_MAX": 1,
@@ -212,7 +212,7 @@ class NamedCopies:
         for _ in range(self.random.choice((0, 1, 3))):
             self._write(number)
 
-    def _topic_made_anew(self) -> None:
+    def _topic_recreated(self) -> None:
         seconds = self.random.choice((0.01, 0.5, 2.0))
         self.world.cluster.delete_topic(TOPIC, seconds)
         for number in self.logs:
@@ -254,7 +254,7 @@ class NamedCopies:
     def _begin(self, consumer: VirtualConsumer, offsets: dict[int, int] | None = None) -> None:
         consumer.begin(self.random.choice(VERSIONS), self.random.choice(BYTES_MAX), offsets)
 
-    def _consumer_begins_anew(self) -> None:
+    def _consumer_begins_again(self) -> None:
         """Another life, from the start or from where it was committed."""
         consumer = self.random.choice(self.consumers)
         share = self.random.choice((0.0, 0.0, 0.5, 1.0))

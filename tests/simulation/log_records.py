@@ -1,12 +1,12 @@
-"""Records as they lie in a virtual log, each with the name that its wrapper's marker, or its batch, gives it. Only
-reading."""
+"""Records as they lie in a virtual log, each with the name that its wrapper's batch marker, or its batch, gives it.
+Only reading."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from idemproxy.codecs.marker import Identity, parse_marker
+from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from testkit.virtual.batches import identity_in, is_batch
 from testkit.virtual.log import Message, Stored
@@ -14,7 +14,7 @@ from testkit.virtual.producer import SEQUENCE_LIMIT, Batch
 
 
 class InLog(NamedTuple):
-    """One record where it lies, with the number that the marker gives it."""
+    """One record where it lies, with the number that the batch marker gives it."""
 
     offset: int
     value: bytes
@@ -23,7 +23,7 @@ class InLog(NamedTuple):
     sequence: int
     appended_at: float
     is_sure: bool = True
-    """False: it has no marker, and was sent under several names."""
+    """False: it has no batch marker, and was sent under several names."""
 
     @property
     def name(self) -> tuple[int, int, int]:
@@ -32,22 +32,22 @@ class InLog(NamedTuple):
 
 
 def nobodys(_record: bytes) -> Sequence[Identity]:
-    """No record may be without a marker."""
+    """No record may be without a batch marker."""
     return ()
 
 
 def identities_of(message: Message) -> tuple[Identity, ...]:
-    """Which batches a stored message names: by its marker, or as a batch of format v2. None: it names none."""
+    """Which batches a stored message names: by its batch marker, or as a batch of format v2. None: it names none."""
     if message.producer_id >= 0:
         return (Identity(message.producer_id, message.producer_epoch, message.base_sequence, message.record_count),)
-    return parse_marker(message.key) or ()
+    return parse_batch_marker(message.key) or ()
 
 
 def producers_in(message_set: bytes) -> set[int]:
     """Return whose batches are in what is produced to a partition."""
     if is_batch(message_set):
         return {identity_in(message_set)[0]}
-    named = [parse_marker(message.key) or () for message in iterate_shallow(message_set)]
+    named = [parse_batch_marker(message.key) or () for message in iterate_shallow(message_set)]
     return {identity.producer_id for identities in named for identity in identities}
 
 
@@ -55,7 +55,7 @@ def records_of(
     messages: Sequence[Stored], sent_as: Callable[[bytes], Sequence[Identity]] = nobodys
 ) -> tuple[list[InLog], list[str]]:
     """Return every record of marked wrappers, or of batches, with its number, and what else there is as complaints.
-    ``sent_as``: under which names a record was sent that may be stored alone and without a marker, the newest one
+    ``sent_as``: under which names a record was sent that may be stored alone and without a batch marker, the newest one
     last."""
     records: list[InLog] = []
     complaints: list[str] = []
@@ -67,7 +67,9 @@ def records_of(
             names = sent_as(inner[0].value or b"")
             identities, is_sure = tuple(names[-1:]), len(names) == 1
         if sum(identity.record_count for identity in identities) != len(inner):
-            complaints.append(f"the message at {stored.first_offset} has {len(inner)} records and marker {identities}")
+            complaints.append(
+                f"the message at {stored.first_offset} has {len(inner)} records and batch marker {identities}"
+            )
             continue
         offset = stored.first_offset
         for identity in identities:

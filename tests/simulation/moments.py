@@ -1,4 +1,5 @@
-"""Troubles that wait for a moment of the protocol: a reserve, an append, a doubt, a request that leaves a client.
+"""Troubles that wait for a moment of the protocol: a reserve, an append, an unknown outcome, a request that leaves a
+client.
 
 What happens at any time meets such a moment rarely; these aim at it. The moments are seen from outside: effects and
 events of a proxy, bytes on the network, requests that reach a broker. Owns how each is done; ``troubles`` plans them.
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.state.entry import unpack
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
@@ -27,26 +28,26 @@ MOMENT_TROUBLES = {
     "leader there and back": 1.5,
     "lease ends before the append": 1.0,
     "loss behind a commit": 1.5,
-    "cleaning in a doubt": 1.5,
-    "giving up in a doubt": 2.0,
+    "cleaning in an unknown outcome": 1.5,
+    "giving up in an unknown outcome": 2.0,
     "late request": 2.0,
     (IN_PARTS := "lost part"): 1.5,
 }
 """Kind -> how many are set up at most in the time of chaos."""
-BREAK_OFF = "doubt broken off"
+BREAK_OFF = "unknown outcome broken off"
 BREAK_OFF_MAX = 3.0
-CLEAN_THE_LOG = "cleaning in a doubt"
+CLEAN_THE_LOG = "cleaning in an unknown outcome"
 LOSE_WRITES_TOO = "loss behind a commit"
-LOSE_WRITES_OWNED = "loss under an ownership"
+LOSE_WRITES_OWNED = "loss under an append reservation"
 OWNED_TROUBLES = {
-    "crash under an ownership": 3.0,
-    "pause under an ownership": 1.5,
-    "move under an ownership": 3.0,
-    "silence under an ownership": 2.0,
+    "crash under an append reservation": 3.0,
+    "pause under an append reservation": 1.5,
+    "move under an append reservation": 3.0,
+    "silence under an append reservation": 2.0,
     LOSE_WRITES_OWNED: 2.0,
 }
-"""The same, where proxies take ownerships."""
-RESERVE, APPEND, DOUBT, OWNED = "reserve", "append", "doubt", "append without a swap"
+"""The same, where proxies take append reservations."""
+RESERVE, APPEND, UNKNOWN_OUTCOME, APPEND_RESERVATION = "reserve", "append", "doubt", "append without a swap"
 BATCHES_BEHIND = 7
 """More than a window holds."""
 SMALL_MESSAGES_BYTES = (260, 400)
@@ -76,8 +77,8 @@ class Moments:
         self._armed: dict[str, list[tuple[str, Callable[[Moment], bool]]]] = {
             RESERVE: [],
             APPEND: [],
-            DOUBT: [],
-            OWNED: [],
+            UNKNOWN_OUTCOME: [],
+            APPEND_RESERVATION: [],
         }
         """Moment -> kinds with what is to be done then; that returns False when there is nothing to do just then."""
         self._late_seconds: list[float] = []
@@ -90,14 +91,14 @@ class Moments:
             "leader there and back": (APPEND, self._leader_there_and_back),
             "lease ends before the append": (APPEND, self._lease_ends),
             LOSE_WRITES_TOO: (APPEND, self._loss_behind_commit),
-            CLEAN_THE_LOG: (DOUBT, self._cleaning),
-            BREAK_OFF: (DOUBT, self._break_off),
-            "giving up in a doubt": (APPEND, self._giving_up),
-            "crash under an ownership": (OWNED, self._crash_owned),
-            "pause under an ownership": (OWNED, self._pause_before_append),
-            "move under an ownership": (OWNED, self._move_owned),
-            "silence under an ownership": (OWNED, self._silence_owned),
-            LOSE_WRITES_OWNED: (OWNED, self._loss_behind_commit),
+            CLEAN_THE_LOG: (UNKNOWN_OUTCOME, self._cleaning),
+            BREAK_OFF: (UNKNOWN_OUTCOME, self._break_off),
+            "giving up in an unknown outcome": (APPEND, self._giving_up),
+            "crash under an append reservation": (APPEND_RESERVATION, self._crash_owned),
+            "pause under an append reservation": (APPEND_RESERVATION, self._pause_before_append),
+            "move under an append reservation": (APPEND_RESERVATION, self._move_owned),
+            "silence under an append reservation": (APPEND_RESERVATION, self._silence_owned),
+            LOSE_WRITES_OWNED: (APPEND_RESERVATION, self._loss_behind_commit),
         }
         self.acts: dict[str, Callable[[], bool]] = {
             kind: lambda kind=kind, moment=moment, act=act: self._arm(kind, moment, act)  # type: ignore[misc]
@@ -133,18 +134,18 @@ class Moments:
 
     def _on_effect(self, proxy: VirtualProxy, effect: Any) -> None:
         kind = type(effect).__name__  # of a patched copy it is another class
-        if kind == "Append" and self._armed[OWNED] and self._is_owned(proxy, effect):
-            self._comes(OWNED, Moment(proxy, effect))
+        if kind == "Append" and self._armed[APPEND_RESERVATION] and self._is_append_reserved(proxy, effect):
+            self._comes(APPEND_RESERVATION, Moment(proxy, effect))
         elif kind == "Append" and self._armed[APPEND]:
             self._comes(APPEND, Moment(proxy, effect))
         elif kind == "Swap" and self._armed[RESERVE] and b":{" in effect.key:
             intent = unpack(effect.value).intent
-            if intent is not None and intent.batches and not intent.is_given_up:
+            if intent is not None and intent.batches and not intent.is_unrecoverable:
                 self._comes(RESERVE, Moment(proxy, effect))
 
     def _on_event(self, proxy: VirtualProxy, event: Any) -> None:
-        if self._armed[DOUBT] and type(event).__name__ == "DoubtOpened":
-            self._comes(DOUBT, Moment(proxy, event))
+        if self._armed[UNKNOWN_OUTCOME] and type(event).__name__ == "UnknownOutcomeOpened":
+            self._comes(UNKNOWN_OUTCOME, Moment(proxy, event))
 
     def _comes(self, name: str, moment: Moment) -> None:
         armed = self._armed[name]
@@ -215,11 +216,11 @@ class Moments:
         return True
 
     @staticmethod
-    def _is_owned(proxy: VirtualProxy, effect: Any) -> bool:
-        """Does it leave under an ownership?"""
+    def _is_append_reserved(proxy: VirtualProxy, effect: Any) -> bool:
+        """Does it leave under an append reservation?"""
         known = proxy.engine.known_sequencer
         streams = [known((one.producer_id, effect.topic, effect.partition)) for one in effect.identities]
-        return any(one is not None and one.stream.held.ownership is not None for one in streams)
+        return any(one is not None and one.stream.held.append_reservation is not None for one in streams)
 
     def _crash_owned(self, moment: Moment) -> bool:
         """What the proxy has appended since its last write is known to the log alone. It may be gone before the broker
@@ -266,7 +267,7 @@ class Moments:
         producers = {identity.producer_id for identity in moment.what.identities}
         for client in self.world.clients:
             if client.settings.delivery is not None and client.producer.producer_id in producers:
-                self._cut_lanes(moment, 0.02)
+                self._cut_produce_connections(moment, 0.02)
                 self._within(1.0, client.give_up_all)
                 for _ in range(self.random.randrange(1, 4)):
                     place = moment.what.topic, moment.what.partition
@@ -274,7 +275,7 @@ class Moments:
                 return True
         return False
 
-    def _cut_lanes(self, moment: Moment, seconds: float) -> None:
+    def _cut_produce_connections(self, moment: Moment, seconds: float) -> None:
         addresses = self.world.cluster.brokers[moment.what.broker_id].addresses
         for connection in self.world.network.open_connections(moment.proxy.host):
             if connection.address in addresses:
@@ -312,7 +313,7 @@ class Moments:
             return False
         other, asleep = self.random.choice(others), self.random.uniform(2.0, 6.0)
         if self.random.random() < 0.5:
-            self._cut_lanes(moment, 0.5)
+            self._cut_produce_connections(moment, 0.5)
 
         def move(leads: int | None, leader: int) -> None:
             if cluster.partitions[topic, number].leader == leads and cluster.brokers[leader].is_up:
@@ -380,5 +381,5 @@ class Moments:
             (one.producer_id, one.producer_epoch, one.base_sequence, one.record_count) not in whole
             for _, _, message_set in seen.body.partitions
             for message in iterate_shallow(message_set or b"")
-            for one in parse_marker(message.key) or ()
+            for one in parse_batch_marker(message.key) or ()
         )

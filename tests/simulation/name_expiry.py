@@ -83,7 +83,7 @@ class NameExpiry(Chaos):
             self._go_on_as_before(client)
         self._run_until(PROBE_SECONDS, lambda: False)
         for client in self.paused:
-            client.begin_anew()
+            client.begin_again()
         self.world.unsettle()
 
     def _resend(self, client: VirtualClient) -> None:
@@ -113,7 +113,7 @@ class NameExpiry(Chaos):
         began = Counter(
             (event.producer_id, event.producer_epoch)
             for proxy in self.world.proxies
-            for _at, _life, event in proxy.events
+            for _at, _instance, event in proxy.events
             if isinstance(event, InstanceBegan)
         )
         return [f"issued {count} times: {which}" for which, count in began.items() if count > 1]

@@ -22,7 +22,7 @@ from simulation.allowed import (
     is_behind_a_failure,
     is_forgotten,
     is_gap_of_failures,
-    keeps_markers,
+    keeps_batch_markers,
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
@@ -32,7 +32,7 @@ from simulation.allowed import (
 )
 from simulation.log_records import InLog, holds_all, producers_in, records_of, stored_with
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from testkit.virtual.broker import PROXY
 from testkit.virtual.broker_faults import ProduceSeen
 from testkit.virtual.client import VirtualClient
@@ -65,11 +65,11 @@ class Oracle:
         ids_get_old: bool = False,
         expiry_seconds: float | None = None,
         has_names: bool = False,
-        has_ownerships: bool = False,
+        has_append_reservations: bool = False,
     ) -> None:
         """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired;
         ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer. ``has_names``:
-        client ids are names of producers. ``has_ownerships``: proxies take ownerships."""
+        client ids are names of producers. ``has_append_reservations``: proxies take append reservations."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -82,7 +82,7 @@ class Oracle:
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
         self._has_names = has_names
-        self._has_ownerships = has_ownerships
+        self._has_append_reservations = has_append_reservations
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -180,7 +180,8 @@ class Oracle:
         return values
 
     def _records_of(self, partition: TopicPartition, messages: Sequence[Stored]) -> tuple[list[InLog], list[str]]:
-        """What the messages hold. A record without a marker is named by who sent it, where it may be without one."""
+        """What the messages hold. A record without a batch marker is named by who sent it, where it may be without
+        one."""
         if not may_be_unmarked(self.cluster.partitions[partition], self._refusals):
             return records_of(messages)
 
@@ -252,7 +253,7 @@ class Oracle:
         lost, _ = self._records_of(partition, self.cluster.log(*partition).lost)
         places: dict[bytes, list[InLog]] = {}
         names: dict[Name, bytes] = {}
-        given_up: dict[Name, float] = {}
+        unrecoverable: dict[Name, float] = {}
         for record in records:
             places.setdefault(record.value, []).append(record)
         for _, batch in told:
@@ -261,11 +262,11 @@ class Oracle:
                     sequence = (identity.base_sequence + index) % SEQUENCE_LIMIT
                     names[identity.producer_id, identity.producer_epoch, sequence] = value
                     if batch.failed is not None:
-                        given_up[identity.producer_id, identity.producer_epoch, sequence] = batch.failed[0]
+                        unrecoverable[identity.producer_id, identity.producer_epoch, sequence] = batch.failed[0]
         for record in records:
             if names.get(record.name) != record.value:
                 self._say(partition, f"{record} was never sent under that name")
-        self._check_names(partition, records, {record.name for record in lost}, given_up)
+        self._check_names(partition, records, {record.name for record in lost}, unrecoverable)
         gone = {record.value for record in lost}
         for client in self.clients:
             mine = [batch for owner, batch in told if owner is client]
@@ -281,7 +282,7 @@ class Oracle:
         partition: TopicPartition,
         records: Sequence[InLog],
         lost: set[Name],
-        given_up: Mapping[Name, float],
+        unrecoverable: Mapping[Name, float],
     ) -> None:
         """I1 and I2 by identity: in every epoch the sequences follow each other, and no older epoch comes after."""
         last: dict[int, InLog] = {}
@@ -302,7 +303,9 @@ class Oracle:
             elif record.sequence != due and self._fills_the_gap(record, due, lost):
                 self.allowed[Allowed.LOST_BY_BROKERS] += 1
             elif (
-                record.sequence > due and self._may_have_expired(before, record) and begins_late(record, due, given_up)
+                record.sequence > due
+                and self._may_have_expired(before, record)
+                and begins_late(record, due, unrecoverable)
             ):
                 self.allowed[Allowed.BEGINS_LATE] += 1
             elif record.sequence != due and begins:
@@ -360,7 +363,7 @@ class Oracle:
             found = places.get(value, [])
             if len(found) > 1:
                 causes = self._causes(batch, mine)
-                is_allowed = bool(causes) and all(self._may_begin_anew(partition, one, places, gone) for one in causes)
+                is_allowed = bool(causes) and all(self._may_begin_again(partition, one, places, gone) for one in causes)
                 self._judge_copies(partition, batch, found, is_allowed=is_allowed)
             if batch.acknowledged is None:
                 continue
@@ -378,10 +381,10 @@ class Oracle:
 
     @staticmethod
     def _causes(batch: Batch, mine: Sequence[Batch]) -> list[Batch]:
-        """The batches for whose 45 it was numbered anew."""
+        """The batches for whose 45 it was numbered again."""
         return [one for one in mine if f"45 for batch {one.first}" in batch.renumbered_for]
 
-    def _may_begin_anew(
+    def _may_begin_again(
         self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
     ) -> bool:
         """Was it told a 45 that is allowed, and that makes its client send again what is stored?"""
@@ -397,7 +400,7 @@ class Oracle:
     ) -> None:
         """``is_allowed``: its client had a reason to send it again that is nobody's fault."""
         names = len({record.name for record in found})
-        if not all(record.is_sure for record in found):  # without a marker: of any name that it was sent under
+        if not all(record.is_sure for record in found):  # without a batch marker: of any name that it was sent under
             names = min(len(found), len(set(batch.sent_as)))
         of_the_proxy = [reason for reason in batch.renumbered_for if reason.startswith(("45", "59"))]
         if names == len(found) and batch.renumbered_for and not of_the_proxy:
@@ -428,7 +431,7 @@ class Oracle:
             self.allowed[Allowed.REFUSED] += 1
         elif code == CANNOT_BE_TOLD and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-        elif code == CANNOT_BE_TOLD and self._has_ownerships and is_behind_a_failure(batch, mine):
+        elif code == CANNOT_BE_TOLD and self._has_append_reservations and is_behind_a_failure(batch, mine):
             self.allowed[Allowed.BEHIND_A_FAILURE] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
@@ -475,7 +478,7 @@ class Oracle:
                 self._say(partition, f"{what}, which is in the log under that name")
             elif is_gap_of_failures(batch, answer, mine):
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
-            elif not keeps_markers(self.cluster.partitions[partition]):
+            elif not keeps_batch_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
             elif self._may_forget(partition) and is_forgotten(
                 self.cluster.partitions[partition], answer.identity, mine
@@ -487,9 +490,10 @@ class Oracle:
     def _may_forget(self, partition: TopicPartition) -> bool:
         """May nobody know of what was acknowledged, so that the log alone tells it? If Redis has lost nothing, it lacks
         what a proxy had not noted before its lease ended. Where retention or compaction took that, the log shows that
-        something is missing, and the code is INVALID_RECORD. A log that lost its end, or begins anew, shows nothing."""
+        something is missing, and the code is INVALID_RECORD. A log that lost its end, or begins again, shows
+        nothing."""
         met = self.cluster.partitions[partition].met
-        return self._state_was_lost or bool({"topic made anew", "unclean election"} & met)
+        return self._state_was_lost or bool({"topic recreated", "unclean election"} & met)
 
     def _say(self, partition: TopicPartition, what: str) -> None:
         self.violations.append(f"{partition[0]}-{partition[1]}: {what}")

@@ -52,8 +52,8 @@ LATE_SHARES = (0.0, 0.1, 0.6)
 TRACED_SHARES = (0.0, 0.0, 0.1, 0.5)
 """Of the batches whose span is wanted: flows prepare them, between others which none does."""
 OWNED_SHARES = (0.0, 0.0, 0.0, 1.0, 1.0, 0.5)
-"""Of the lives of proxies that take ownerships: in half of the worlds that do not have the shipped settings, and in
-some of these only at times, as while proxies are replaced by newer ones."""
+"""Of the lives of proxies that take append reservations: in half of the worlds that do not have the shipped settings,
+and in some of these only at times, as while proxies are replaced by newer ones."""
 SHIPPED_SHARE = 0.75
 """Of worlds whose proxies have the settings that ``idemproxy run`` has without any."""
 BATCHES = 25
@@ -101,7 +101,7 @@ LOG_TROUBLES = {
     "unclean election": 2.0,
     "retention": 3.0,
     "compaction": 4.0,
-    "topic made anew": 1.0,
+    "topic recreated": 1.0,
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
@@ -109,7 +109,7 @@ NAMES_SHARE = 0.15
 """Of worlds in which client ids are names of producers."""
 OLDER = "older instance"
 OLDER_MAX = 8.0
-"""Clients that begin anew, and batches of what they were before, where client ids are names."""
+"""Clients that begin again, and batches of what they were before, where client ids are names."""
 DOUBLES_SHARE = 0.15
 """Of worlds in which somebody sends other records under numbers that are stored. Their logs keep what is stored."""
 DOUBLE = "double"
@@ -119,17 +119,18 @@ INVENTIONS_SHARE = 0.1
 INVENTION = "invention"
 INVENTIONS_MAX = 60.0
 REMAKES_SHARE = 0.2
-"""Of worlds whose clients make a batch anew for each try."""
+"""Of worlds whose clients make a batch again for each try."""
 THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
 BREAKS_SHARE = 0.3
-"""Of worlds in which whoever reads the log because of a doubt does not come to the end of it."""
+"""Of worlds in which whoever reads the log because of an unknown outcome does not come to the end of it."""
 NEAR_SHARE = 0.04
 NEAR_BYTES = range(118, 137)
-"""A limit of brokers that a record of these worlds exceeds with its marker, by the length of its name and its codec."""
+"""A limit of brokers that a record of these worlds exceeds with its batch marker, by the length of its name and its
+codec."""
 OWNED_TROUBLES_SHARE = 0.5
-"""Of the worlds with ownerships that have each kind of trouble with them."""
+"""Of the worlds with append reservations that have each kind of trouble with them."""
 BACK_IN_TIME = "redis back in time"
 BACK_IN_TIME_SHARE = 0.3
 BACK_IN_TIME_MAX = 3.0
@@ -139,7 +140,7 @@ LOSE_WRITES = (
     *(LOSE_WRITES_TOO, LOSE_WRITES_OWNED),
     *STATE_TROUBLES,
 )
-"""After these nothing is promised where no markers are stored."""
+"""After these nothing is promised where no batch markers are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +208,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
     has_pass_through = has_principals and pass_through.random() < 0.5
     compression = random.choice((0, 1, 2, 3)) if draw.chance(0.06) else None
     message_format = 0 if Random(f"{seed}/format").random() < OLD_FORMAT_SHARE else 1
-    keeps_markers = compression is None and message_format == 1 and not troubles["compression changed"]
-    forbidden = () if keeps_markers else LOSE_WRITES
+    keeps_batch_markers = compression is None and message_format == 1 and not troubles["compression changed"]
+    forbidden = () if keeps_batch_markers else LOSE_WRITES
     of_names = {} if is_shipped else _troubles_of_names(seed, has_pass_through)
     troubles |= dict.fromkeys(forbidden, 0.0) | of_names
     settings = WorldSettings(
@@ -238,7 +239,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
     if has_pass_through:  # they know no leaders: of one partition it is found by trying
         settings = replace(settings, partitions=1)
     # The first client is patient, so that every world demands that all is done in the end.
-    impatient = 0.7 if troubles["giving up in a doubt"] else 0.3
+    impatient = 0.7 if troubles["giving up in an unknown outcome"] else 0.3
     delivery = [None, *(random.uniform(3, 30) if draw.chance(impatient) else None for _ in range(clients - 1))]
     shape = Shape(
         settings,
@@ -254,7 +255,7 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
         shape = replace(shape, settings=replace(settings, horizon_seconds=None, traced_share=0.0))
     elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
-    shape = _with_doubles(seed, _with_ownerships(seed, shape, forbidden, is_shipped=is_shipped))
+    shape = _with_doubles(seed, _with_append_reservations(seed, shape, forbidden, is_shipped=is_shipped))
     return _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden)
 
 
@@ -293,10 +294,10 @@ def _with_doubles(seed: int, shape: Shape) -> Shape:
     return replace(shape, troubles=shape.troubles | calm | {DOUBLE: DOUBLES_MAX * random.random()})
 
 
-def _with_ownerships(seed: int, shape: Shape, forbidden: Collection[str], *, is_shipped: bool) -> Shape:
-    """Return the world with proxies that take ownerships, as those do that are shipped, and what happens then, or as it
-    is."""
-    random = Random(f"{seed}/owned")
+def _with_append_reservations(seed: int, shape: Shape, forbidden: Collection[str], *, is_shipped: bool) -> Shape:
+    """Return the world with proxies that take append reservations, as those do that are shipped, and what happens then,
+    or as it is."""
+    random = Random(f"{seed}/reservation")
     share, troubles = random.choice(OWNED_SHARES), dict.fromkeys(OWNED_TROUBLES, 0.0)
     if is_shipped:
         share = 1.0
@@ -319,7 +320,7 @@ def _troubles_of_names(seed: int, has_pass_through: bool) -> dict[str, float]:
 
 
 def _message_bytes_max(seed: int, draw: _Draw) -> int:
-    """What brokers take: everything, or batches in parts, or some records not with a marker."""
+    """What brokers take: everything, or batches in parts, or some records not with a batch marker."""
     bytes_max = draw.random.choice((260, 400)) if draw.chance(0.1) else MESSAGE_BYTES_MAX
     near = Random(f"{seed}/near the limit")
     return near.choice(NEAR_BYTES) if near.random() < NEAR_SHARE else bytes_max

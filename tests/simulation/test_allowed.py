@@ -5,12 +5,18 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from simulation.allowed import is_behind_a_failure, is_forgotten, is_gap_of_failures, keeps_markers, was_left_behind
+from simulation.allowed import (
+    is_behind_a_failure,
+    is_forgotten,
+    is_gap_of_failures,
+    keeps_batch_markers,
+    was_left_behind,
+)
 from simulation.log_records import InLog
 
+from idemproxy.codecs.batch_marker import Identity as BatchMarker
+from idemproxy.codecs.batch_marker import encode_batch_marker
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity as Marker
-from idemproxy.codecs.marker import encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from testkit.virtual.cluster import Partition
 from testkit.virtual.log import PartitionLog
@@ -61,9 +67,9 @@ def test_a_batch_beside_any_other_is_not(other: Batch) -> None:
         (1.0, OLD, 4, 2.0, False),
         (1.0, NEW, 6, 2.0, False),
     ],
-    ids=["given up", "not given up", "given up too late", "of the same id", "nothing before it"],
+    ids=["unrecoverable", "not unrecoverable", "unrecoverable too late", "of the same id", "nothing before it"],
 )
-def test_only_what_was_given_up_lies_behind_another_id(
+def test_only_what_was_unrecoverable_lies_behind_another_id(
     failed: float | None, new_id: int, offset: int, appended_at: float, is_left: bool
 ) -> None:
     older, newer = sent(0, (OLD, 0, 0), failed=failed), sent(1, (new_id, 0, 0))
@@ -75,19 +81,19 @@ def stored(batch: Batch, *, is_marked: bool = True) -> Partition:
     """A partition whose log has this batch, and another producer's behind it."""
     partition = Partition(PartitionLog(), (1,), 1)
     for one, name in ((batch, batch.sent_as[0]), (sent(90, (NEW, 0, 0)), Identity(NEW, 0, 0, 1))):
-        marker = encode_marker([Marker(*name)]) if is_marked else None
+        batch_marker = encode_batch_marker([BatchMarker(*name)]) if is_marked else None
         records = gzip.compress(encode_set([(None, one.values[0], 0)], magic=1))
-        partition.log.append(encode_message(marker, records, magic=1, timestamp=0, codec=Codec.GZIP), 0.0)
+        partition.log.append(encode_message(batch_marker, records, magic=1, timestamp=0, codec=Codec.GZIP), 0.0)
     partition.log.advance(partition.log.end_offset)
     return partition
 
 
-@pytest.mark.parametrize("what", ["retention", "topic made anew"])
+@pytest.mark.parametrize("what", ["retention", "topic recreated"])
 def test_a_record_that_was_stored_and_is_gone_is_forgotten(what: str) -> None:
     before = sent(0, (OLD, 0, 4))
     partition = stored(before)
     assert not is_forgotten(partition, Identity(OLD, 0, 5, 1), [before])
-    partition.log.retain(1) if what == "retention" else partition.log.begin_anew()
+    partition.log.retain(1) if what == "retention" else partition.log.begin_again()
     assert is_forgotten(partition, Identity(OLD, 0, 5, 1), [before])
     assert not is_forgotten(partition, Identity(OLD, 0, 6, 1), [before]), "the record right before it was never sent"
     assert not is_forgotten(partition, Identity(OLD, 1, 5, 1), [before]), "it is of another epoch"
@@ -96,7 +102,7 @@ def test_a_record_that_was_stored_and_is_gone_is_forgotten(what: str) -> None:
 def test_what_was_in_flight_behind_a_batch_that_follows_a_forgotten_one_is_refused_with_it() -> None:
     before, following = sent(0, (OLD, 0, 4)), sent(1, (OLD, 0, 5))
     partition = stored(before)
-    partition.log.begin_anew()
+    partition.log.begin_again()
     assert not is_forgotten(partition, Identity(OLD, 0, 6, 1), [before, following])
     following.answers.append(Answer(1.0, Identity(OLD, 0, 5, 1), 45, -1))
     assert is_forgotten(partition, Identity(OLD, 0, 6, 1), [before, following])
@@ -104,9 +110,9 @@ def test_what_was_in_flight_behind_a_batch_that_follows_a_forgotten_one_is_refus
     assert not is_forgotten(partition, Identity(OLD, 1, 6, 1), [before, following]), "it is of another epoch"
 
 
-def test_a_log_that_has_one_record_without_a_marker_does_not_keep_markers() -> None:
-    assert keeps_markers(stored(sent(0, (OLD, 0, 4))))
-    assert not keeps_markers(stored(sent(0, (OLD, 0, 4)), is_marked=False))
+def test_a_log_that_has_one_record_without_a_batch_marker_does_not_keep_batch_markers() -> None:
+    assert keeps_batch_markers(stored(sent(0, (OLD, 0, 4))))
+    assert not keeps_batch_markers(stored(sent(0, (OLD, 0, 4)), is_marked=False))
 
 
 @pytest.mark.parametrize(

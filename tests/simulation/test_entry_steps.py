@@ -57,7 +57,7 @@ class Scene:
 
 
 def cannot_be_told(steps: StepsSeen) -> None:
-    """The answer is lost, and retention has deleted what the log had. What was given up outlives the store."""
+    """The answer is lost, and retention has deleted what the log had. What was unrecoverable outlives the store."""
     scene = Scene(steps)
     stage = scene.stage
     scene.send(0)
@@ -71,7 +71,7 @@ def cannot_be_told(steps: StepsSeen) -> None:
 
     stage.outcomes.append(lost_and_deleted)
     scene.send(1)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     scene.send(1)
     client = Client()
     for epoch, sequence in ((0, 1), (1, 0)):
@@ -86,11 +86,11 @@ def compacted(steps: StepsSeen) -> None:
     stage = scene.stage
     del stage.log.messages[2:]
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     scene.look_on()
     scene.send(2)
-    stage.begin_era(bytes(range(2, 18)))
+    stage.begin_lease_epoch(bytes(range(2, 18)))
     client = Client()
     for epoch, sequence in ((0, 3), (1, 0)):
         stage.send(client, sequence, epoch=epoch)
@@ -119,7 +119,7 @@ def in_parts(steps: StepsSeen) -> None:
         scene.run()
         if is_lost:
             stage.values.clear()
-            stage.begin_era()
+            stage.begin_lease_epoch()
         retry = stage.send(Client(), 0, *values)
         scene.run()
         assert (retry.code, len(stage.log.messages)) == (0, 2)
@@ -137,14 +137,14 @@ def busy(steps: StepsSeen, batches: int = 4) -> Scene:
     return scene
 
 
-def owned(steps: StepsSeen) -> None:
+def reservation(steps: StepsSeen) -> None:
     """The answer of a busy producer's batch is lost; its store begins a new life; its proxy dies; and its entry is
     deleted by hand while a batch is out."""
     scene = busy(steps)
     scene.stage.outcomes.append(scene.stage.loses_answer)
     scene.send(4)
     scene = busy(steps)
-    scene.stage.begin_era()
+    scene.stage.begin_lease_epoch()
     scene.look()
     scene = busy(steps)
     scene.stage.die()
@@ -163,7 +163,7 @@ def test_entries_take_the_steps_of_the_table_and_no_others() -> None:
     seen = steps_of_worlds(range(FIRST_SEED, FIRST_SEED + SEEDS), BATCHES)
     assert seen.keys() - TABLE == set()
     steps = StepsSeen()
-    for scene in (cannot_be_told, compacted, in_parts, owned):
+    for scene in (cannot_be_told, compacted, in_parts, reservation):
         scene(steps)
     assert [one for one in steps.seen if not rows_of(*one)] == []
     assert TABLE - seen.keys() - {row for one in steps.seen for row in rows_of(*one)} == set()

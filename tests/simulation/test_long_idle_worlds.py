@@ -44,11 +44,11 @@ def everything_is_lost(world: World) -> None:
 
 
 def bytes_read(world: World) -> list[int]:
-    """Of every doubt that the second life has decided."""
+    """Of every unknown outcome that the second life has decided."""
     return [
         event.bytes_read
-        for _, life, event in world.proxies[0].events
-        if life == 2 and type(event).__name__ == "DoubtResolved"
+        for _, instance, event in world.proxies[0].events
+        if instance == 2 and type(event).__name__ == "UnknownOutcomeResolved"
     ]
 
 

@@ -32,7 +32,7 @@ def test_in_these_worlds_paused_clients_begin_again_and_nothing_of_their_old_ids
         began = [
             (at, event.name)
             for proxy in world.world.proxies
-            for at, _life, event in proxy.events
+            for at, _instance, event in proxy.events
             if isinstance(event, InstanceBegan)
         ]
         for client in world.paused:

@@ -16,7 +16,7 @@ def is_shipped(shape: Shape) -> bool:
     (listener,) = shipped.listeners
     return (
         (world.owned_share, world.traced_share) == (shipped.append_reservations, 0)
-        and (world.has_names, world.is_conditional) == (bool(shipped.named_producers), bool(shipped.conditional_topics))
+        and (world.has_names, world.is_conditional) == (bool(shipped.producer_names), bool(shipped.conditional_topics))
         and world.has_principals == (listener.tls is not None)
         and world.has_pass_through == (listener.authentication != "none")
         and (world.expiry_seconds, world.name_expiry_seconds, world.horizon_seconds) == (None, None, None)

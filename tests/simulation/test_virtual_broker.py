@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idemproxy.codecs.marker import Identity, parse_marker
+from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.message_set import encode_message
 from testkit.virtual.broker_faults import BrokerFault, BrokerFaultRates
 from testkit.virtual.cluster import ClusterSettings, VirtualCluster
@@ -35,7 +35,7 @@ def test_wrappers_keep_their_key_and_readers_find_every_record_at_its_offset() -
     assert world.produce(client, wrapper([b"a", b"b"])) == (0, 0)
     assert world.produce(client, wrapper([b"c"], 2)) == (0, 2)
     assert world.produce(client, wrapper([b"d", b"e", b"f"], 3)) == (0, 3)
-    assert [parse_marker(stored.message.key) for stored in world.log.messages] == [
+    assert [parse_batch_marker(stored.message.key) for stored in world.log.messages] == [
         (Identity(5, 0, 0, 2),),
         (Identity(5, 0, 2, 1),),
         (Identity(5, 0, 3, 3),),
@@ -284,7 +284,7 @@ def test_a_lone_broker_keeps_its_log_over_a_crash() -> None:
     assert (log.end_offset, log.high_watermark) == (1, 1)
 
 
-def test_a_topic_that_recompresses_loses_the_marker_and_keeps_the_records() -> None:
+def test_a_topic_that_recompresses_loses_the_batch_marker_and_keeps_the_records() -> None:
     world = World()
     world.log.keeps_wrapper_keys = False
     client = world.connect()

@@ -228,7 +228,7 @@ def test_a_45_counts_as_overtaken_while_the_first_try_is_in_work_at_a_server_tha
 
 
 def test_a_batch_of_a_new_epoch_goes_ahead_of_older_ones_that_are_still_in_flight() -> None:
-    """As Java's does: these are numbered anew at once, and sent again when they are answered."""
+    """As Java's does: these are numbered again at once, and sent again when they are answered."""
     network, server, client = world(lambda batch: 0, ClientSettings(request_timeout=2.0))
     client.send(TOPIC, 0)
     assert network.run(5, lambda: client.is_done)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.cluster import ClusterSettings
 from testkit.virtual.kafka_bytes import Reader
@@ -56,13 +56,13 @@ def test_retention_deletes_whole_messages_from_the_start_and_reading_there_is_ou
     assert [stored.first_offset for stored in world.log.history] == [0, 2, 3, 6]
 
 
-def test_compaction_leaves_the_other_records_at_their_offsets_without_a_marker() -> None:
+def test_compaction_leaves_the_other_records_at_their_offsets_without_a_batch_marker() -> None:
     world, client = filled()
     assert world.log.compact(0, [0])
     assert world.log.compact(1, [0])
     assert not world.log.compact(1, [0, 1, 2]), "the active segment is not compacted"
     assert records_at(world, client, 0) == [(1, b"b"), (3, b"d"), (4, b"e"), (5, b"f")]
-    assert [parse_marker(stored.message.key) is not None for stored in world.log.messages] == [False, True]
+    assert [parse_batch_marker(stored.message.key) is not None for stored in world.log.messages] == [False, True]
     assert (world.log.at(0), world.log.at(2)) == (None, None)
     was = world.log.was_at(0)
     assert was is not None
@@ -70,7 +70,7 @@ def test_compaction_leaves_the_other_records_at_their_offsets_without_a_marker()
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_a_topic_with_a_codec_of_its_own_packs_anew_what_came_with_another_one(codec: int) -> None:
+def test_a_topic_with_a_codec_of_its_own_packs_again_what_came_with_another_one(codec: int) -> None:
     world = World()
     world.log.compression = codec
     client = world.connect()
@@ -78,14 +78,14 @@ def test_a_topic_with_a_codec_of_its_own_packs_anew_what_came_with_another_one(c
     assert world.produce(client, wrapper([b"c"], 2)) == (0, 2)
     assert records_at(world, client, 0) == [(0, b"a"), (1, b"b"), (2, b"c")]
     keeps = codec == 1  # what the proxy packs for a producer without compression is gzip
-    assert [parse_marker(stored.message.key) is not None for stored in world.log.messages] == (
+    assert [parse_batch_marker(stored.message.key) is not None for stored in world.log.messages] == (
         [keeps] * (3 if codec == 0 else 2)
     )
-    assert all(parse_marker(stored.message.key) for stored in world.log.history)
+    assert all(parse_batch_marker(stored.message.key) for stored in world.log.history)
 
 
 @pytest.mark.parametrize("compression", [None, 0, 1, 2])
-def test_a_topic_of_format_0_keeps_records_and_offsets_and_no_markers(compression: int | None) -> None:
+def test_a_topic_of_format_0_keeps_records_and_offsets_and_no_batch_markers(compression: int | None) -> None:
     world = World()
     world.log.message_format, world.log.compression = 0, compression
     client = world.connect()

@@ -197,7 +197,7 @@ def test_a_server_that_loads_its_data_says_so() -> None:
     assert world.ask(client, (b"GET", b"a")) == [None]
 
 
-def test_what_was_spoiled_is_put_back_wherever_it_has_come_unless_somebody_wrote_it_anew() -> None:
+def test_what_was_spoiled_is_put_back_wherever_it_has_come_unless_somebody_wrote_it_again() -> None:
     world = World()
     client = world.connect()
     keys = [b"idem:c:{t/%d}:1" % number for number in range(2)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idemproxy.codecs.marker import parse_marker
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.kafka_bytes import DESCRIBE_PRODUCERS
 from testkit.virtual.library_client import TOPIC, Client, World, fetched, produce_request, wrapper
@@ -131,17 +131,17 @@ def test_what_is_cut_off_is_not_known_any_more() -> None:
 
 
 @pytest.mark.parametrize("release", [KEEPS_2_8, KEEPS_3_9])
-def test_a_broker_that_keeps_the_old_format_gives_no_idempotence_and_keeps_markers(release: Release) -> None:
+def test_a_broker_that_keeps_the_old_format_gives_no_idempotence_and_keeps_batch_markers(release: Release) -> None:
     world, client = upgraded(release)
     assert produce(world, client, batch(0)) == (OTHER_FORMAT, -1)
     assert produce(world, client, wrapper([b"a", b"b"]), version=2) == (0, 0)
-    assert parse_marker(world.log.messages[0].message.key) is not None
+    assert parse_batch_marker(world.log.messages[0].message.key) is not None
 
 
-def test_a_broker_with_its_own_format_drops_markers() -> None:
+def test_a_broker_with_its_own_format_drops_batch_markers() -> None:
     world, client = upgraded()
     assert produce(world, client, wrapper([b"a", b"b"]), version=2) == (0, 0)
-    assert parse_marker(world.log.messages[0].message.key) is None
+    assert parse_batch_marker(world.log.messages[0].message.key) is None
 
 
 def test_an_old_broker_does_not_take_batches() -> None:
@@ -230,6 +230,6 @@ def test_a_topic_with_an_old_format_of_its_own_keeps_it_at_every_broker() -> Non
     world.log.keeps_old_format = True
     assert produce(world, client, batch(0)) == (OTHER_FORMAT, -1)
     assert produce(world, client, wrapper([b"a"]), version=2) == (0, 0)
-    assert parse_marker(world.log.messages[0].message.key) is not None
+    assert parse_batch_marker(world.log.messages[0].message.key) is not None
     world.log.keeps_old_format = False
     assert produce(world, client, batch(0)) == (0, 1)

@@ -28,10 +28,10 @@ def judge_thief(thief: VirtualThief, *, is_denied: bool, may_be_denied: bool) ->
 
 
 def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None], *, may_be_untold: bool = False) -> list[str]:
-    """Return what an earlier instance of a named producer was told that it must not be told (rule R22), and what of it
-    was stored: nothing is. A proxy that has not heard of the newer instance may tell it of a batch that is stored,
-    or of a gap. ``values``: of all logs. ``may_be_untold``: other hands have changed the logs, so that of a batch which
-    was stored it may be told that it is not there any more."""
+    """Return what an earlier instance of a producer with a name was told that it must not be told (rule R22), and what
+    of it was stored: nothing is. A proxy that has not heard of the newer instance may tell it of a batch that is
+    stored, or of a gap. ``values``: of all logs. ``may_be_untold``: other hands have changed the logs, so that of a
+    batch which was stored it may be told that it is not there any more."""
     may_hear = (0, OUT_OF_ORDER, FENCED, NOT_YOURS, *RETRIABLE, *((CANNOT_BE_TOLD,) if may_be_untold else ()))
     told = [
         f"{zombie.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"

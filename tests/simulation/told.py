@@ -1,5 +1,5 @@
-"""What proxies tell of where named producers stopped (DescribeProducers), against what clients were told and what is in
-the log."""
+"""What proxies tell of where producers with a name stopped (DescribeProducers), against what clients were told and what
+is in the log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judge_where_they_stopped(
             place = one.topic, one.partition
             if one.error_code and may_be_open:
                 continue
-            if one.error_code == ErrorCode.INVALID_RECORD and _is_given_up(world, place):
+            if one.error_code == ErrorCode.INVALID_RECORD and _is_unrecoverable(world, place):
                 continue
             if one.error_code:
                 problems.append(f"{proxy.name} does not tell who stopped where on {place}: {one.message}")
@@ -72,12 +72,12 @@ def judge_where_they_stopped(
 
 
 def _described(world: World, proxy: Any, places: list[TopicPartition], tries_max: int) -> list[Any]:
-    life = proxy.lives
+    instance = proxy.lives
     for _ in range(tries_max):
         answers: list[list[Any]] = []
         proxy.engine.describe_producers(places, NO_PRINCIPAL, answers.append)
         is_there = world.network.run(SECONDS_MAX, partial(bool, answers))
-        if proxy.lives != life or not proxy.is_up:
+        if proxy.lives != instance or not proxy.is_up:
             return []  # it has died, or was ended
         assert is_there, f"{proxy.name} does not answer"
         if not any(one.error_code for one in answers[0]):
@@ -85,14 +85,15 @@ def _described(world: World, proxy: Any, places: list[TopicPartition], tries_max
     return answers[0]
 
 
-def _is_given_up(world: World, place: TopicPartition) -> bool:
-    """Is there a named producer on it of which a batch was given up, or of which the log does not tell all?"""
+def _is_unrecoverable(world: World, place: TopicPartition) -> bool:
+    """Is there a producer with a name on it of which a batch was unrecoverable, or of which the log does not tell
+    all?"""
     sent = [identity for client in world.clients for batch in _batches(client, place) for identity in batch.sent_as]
     for producer_id in {name.producer_id for name in sent if is_named(name.producer_id)}:
         value = world.redis.get(entry_key(CLUSTER_NAME, producer_id, *place))
         with suppress(StoredFormatError):  # a world may have damaged it
             intent = None if value is None else unpack(value).intent
-            if intent is not None and intent.is_given_up:
+            if intent is not None and intent.is_unrecoverable:
                 return True
     return False
 

@@ -13,7 +13,7 @@ from simulation.moments import Moments
 from simulation.shape import BACK_IN_TIME, DOUBLE, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
 
 from idemproxy.reactor import Address
-from idemproxy.state.store import life_key, life_of
+from idemproxy.state.store import data_number_key, data_number_of
 from testkit.virtual.cluster import Partition
 from testkit.virtual.connection import FramePart
 from testkit.virtual.producer import Identity
@@ -67,7 +67,7 @@ class Troubles:
         self.world.redis.leases_lost_until = 0.0
         self.world.cluster.throttle = 0.0, 0.0
         for seconds in (0.0, LONGEST_SECONDS):  # what is damaged may come back with a server that lost its last writes
-            self.world.network.schedule(seconds, self.world.redis.mend)
+            self.world.network.schedule(seconds, self.world.redis.fix)
 
     # ------------------------------------------------------------------ proxies
     def _proxy_crash(self) -> None:
@@ -150,9 +150,9 @@ class Troubles:
         """Where every proxy that lives has seen more (GUARANTEES: else it may be unnoticed). One that starts has seen
         nothing, so none does until it is noticed. If all die that would have, somebody restarts Redis, as the page
         says."""
-        redis, stored = self.world.redis, memory.get(life_key(CLUSTER_NAME))
+        redis, stored = self.world.redis, memory.get(data_number_key(CLUSTER_NAME))
         count = 0 if stored is None else int(stored.value)
-        seen = [proxy.store.life.newest for proxy in self.world.proxies if proxy.is_up]
+        seen = [proxy.store.data_number.newest for proxy in self.world.proxies if proxy.is_up]
 
         def is_same() -> bool:
             return redis.server is server and server.host.alive and server.replication_id == identity
@@ -167,10 +167,10 @@ class Troubles:
         self._count(BACK_IN_TIME)
 
         def look() -> None:
-            value = server.get(life_key(CLUSTER_NAME))
-            if not is_same() or value is None or life_of(value) != life_of(count):
+            value = server.get(data_number_key(CLUSTER_NAME))
+            if not is_same() or value is None or data_number_of(value) != data_number_of(count):
                 self._journeys -= 1
-            elif not any(proxy.is_up and proxy.store.life.newest >= count + 2 for proxy in self.world.proxies):
+            elif not any(proxy.is_up and proxy.store.data_number.newest >= count + 2 for proxy in self.world.proxies):
                 redis.restart()
                 self._journeys -= 1
             else:
@@ -283,9 +283,9 @@ class Troubles:
         count = len(partition.log.messages)
         return any([self._compact(partition, index) for index in reversed(range(max(0, count - 4), count))])
 
-    def _topic_made_anew(self) -> None:
+    def _topic_recreated(self) -> None:
         for partition in self.world.cluster.partitions.values():
-            partition.met.add("topic made anew")
+            partition.met.add("topic recreated")
         self.world.cluster.delete_topic(TOPIC, self.random.choice((0.2, 2.0)))
 
     def _compression_changed(self) -> None:
@@ -348,10 +348,10 @@ class Troubles:
         return True
 
     def _older_instance(self) -> bool:
-        """A client begins anew, or what it was before goes on: with what was due, or from the start."""
+        """A client begins again, or what it was before goes on: with what was due, or from the start."""
         client, random = self.random.choice(self.world.clients), self.random
         if not client.older_ids or random.random() < 0.4:
-            return client.begin_anew()
+            return client.begin_again()
         if not client.producer.has_id():
             return False  # nobody has taken its place yet
         producer_id, epoch = random.choice(client.older_ids)

@@ -109,7 +109,7 @@ def test_headers_carry_coordinates_where_brokers_store_them_and_old_ones_refuse_
     assert scene.log(out) == [[], [], []]
 
 
-def test_batches_that_are_twice_in_a_log_are_cleaned_by_their_markers(
+def test_batches_that_are_twice_in_a_log_are_cleaned_by_their_batch_markers(
     scene: Scene, cluster: LegacyCluster, proxy: ProxyProcess
 ) -> None:
     source, out = scene.topic(1), scene.topic(1)
@@ -119,8 +119,8 @@ def test_batches_that_are_twice_in_a_log_are_cleaned_by_their_markers(
             records = batch([b"%d" % number], producer_id=producer_id, sequence=number)
             assert client.produce_one(source, 0, records).error_code == 0
         log = direct.fetch(source, 0, version=2)
-        for message in iterate_shallow(log):  # markers and all, past the proxy
-            # As it was sent: with another offset the broker would pack it anew, without the marker.
+        for message in iterate_shallow(log):  # batch markers and all, past the proxy
+            # As it was sent: with another offset the broker would pack it again, without the batch marker.
             again = bytes(8) + log[message.start + 8 : message.start + message.size_bytes]
             assert direct.produce_one(source, 0, again, version=2).error_code == 0
     assert len(scene.log(source, 1)[0]) == 8

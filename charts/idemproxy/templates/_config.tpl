@@ -176,7 +176,7 @@
 {{- $producers := dict "expiry_seconds" (int64 $values.producers.expirySeconds) -}}
 {{- $_ := set $producers "append_reservations" $values.producers.appendReservations -}}
 {{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
-{{- with $values.producers.named -}}{{- $_ := set $producers "named" . -}}{{- end -}}
+{{- with $values.producers.names -}}{{- $_ := set $producers "names" . -}}{{- end -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
 {{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}

@@ -118,7 +118,7 @@ document.querySelectorAll(".sortable").forEach((table) => {
 const CHARTS = [
   { name: "batches", title: "Batches per second", shown: (value) => number(value, 1) },
   { name: "duplicates_prevented", title: "Duplicates prevented, in 30 s", shown: (value) => number(value) },
-  { name: "doubts_opened", title: "Doubts, in 30 s", shown: (value) => number(value) },
+  { name: "unknown_outcomes_opened", title: "Unknown outcomes, in 30 s", shown: (value) => number(value) },
   { name: "batch_p99_seconds", title: "A batch, p99", shown: (value) => seconds(value) },
   { name: "requests", title: "Requests per second", shown: (value) => number(value, 1), isNative: true },
 ];
@@ -191,12 +191,12 @@ function showStatus(status) {
   write(byId("host"), status.host || "–");
   write(byId("mode"), { native: "the brokers (native)", proxy: "the proxy" }[status.idempotence] || "not known yet");
   write(byId("uptime"), seconds(status.uptime_seconds));
-  const { totals, doubts, redis, times } = status;
+  const { totals, unknown_outcomes, redis, times } = status;
   const isNative = status.idempotence === "native";
   const values = {
     duplicates_prevented: number(totals.duplicates_prevented),
     batches_per_second: number(status.batches_per_second, 1),
-    in_doubt: doubts.now ? `${number(doubts.now)}, oldest ${seconds(doubts.oldest_seconds)}` : "0",
+    in_doubt: unknown_outcomes.now ? `${number(unknown_outcomes.now)}, oldest ${seconds(unknown_outcomes.oldest_seconds)}` : "0",
     duplicates_found: number(totals.duplicates_found),
     out_of_order_refused: number(totals.out_of_order_refused),
     connections: number(status.connections),
@@ -295,7 +295,7 @@ function showNames(found) {
       one.stopped.map((each) => `${each.topic}-${each.partition}: ${each.last_sequence} (epoch ${each.epoch})`).join(", ") || "–",
     ],
     order: [one.name, one.producer_id.padStart(20, "0"), one.epoch, one.age_seconds, one.instances, one.fenced, one.stopped.length],
-  })), "No named producer has begun here.");
+  })), "No producer with a name has begun here.");
 }
 
 function showHiddenRanges(found) {
@@ -313,8 +313,8 @@ function showHiddenRanges(found) {
 }
 
 // What is in doubt comes first while there is anything; else it stands below the numbers.
-function doubtsFirst(are) {
-  const section = byId("doubts_section");
+function unknownOutcomesFirst(are) {
+  const section = byId("unknown_outcomes_section");
   const place = are ? byId("now").parentElement : byId("brokers_title").parentElement;
   if (section.nextElementSibling !== place) place.before(section);
 }
@@ -325,11 +325,11 @@ function show(page) {
   fill("brokers", page.brokers.map((one) => ({
     key: String(one.id),
     cells: [String(one.id), one.address, one.version || "not known yet", one.ready ? "connected" : "away",
-      number(one.lanes_busy), number(one.lanes_idle),
-      `${number(one.own_lanes_busy)} of ${number(one.own_lanes_busy + one.own_lanes_idle)}`, number(one.appends_waiting)],
+      number(one.produce_connections_busy), number(one.produce_connections_idle),
+      `${number(one.own_produce_connections_busy)} of ${number(one.own_produce_connections_busy + one.own_produce_connections_idle)}`, number(one.appends_waiting)],
     data: { state: one.ready ? "connected" : "away" },
   })), "No broker is known yet.");
-  fill("doubts", page.doubts.map((one) => ({
+  fill("unknown_outcomes", page.unknown_outcomes.map((one) => ({
     key: `${one.producer_id}/${one.topic}-${one.partition}/${one.base_sequence}`,
     cells: [`${one.topic}-${one.partition}`, one.producer_id, one.base_sequence === null ? "–" : String(one.base_sequence), seconds(one.age_seconds), one.reason],
   })), "Nothing is in doubt.");
@@ -338,7 +338,7 @@ function show(page) {
     cells: [one.client_id, one.topic, number(one.count), number(one.answered), number(one.joined)],
   })), "None so far.");
   showClients(page.clients);
-  doubtsFirst(page.doubts.length > 0);
+  unknownOutcomesFirst(page.unknown_outcomes.length > 0);
   showProducers(page.producers);
   showNames(page.names);
   showHiddenRanges(page.hidden_ranges);

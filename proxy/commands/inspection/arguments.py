@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> None:
     for name, text, is_long in (
         ("producers", "every producer on every partition, one a line", True),
         ("intents", "what is reserved and not committed, and by whom", True),
-        ("names", "named producers: the newest producer id and epoch of each", False),
+        ("names", "producer names: the newest producer id and epoch of each", False),
     ):
         below = what.add_parser(name, help=text)
         if is_long:

@@ -31,7 +31,7 @@ _NOBODY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedClientIds:
     """What one admin port told. ``why_not``: why it told nothing, a sentence; empty: it did."""
 
     address: Address
@@ -44,29 +44,29 @@ class ClientIds:
     """What all admin ports told. ``producers``: how many were asked about. ``is_cut``: more are shown than may be asked
     about."""
 
-    told: Sequence[Told] = ()
+    reported: Sequence[ReportedClientIds] = ()
     producers: int = 0
     is_cut: bool = False
 
     def of(self, producer_id: int) -> str | None:
         """Return the client id of a producer; None: nobody told it."""
-        return next((one.client_ids[producer_id] for one in self.told if producer_id in one.client_ids), None)
+        return next((one.client_ids[producer_id] for one in self.reported if producer_id in one.client_ids), None)
 
     @property
     def is_anybody_silent(self) -> bool:
         """Did one that was asked tell nothing?"""
-        return any(one.why_not for one in self.told)
+        return any(one.why_not for one in self.reported)
 
     def line(self) -> str:
         """Return one line: who told, and why others did not."""
-        if not self.told:
+        if not self.reported:
             return _NOBODY
-        text = "client ids: " + "; ".join(map(self._of_one, self.told))
+        text = "client ids: " + "; ".join(map(self._of_one, self.reported))
         if self.is_cut:
             text += f"; asked for the first {limits.CLIENT_IDS_ASKED_MAX} lines only: --limit and --page show others"
         return text
 
-    def _of_one(self, one: Told) -> str:
+    def _of_one(self, one: ReportedClientIds) -> str:
         where = join_host_and_port(*one.address)
         if one.why_not:
             return f"{where} did not tell: {one.why_not}"
@@ -86,12 +86,12 @@ def ask(addresses: Sequence[Address], producer_ids: Collection[int], *, is_cut: 
 
     Each is asked by a daemon thread: there is no other way to give up on a look-up of a name, or on a peer that sends a
     byte now and then."""
-    answers: queue.SimpleQueue[Told] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[ReportedClientIds] = queue.SimpleQueue()
     questions = [_Question(address, producer_ids) for address in addresses]
     for question in questions:
         threading.Thread(target=lambda one=question: answers.put(one.ask()), daemon=True).start()
     until = time.monotonic() + limits.ADMIN_ASKED_SECONDS_MAX
-    found: dict[Address, Told] = {}
+    found: dict[Address, ReportedClientIds] = {}
     with suppress(queue.Empty):
         while len(found) < len(questions):
             one = answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -100,8 +100,8 @@ def ask(addresses: Sequence[Address], producer_ids: Collection[int], *, is_cut: 
     for question in questions:
         if question.address not in found:
             question.give_up()
-    told = [found.get(address, Told(address, why_not=late)) for address in addresses]
-    return ClientIds(told, len(producer_ids), is_cut)
+    reported = [found.get(address, ReportedClientIds(address, why_not=late)) for address in addresses]
+    return ClientIds(reported, len(producer_ids), is_cut)
 
 
 class _Question:
@@ -112,22 +112,24 @@ class _Question:
         self._producer_ids = producer_ids
         self._connection = http.client.HTTPConnection(*address, timeout=limits.ADMIN_ASKED_SECONDS_MAX)
 
-    def ask(self) -> Told:
+    def ask(self) -> ReportedClientIds:
         """Return what it tells, or why it does not."""
         try:
-            return Told(self.address, self._answer())
+            return ReportedClientIds(self.address, self._answer())
         except _UselessAnswer as problem:
-            return Told(self.address, why_not=str(problem))
+            return ReportedClientIds(self.address, why_not=str(problem))
         except socket.gaierror as error:
-            return Told(self.address, why_not=f"its name cannot be resolved: {error.strerror}")
+            return ReportedClientIds(self.address, why_not=f"its name cannot be resolved: {error.strerror}")
         except TimeoutError:
-            return Told(self.address, why_not=f"no answer within {limits.ADMIN_ASKED_SECONDS_MAX:.0f} s")
+            return ReportedClientIds(self.address, why_not=f"no answer within {limits.ADMIN_ASKED_SECONDS_MAX:.0f} s")
         except http.client.RemoteDisconnected:
-            return Told(self.address, why_not="it closed the connection without an answer; is it an admin port?")
+            return ReportedClientIds(
+                self.address, why_not="it closed the connection without an answer; is it an admin port?"
+            )
         except (http.client.HTTPException, UnicodeError):
-            return Told(self.address, why_not="what answers is no HTTP server; is it an admin port?")
+            return ReportedClientIds(self.address, why_not="what answers is no HTTP server; is it an admin port?")
         except OSError as error:
-            return Told(self.address, why_not=why_not_connected(error.errno or 0))
+            return ReportedClientIds(self.address, why_not=why_not_connected(error.errno or 0))
         finally:
             self._connection.close()
 
@@ -156,9 +158,9 @@ class _UselessAnswer(Exception):
 def client_ids_in(body: bytes) -> dict[int, str]:
     """Return the client ids in an answer, by producer id. Raises ``_UselessAnswer`` where it has none."""
     try:
-        told = json.loads(body)["client_ids"]
-        if all(isinstance(text, str) for text in told.values()):
-            return {int(key): text for key, text in told.items()}
+        reported = json.loads(body)["client_ids"]
+        if all(isinstance(text, str) for text in reported.values()):
+            return {int(key): text for key, text in reported.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise _UselessAnswer("its answer is not that of an admin port")

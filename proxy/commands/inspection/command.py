@@ -21,7 +21,7 @@ from ..store_settings import OTHERS, private_redis, store_settings
 from . import views
 from .client_ids import ask, asked_addresses
 from .forget import forget_name, forget_producer
-from .found_copies import found_by_audit, found_by_proxy
+from .found_duplicates import found_by_audit, found_by_proxy
 from .hidden_ranges import add_found, add_hidden_range, listed_hidden_ranges, remove_hidden_range
 from .hidden_ranges_topic import contents_of, restore_hidden_ranges
 from .order import page_of

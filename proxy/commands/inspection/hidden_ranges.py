@@ -20,7 +20,7 @@ from ....state.hidden_ranges import (
 )
 from ....state.redis_inspection import RedisInspection
 from ...settings.config import ConfigError
-from .found_copies import Found, SecondCopy
+from .found_duplicates import Duplicate, Found
 from .table import printable, table_lines
 
 WAIT_SECONDS_MAX = 30.0
@@ -151,7 +151,7 @@ def add_found(
 
 
 def _ask_for(
-    inspection: RedisInspection, news: Sequence[SecondCopy], reason: str, by: str, out: TextIO
+    inspection: RedisInspection, news: Sequence[Duplicate], reason: str, by: str, out: TextIO
 ) -> list[OffsetRange]:
     """Write all ranges as *asked*, in one step; return those that were written, which overlap no other range."""
     asked: list[OffsetRange] = []
@@ -255,7 +255,7 @@ def _cells(place: OffsetRange, hidden_range: HiddenRange) -> tuple[object, ...]:
     return (place.topic, place.partition, place.first, place.end - 1, hidden_range.state.value, since, why)
 
 
-def _cells_found(one: SecondCopy) -> tuple[object, ...]:
+def _cells_found(one: Duplicate) -> tuple[object, ...]:
     return (one.place.topic, one.place.partition, one.place.first, one.place.end - 1, one.first_copy)
 
 

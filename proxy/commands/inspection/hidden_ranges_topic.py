@@ -34,7 +34,7 @@ class TopicContents:
     unreadable: int = 0
     problem: str = ""
 
-    def take(self, record: StoredRecord) -> None:
+    def take_record(self, record: StoredRecord) -> None:
         """Take the next record. The last one of a key counts, and a null value deletes the range. A record without a
         key is a proxy's probe whether the topic is compacted. Raises ConfigError above ``RANGES_MAX``."""
         if record.key is None:
@@ -61,7 +61,7 @@ def contents_of(settings: Settings, topic: str) -> TopicContents:
     try:
         with _client(settings) as client:
             for record in _records(client, topic):
-                contents.take(record)
+                contents.take_record(record)
     except ClientError as error:
         raise ConfigError(f"topic {topic} cannot be read: {error}") from None
     except ConfigError as error:

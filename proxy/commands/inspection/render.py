@@ -25,7 +25,7 @@ ENTRY_TITLES = (
     "EXPIRES",
 )
 INTENT_TITLES = ("TOPIC", "PARTITION", "PRODUCER", "STATE", "OWNER", "EPOCH", "SEQUENCES", "FROM OFFSET", "UNTOUCHED")
-NAME_TITLES = ("NAME", "PRODUCER", "EPOCH", "BEGAN", "PARTITIONS", "GENERATION", "PRINCIPAL")
+NAME_TITLES = ("NAME", "PRODUCER", "EPOCH", "BEGAN", "PARTITIONS", "DATA GENERATION", "PRINCIPAL")
 _VALUE_BYTES_SHOWN = 64
 
 
@@ -62,19 +62,19 @@ def intent_cells(row: EntryRow) -> tuple[object, ...]:
     )
 
 
-def name_cells(row: NameRow, generation: bytes | None) -> tuple[object, ...]:
+def name_cells(row: NameRow, data_generation: bytes | None) -> tuple[object, ...]:
     """Return the cells of a name, as in ``NAME_TITLES``."""
     record = row.record
     if isinstance(record, Damaged):
         return (row.name, "-", "-", "-", "-", record.reason, "-")
     return (
         *(row.name, record.producer_id, record.producer_epoch, time_text(record.issued_at_ms), row.partitions),
-        *(_life(record.generation, generation), _principal(record.principal) or "-"),
+        *(_data_generation_text(record.data_generation, data_generation), _principal(record.principal) or "-"),
     )
 
 
 # ---------------------------------------------------------------------- JSON
-def name_fields(row: NameRow, generation: bytes | None) -> dict[str, Any]:
+def name_fields(row: NameRow, data_generation: bytes | None) -> dict[str, Any]:
     """Return the JSON object of a name."""
     record = row.record
     if isinstance(record, Damaged):
@@ -86,14 +86,14 @@ def name_fields(row: NameRow, generation: bytes | None) -> dict[str, Any]:
         "producer_epoch": record.producer_epoch,
         "began_at_ms": record.issued_at_ms,
         "partitions": row.partitions,
-        "generation": record.generation.hex(),
-        "is_present_generation": record.generation == generation,
+        "data_generation": record.data_generation.hex(),
+        "is_present_data_generation": record.data_generation == data_generation,
         "principal": _principal(record.principal),
         "version": record.version,
     }
 
 
-def entry_fields(row: EntryRow, generation: bytes | None) -> dict[str, Any]:
+def entry_fields(row: EntryRow, data_generation: bytes | None) -> dict[str, Any]:
     """Return the JSON object of one entry."""
     place, entry = row.place, row.entry
     fields: dict[str, Any] = {
@@ -110,8 +110,8 @@ def entry_fields(row: EntryRow, generation: bytes | None) -> dict[str, Any]:
     return {
         **fields,
         "version": entry.version,
-        "generation": entry.generation.hex(),
-        "is_present_generation": entry.generation == generation,
+        "data_generation": entry.data_generation.hex(),
+        "is_present_data_generation": entry.data_generation == data_generation,
         "principal": _principal(entry.principal),
         "producer_epoch": entry.producer_epoch,
         "next_sequence": entry.next_sequence,
@@ -144,13 +144,13 @@ def _intent_fields(intent: Intent, is_owner_alive: bool) -> dict[str, Any]:
         "anchor": None if intent.anchor == NO_ANCHOR else intent.anchor.hex(),
         "leader": intent.leader,
         "attempts": intent.attempts if intent.kind is IntentKind.PLAIN else None,
-        "is_given_up": intent.is_given_up,
-        "is_append_reservation": intent.is_ownership,
+        "is_unrecoverable": intent.is_unrecoverable,
+        "is_append_reservation": intent.is_append_reservation,
     }
 
 
 # ---------------------------------------------------------------------- sentences
-def entry_lines(row: EntryRow, generation: bytes | None, client: str = "-") -> Iterator[str]:
+def entry_lines(row: EntryRow, data_generation: bytes | None, client: str = "-") -> Iterator[str]:
     """Yield everything about one entry, for reading. ``client``: the client id, not stored in the entry."""
     place, entry = row.place, row.entry
     used = "" if row.untouched_seconds is None else f", used {_used(row)}"
@@ -171,7 +171,7 @@ def entry_lines(row: EntryRow, generation: bytes | None, client: str = "-") -> I
     if intent is not None:
         owner = "nobody" if intent.owner == NOBODY else f"proxy {intent.owner.hex()}"
         alive = "alive" if row.is_owner_alive else "gone"
-        whose = "given up" if intent.is_given_up else f"open, owned by {owner}, {alive}"
+        whose = "unrecoverable" if intent.is_unrecoverable else f"open, owned by {owner}, {alive}"
         yield f"  intent: sequences {_intent_range(intent)} of epoch {intent.producer_epoch}, {whose}"
         yield f"    meant for broker {intent.leader}, forwarded again {_attempts(intent)} times"
         yield f"    to be looked for from offset {intent.lower_bound} on"
@@ -179,13 +179,16 @@ def entry_lines(row: EntryRow, generation: bytes | None, client: str = "-") -> I
             yield f"    nobody has read or written it for {row.untouched_seconds} s"
     if entry.principal != NO_PRINCIPAL:
         yield f"  belongs to the principal {_principal(entry.principal)}"
-    yield f"  version {entry.version}, generation {_life(entry.generation, generation)}, {len(row.stored)} bytes"
+    yield (
+        f"  version {entry.version}, data generation "
+        f"{_data_generation_text(entry.data_generation, data_generation)}, {len(row.stored)} bytes"
+    )
 
 
 def server_line(server: ServerFacts, cluster: str) -> str:
     """Return one line about the server and its data."""
-    life = "unknown" if server.generation is None else server.generation.hex()
-    return f"{server.version}, {server.role}; cluster name {cluster!r}; generation of the data {life}"
+    data_generation = "unknown" if server.data_generation is None else server.data_generation.hex()
+    return f"{server.version}, {server.role}; cluster name {cluster!r}; data generation {data_generation}"
 
 
 def time_text(milliseconds: int) -> str:
@@ -228,8 +231,12 @@ def _offset(offset: int) -> int | str:
     return "-" if offset == NO_OFFSET else offset
 
 
-def _life(generation: bytes, present: bytes | None) -> str:
-    return f"{generation.hex()[:8]} (present)" if generation == present else f"{generation.hex()[:8]} (earlier)"
+def _data_generation_text(data_generation: bytes, present: bytes | None) -> str:
+    return (
+        f"{data_generation.hex()[:8]} (present)"
+        if data_generation == present
+        else f"{data_generation.hex()[:8]} (earlier)"
+    )
 
 
 def _used(row: EntryRow) -> str:

@@ -32,16 +32,16 @@ from .render import (
 from .table import printable, table_lines
 
 INTENTS_SHOWN_MAX = 20
-GENERATIONS_COUNTED_MAX = 100
+DATA_GENERATIONS_COUNTED_MAX = 100
 STATES = {
     "quiet": "nothing is under way",
     "open": "a living proxy has reserved something and not committed it yet",
     "append_reservation": "a living proxy may append any batches here, and writes their outcomes every 50 ms",
     "abandoned": "reserved by a proxy that is gone; resolved when the producer or another proxy looks at it",
     "rebuilding": "a living proxy reads the log for it",
-    "given_up": "something of it could not be decided; a newer epoch goes on",
-    "suspect": "of an earlier life of the data, or forgotten; the log is read when the producer comes back",
-    "damaged": "cannot be read: its producer is told to retry until `idemproxy forget producer` mends it",
+    "unrecoverable": "something of it could not be decided; a newer epoch goes on",
+    "unverified": "of an earlier data generation, or forgotten; the log is read when the producer comes back",
+    "damaged": "cannot be read: its producer is told to retry until `idemproxy forget producer` fixes it",
 }
 
 
@@ -58,7 +58,7 @@ class Counts:
     """What an overview counts."""
 
     states: Counter[str] = field(default_factory=Counter)
-    generations: Counter[bytes] = field(default_factory=Counter)
+    data_generations: Counter[bytes] = field(default_factory=Counter)
     open_intents: int = 0
     names: int = 0
     cluster_id: str | None = None
@@ -76,8 +76,11 @@ class Counts:
         self.states[row.state] += 1
         self.entry_bytes += len(row.stored)
         if isinstance(row.entry, Entry):
-            if row.entry.generation in self.generations or len(self.generations) < GENERATIONS_COUNTED_MAX:
-                self.generations[row.entry.generation] += 1
+            if (
+                row.entry.data_generation in self.data_generations
+                or len(self.data_generations) < DATA_GENERATIONS_COUNTED_MAX
+            ):
+                self.data_generations[row.entry.data_generation] += 1
             if row.entry.has_open_intent:
                 self.open_intents += 1
                 if len(self.intents) < INTENTS_SHOWN_MAX:
@@ -120,13 +123,15 @@ def overview(inspection: RedisInspection, server: ServerFacts, as_json: bool) ->
         if counts.states[state]:
             yield f"  {counts.states[state]:>9} {state:<18}  {meaning}"
     if counts.names:
-        yield f"named producers: {counts.names} (idemproxy inspect names)"
+        yield f"producer names: {counts.names} (idemproxy inspect names)"
     if counts.unknown_keys:
         yield f"keys that this version does not know: {counts.unknown_keys}"
-    lives = counts.generations.most_common()
-    if len(lives) > 1 or (lives and lives[0][0] != server.generation):
-        shown = ", ".join(f"{number} of {life.hex()[:8]}" for life, number in lives[:5])
-        yield f"producers by generation of the data: {shown}"
+    data_generations = counts.data_generations.most_common()
+    if len(data_generations) > 1 or (data_generations and data_generations[0][0] != server.data_generation):
+        shown = ", ".join(
+            f"{number} of {data_generation.hex()[:8]}" for data_generation, number in data_generations[:5]
+        )
+        yield f"producers by data generation: {shown}"
     if counts.intents:
         yield ""
         yield from table_lines(INTENT_TITLES, map(intent_cells, counts.intents))
@@ -141,16 +146,18 @@ def _overview_fields(counts: Counts, server: ServerFacts, cluster: str) -> dict[
         "redis": {
             "version": server.version,
             "role": server.role,
-            "generation": None if server.generation is None else server.generation.hex(),
+            "data_generation": None if server.data_generation is None else server.data_generation.hex(),
         },
         "entries": counts.entries,
         "entry_bytes": counts.entry_bytes,
         "states": {state: counts.states[state] for state in STATES},
-        "generations": {life.hex(): number for life, number in counts.generations.most_common()},
+        "data_generations": {
+            data_generation.hex(): number for data_generation, number in counts.data_generations.most_common()
+        },
         "names": counts.names,
         "unknown_keys": counts.unknown_keys,
         "open_intents": counts.open_intents,
-        "intents": [entry_fields(row, server.generation) for row in counts.intents],
+        "intents": [entry_fields(row, server.data_generation) for row in counts.intents],
     }
 
 
@@ -163,7 +170,7 @@ def producers(
 
 
 def with_intent(rows: Iterable[EntryRow]) -> Iterator[EntryRow]:
-    """Yield the entries with an intent; also those with one that was given up."""
+    """Yield the entries with an intent; also those with one that was unrecoverable."""
     return (row for row in rows if isinstance(row.entry, Entry) and row.entry.intent is not None)
 
 
@@ -190,14 +197,14 @@ def _list(
 
 
 def _fields(row: EntryRow, server: ServerFacts, client_of: ClientOf) -> dict[str, Any]:
-    return entry_fields(row, server.generation) | {"client_id": client_of(row.place.producer_id)}
+    return entry_fields(row, server.data_generation) | {"client_id": client_of(row.place.producer_id)}
 
 
 def names(rows: Iterable[NameRow], server: ServerFacts, as_json: bool) -> Iterator[str]:
     """Yield the names of producers, one a line."""
     if as_json:
-        return (json.dumps(name_fields(row, server.generation)) for row in rows)
-    return table_lines(NAME_TITLES, (name_cells(row, server.generation) for row in rows))
+        return (json.dumps(name_fields(row, server.data_generation)) for row in rows)
+    return table_lines(NAME_TITLES, (name_cells(row, server.data_generation) for row in rows))
 
 
 def producer(
@@ -209,4 +216,4 @@ def producer(
             yield json.dumps(_fields(row, server, client_of))
         else:
             client = client_of(row.place.producer_id) or "-"
-            yield from map(printable, entry_lines(row, server.generation, client))
+            yield from map(printable, entry_lines(row, server.data_generation, client))

@@ -24,7 +24,7 @@ from idemproxy.proxy.bridge.asks import (
     Metadata,
     Question,
 )
-from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.base import RequestRefused
 from idemproxy.proxy.bridge.metadata import encode_client_answer, parse_answer
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import (
@@ -92,9 +92,9 @@ class Broker:
     def client(self, api_key: int, version: int, /, **fields: Any) -> Any:
         """Ask as a client of the proxy would; return the decoded answer."""
         bridge = plan(api_key, version, self.ranges, {0: PROXY})
-        assert not isinstance(bridge, Refused), bridge
+        assert not isinstance(bridge, RequestRefused), bridge
         request = bridge.request(memoryview(messages.encode_request(api_key, version, **fields)))
-        if isinstance(request, Refused):
+        if isinstance(request, RequestRefused):
             assert request.answer is not None
             return messages.decode_response(api_key, version, request.answer)
         answer = self.link.ask(api_key, bridge.broker_version, *request)

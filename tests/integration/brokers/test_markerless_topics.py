@@ -1,4 +1,5 @@
-"""Topics whose compression.type is not the producer's, on a real broker: is the marker kept, and what of a doubt?"""
+"""Topics whose compression.type is not the producer's, on a real broker: is the batch marker kept, and what of an
+unknown outcome?"""
 
 from collections.abc import Iterator
 
@@ -43,7 +44,7 @@ def test_where_the_topic_is_stored_uncompressed_it_is_said_and_a_lost_answer_fai
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
-        scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers")
+        scene.proxy.wait_for_log(f"topic {place[0]} keeps no batch markers")
         answer = scene.lose_undecidably(client, place, producer_id)
         assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
         assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2

@@ -149,8 +149,8 @@ def test_before_modern_brokers_alone_every_start_serves_transactions_and_none_le
             else:
                 assert proxy.stop() == 0
         assert redis.call("DBSIZE") == 0
-        assert sorted(path.name for path in proxy.data_directory.iterdir()) == ["incarnations", "proxy.lock"]
-        assert (proxy.data_directory / "incarnations").read_text() == ""
+        assert sorted(path.name for path in proxy.data_directory.iterdir()) == ["instances", "proxy.lock"]
+        assert (proxy.data_directory / "instances").read_text() == ""
 
 
 @pytest.mark.promise("brokers-from-0-11")

@@ -1,6 +1,6 @@
 """A broker from 0.11 on behind the proxy that keeps the old message format, single topics in its own: also when the
  format of one is raised and lowered under a proxy that runs. There our wrappers are stored without their key: the
-marker is gone."""
+batch marker is gone."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ from idemproxy.proxy import limits, main
 limits.MARKER_PROBE_SECONDS = {LOOK_SECONDS}
 sys.exit(main.main())
 """
-"""As shipped, but for how often it looks whether the marker is kept."""
+"""As shipped, but for how often it looks whether the batch marker is kept."""
 
 
 class AttentiveProxy(ProxyProcess):
@@ -70,7 +70,7 @@ def lines(scene: LossyScene, text: str) -> int:
     return sum(text in line for line in scene.proxy.log.splitlines())
 
 
-def test_where_it_stores_the_old_format_markers_are_kept_and_a_lost_answer_is_found(scene: LossyScene) -> None:
+def test_where_it_stores_the_old_format_batch_markers_are_kept_and_a_lost_answer_is_found(scene: LossyScene) -> None:
     place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
@@ -89,7 +89,7 @@ def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_f
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
-        assert "magic 2" in scene.proxy.wait_for_log(f"topic {place[0]} keeps no markers", SAID_SECONDS_MAX)
+        assert "magic 2" in scene.proxy.wait_for_log(f"topic {place[0]} keeps no batch markers", SAID_SECONDS_MAX)
         answer = scene.lose_undecidably(client, place, producer_id)
         assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
         assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2
@@ -118,9 +118,9 @@ def test_a_format_that_is_raised_under_a_running_proxy_is_noticed_and_so_is_its_
 
         send_one()
         scene.cluster.alter_topic_config(place[0], NEW_FORMAT)
-        send_until(f"topic {place[0]} keeps no markers")
+        send_until(f"topic {place[0]} keeps no batch markers")
         scene.cluster.alter_topic_config(place[0], OLD_FORMAT)
-        send_until(f"topic {place[0]} keeps markers again")
+        send_until(f"topic {place[0]} keeps batch markers again")
         send_one()  # from here on the log need not be read below it
         scene.lose_answer(client, place, batch([b"last"], producer_id=producer_id, sequence=sent))
         assert scene.told == sent

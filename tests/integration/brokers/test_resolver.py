@@ -1,4 +1,5 @@
-"""What a doubt reads of a real log, and what it concludes from one that has changed: gaps, deletion, lost markers.
+"""What an unknown outcome reads of a real log, and what it concludes from one that has changed: gaps, deletion, lost
+batch markers.
 
 The proxy dies, or loses an answer, with a batch reserved; then the log is changed before its client comes back.
 """
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.convert import HeaderPolicy
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.segments import shallow_messages
@@ -97,11 +98,11 @@ def log_bytes(scene: LossyScene, place: Place) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
-def doubts_of(log: str, producer_id: int) -> list[Resolved]:
+def unknown_outcomes_of(log: str, producer_id: int) -> list[Resolved]:
     return [one for one in resolved_in(log) if one.producer_id == producer_id]
 
 
-def test_a_new_producers_doubt_reads_nothing_of_a_million_foreign_records_below_it(
+def test_a_new_producers_unknown_outcome_reads_nothing_of_a_million_foreign_records_below_it(
     scene: LossyScene, crowded: Place
 ) -> None:
     assert log_bytes(scene, crowded) > 20_000_000
@@ -113,7 +114,7 @@ def test_a_new_producers_doubt_reads_nothing_of_a_million_foreign_records_below_
         assert scene.told == end
         second = scene.lose_answer(client, crowded, batch([b"second"], producer_id=producer_id, sequence=1))
         assert scene.told == end + 1
-    found = doubts_of(scene.proxy.log, producer_id)
+    found = unknown_outcomes_of(scene.proxy.log, producer_id)
     assert [(one.result, one.sequence) for one in found] == [("found", 0), ("found", 1)]
     assert len(foreign_wrapper()) < found[0].bytes_read <= READ_BYTES_MAX, "the message below the bound, and no more"
     assert found[1].bytes_read < 1000
@@ -138,7 +139,7 @@ def test_a_batch_that_never_left_is_proven_absent_without_reading_a_million_fore
     mortal.start()
     with RawClient(mortal.address) as client:
         assert insist(client, crowded, records).base_offset == end
-    (absent,) = doubts_of(mortal.log, producer_id)
+    (absent,) = unknown_outcomes_of(mortal.log, producer_id)
     assert absent.result == "not_found"
     assert len(foreign_wrapper()) <= absent.bytes_read <= READ_BYTES_MAX, "the message below the bound, and no more"
     assert scene_end(scene, crowded) == end + 1
@@ -177,8 +178,10 @@ class Orphan:
     def marked(self, sequence: int) -> bytes:
         """The batch as the proxy would have stored it."""
         records = memoryview(self.records(sequence))
-        marker = encode_marker([Identity(self.producer_id, 0, sequence, 1)])
-        converted = to_wrapper([records], key=marker, codec=Codec.NONE, policy=HeaderPolicy(), output_bytes_max=1 << 20)
+        batch_marker = encode_batch_marker([Identity(self.producer_id, 0, sequence, 1)])
+        converted = to_wrapper(
+            [records], key=batch_marker, codec=Codec.NONE, policy=HeaderPolicy(), output_bytes_max=1 << 20
+        )
         return bytes(converted.message_set)
 
     def next_life(self) -> None:
@@ -257,8 +260,8 @@ def test_a_batch_that_compaction_may_have_removed_is_never_forwarded_again(
 
 
 @pytest.mark.promise("log-cannot-tell")
-def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScene) -> None:
-    """The topic's compression was changed under the proxy: what the broker stores has no marker any more."""
+def test_a_batch_whose_batch_marker_was_lost_is_never_forwarded_again(scene: LossyScene) -> None:
+    """The topic's compression was changed under the proxy: what the broker stores has no batch marker any more."""
     place = (fresh_topic(scene.cluster, 1), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
@@ -267,8 +270,8 @@ def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScen
         time.sleep(3)  # the broker takes it over, and nobody can ask it whether it has
         records = batch([b"second"], producer_id=producer_id, sequence=1)
         lost = scene.lose_answer_of(client, place, records, timeout_ms=1000)
-        assert outcome(lost) == (7, -1), "its time is up before the doubt is decided"
-        scene.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", DECIDED_SECONDS_MAX)
+        assert outcome(lost) == (7, -1), "its time is up before the unknown outcome is decided"
+        scene.proxy.wait_for_log(f"resolved as unrecoverable: producer {producer_id} ", DECIDED_SECONDS_MAX)
         for _ in range(2):
             answer = client.produce_one(*place, records, version=8, timeout_ms=30_000)
             assert outcome(answer) == (UNDECIDABLE, -1)
@@ -276,9 +279,9 @@ def test_a_batch_whose_marker_was_lost_is_never_forwarded_again(scene: LossyScen
         assert [value for _, value in stored_values(scene.cluster, place)] == [b"first", b"second"]
 
 
-# ---------------------------------------------------------------------- a topic that was made anew
+# ---------------------------------------------------------------------- a topic that was recreated
 @pytest.mark.promise("recreated-topic")
-def test_in_a_topic_that_was_made_anew_a_batch_is_looked_for_from_the_start(
+def test_in_a_topic_that_was_recreated_a_batch_is_looked_for_from_the_start(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient
 ) -> None:
     topic = fresh_topic(scene.cluster, 1)
@@ -290,14 +293,14 @@ def test_in_a_topic_that_was_made_anew_a_batch_is_looked_for_from_the_start(
     append(direct, orphan.place, plain(20))
     orphan.next_life()
     assert outcome(orphan.retry()) == (0, 2)
-    (found,) = doubts_of(mortal.log, orphan.producer_id)
+    (found,) = unknown_outcomes_of(mortal.log, orphan.producer_id)
     assert found.result == "found"
     assert orphan.stored() == [(2, b"orphan 1")]
     assert outcome(orphan.retry(2)) == (0, 23)
 
 
 @pytest.mark.parametrize("foreign_records", [0, 3, 20])
-def test_in_a_topic_that_was_made_anew_a_batch_that_is_not_there_is_forwarded_once(
+def test_in_a_topic_that_was_recreated_a_batch_that_is_not_there_is_forwarded_once(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient, foreign_records: int
 ) -> None:
     topic = fresh_topic(scene.cluster, 1)
@@ -309,7 +312,7 @@ def test_in_a_topic_that_was_made_anew_a_batch_that_is_not_there_is_forwarded_on
     orphan.next_life()
     assert outcome(orphan.retry()) == (0, foreign_records)
     assert outcome(orphan.retry()) == (0, foreign_records)
-    (absent,) = doubts_of(mortal.log, orphan.producer_id)
+    (absent,) = unknown_outcomes_of(mortal.log, orphan.producer_id)
     assert absent.result == "not_found"
     gone = orphan.retry(0)
     assert outcome(gone) == (UNDECIDABLE, -1), "it was committed in the topic that is gone"

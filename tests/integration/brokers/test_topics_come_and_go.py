@@ -137,7 +137,7 @@ def test_a_partition_that_is_added_can_be_produced_to_as_soon_as_the_proxy_may_l
 
 
 @pytest.mark.promise("creates-no-topic")
-def test_a_topic_that_is_deleted_under_its_producer_is_not_created_anew_by_the_proxy(
+def test_a_topic_that_is_deleted_under_its_producer_is_not_created_again_by_the_proxy(
     creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:
     name = a_name()
@@ -157,7 +157,7 @@ def test_a_topic_that_is_deleted_under_its_producer_is_not_created_anew_by_the_p
     assert name not in listed(direct)
 
 
-def test_who_deletes_a_topic_and_asks_for_it_does_not_create_it_anew(client: RawClient, direct: RawClient) -> None:
+def test_who_deletes_a_topic_and_asks_for_it_does_not_create_it_again(client: RawClient, direct: RawClient) -> None:
     """He says that he does not want it to be created, which brokers before 0.11 cannot hear."""
     for _ in range(TRIES):
         name = a_name()

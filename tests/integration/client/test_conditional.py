@@ -24,7 +24,7 @@ from testkit.real.store.inspecting import idemproxy, objects_of
 
 PARTITIONS = 24
 TOPIC, OTHER_TOPIC = "shards", "no-shards"
-CONFLICT, FENCED_EPOCH, CONFLICT_BY_HEADER, DISPLACED, SHARD_FENCED = 45, 47, 44, 87, 17
+CONFLICT, FENCED_EPOCH, CONFLICT_BY_HEADER, DISPLACED, PARTITION_FENCED = 45, 47, 44, 87, 17
 INVALID = UNDECIDED = 87
 RETRIABLE = (7, 19)
 EXPLAINED = 8
@@ -130,13 +130,13 @@ def test_a_log_that_others_have_begun_is_gone_on_with_at_its_end(
 ) -> None:
     write_past(legacy_broker, place, b"first", b"second")
     assert next_offset(publish(writers[0], place, 0, b"x")) == 2
-    assert publish(writers[0], place, 0, b"first").error_code == UNDECIDED, "no marker tells whose it is"
+    assert publish(writers[0], place, 0, b"first").error_code == UNDECIDED, "no batch marker tells whose it is"
     assert outcome(publish(writers[1], place, 2, b"third")) == (0, 2)
     assert [value for _, value in stored(pair, place)] == [b"first", b"second", b"third"]
 
 
 @pytest.mark.promise("conditional")
-def test_who_writes_past_the_rules_fences_the_shard_until_an_operator_has_looked(
+def test_who_writes_past_the_rules_fences_the_conditional_partition_until_an_operator_has_looked(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster, url: str
 ) -> None:
     one, other = writers
@@ -147,7 +147,7 @@ def test_who_writes_past_the_rules_fences_the_shard_until_an_operator_has_looked
     assert "in the log at offset 2, and was to be at 1" in (displaced.message or "")
     assert publish(other, place, 1, b"b").error_code == DISPLACED, "the same batch by the other proxy"
     for expected in (1, 2, 3):
-        assert publish(other, place, expected, b"c").error_code == SHARD_FENCED
+        assert publish(other, place, expected, b"c").error_code == PARTITION_FENCED
     assert stored(pair, place) == [(0, b"a"), (1, b"foreign"), (2, b"b")]
     told_by = [proxy for proxy in pair.proxies if f"{TOPIC}-{place[1]} is fenced" in proxy.log]
     assert told_by == [pair.proxies[0]]
@@ -173,12 +173,12 @@ def test_a_fence_and_the_end_of_the_log_outlive_redis(
     assert outcome(publish(writers[1], place, 0, b"a")) == (0, 0)
     pair.redis.kill()
     pair.redis.start()
-    assert all(one.is_closed() for one in writers), "both proxies have seen that the state has begun a new life"
+    assert all(one.is_closed() for one in writers), "both proxies have seen that the state has a new data generation"
     with RawClient(pair.addresses[1], 40.0) as client:
         assert outcome(publish(client, place, 0, b"a")) == (0, 0)
         assert next_offset(publish(client, place, 0, b"b")) == 1
         assert outcome(publish(client, place, 1, b"b")) == (0, 1)
-        assert publish(client, fenced, 3, b"c").error_code == SHARD_FENCED
+        assert publish(client, fenced, 3, b"c").error_code == PARTITION_FENCED
 
 
 def test_clients_that_number_their_batches_themselves_say_it_in_a_header(
@@ -223,7 +223,7 @@ def test_who_is_not_conditional_is_refused_and_who_is_elsewhere_too(
         answer = one.produce_one(*place, records, version=EXPLAINED)
         assert (answer.error_code, "topics.conditional" in (answer.message or "")) == (CONFLICT_BY_HEADER, True)
     assert publish(one, place, 0, b"x", epoch=1).error_code == FENCED_EPOCH
-    assert publish(one, (OTHER_TOPIC, 0), 0, b"x").error_code == SHARD_FENCED
+    assert publish(one, (OTHER_TOPIC, 0), 0, b"x").error_code == PARTITION_FENCED
     assert stored(pair, place) == []
     assert stored(pair, (OTHER_TOPIC, 0)) == []
 
@@ -250,7 +250,7 @@ def test_a_writer_may_have_several_batches_under_way(
 
 
 @pytest.mark.promise("conditional")
-def test_a_proxy_that_is_killed_leaves_no_doubt_behind(
+def test_a_proxy_that_is_killed_leaves_no_unknown_outcome_behind(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:
     one, other = writers

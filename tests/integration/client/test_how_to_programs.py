@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]
 def pair(cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     directory = tmp_path_factory.mktemp("resume-proxies")
     with TwoProxies(
-        directory, cluster, settings="producers: {named: [job-*]}\ntopics: {conditional: [wal-*]}"
+        directory, cluster, settings="producers: {names: [job-*]}\ntopics: {conditional: [wal-*]}"
     ) as running:
         yield running
         assert running.errors_of_ours(["internal error"]) == []

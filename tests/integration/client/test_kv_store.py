@@ -26,7 +26,7 @@ from testkit.real.scenes.kv_store import (
     write_past,
 )
 
-TOPIC, SHARDS = "kv-short", 2
+TOPIC, CONDITIONAL_PARTITIONS = "kv-short", 2
 NODES, USERS, KEYS = 3, 6, 4
 SECONDS = 10.0
 CHECK_SECONDS_MAX = 120
@@ -43,11 +43,11 @@ def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_kille
     cluster: LegacyCluster, tmp_path: Path
 ) -> None:
     checker_program()
-    cluster.create_topic(TOPIC, SHARDS)
+    cluster.create_topic(TOPIC, CONDITIONAL_PARTITIONS)
     with TwoProxies(tmp_path, cluster, settings="topics: {conditional: [kv-*]}") as pair:
         bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
-        with Nodes(tmp_path, bootstrap, TOPIC, SHARDS, NODES) as nodes:
-            users = Users(nodes, SHARDS, USERS, KEYS, seed=23)
+        with Nodes(tmp_path, bootstrap, TOPIC, CONDITIONAL_PARTITIONS, NODES) as nodes:
+            users = Users(nodes, CONDITIONAL_PARTITIONS, USERS, KEYS, seed=23)
             users.start()
             wait_until_served(users, 60.0)
             kills, stops = kill_leaders(nodes, users, Random(23), seconds=SECONDS / 2, every=1.5)

@@ -1,4 +1,4 @@
-"""Our Java programs against a real 0.10.2.2 broker: what each generation of the client does without a proxy."""
+"""Our Java programs against a real 0.10.2.2 broker: what each data generation of the client does without a proxy."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -19,4 +19,4 @@ def test_each_subcommand_does_what_the_results_say(version: str, tmp_path: Path)
         for line in rows_of("kafka_tools")
         if line["tools"] == version
     }
-    assert said == expected, "make tools writes it anew"
+    assert said == expected, "make tools writes it again"

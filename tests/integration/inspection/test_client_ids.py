@@ -127,13 +127,17 @@ def test_of_several_proxies_each_tells_its_own_producers(
         here = begin_as(proxy, redis, ("small", 5), "here")
         there = begin_as(other, redis, ("small", 5), "there")
         where = ("topic", "small", "--partition", 5, "--sort", "producer", "--redis", url)
-        told = {row["producer_id"]: row["client_id"] for row in objects_of(*where, "--admin", second)}
-        assert (told[str(here)], told[str(there)]) == (None, "there")
-        told = {row["producer_id"]: row["client_id"] for row in objects_of("--admin", admin, *where, "--admin", second)}
-        assert (told[str(here)], told[str(there)]) == ("here", "there")
+        reported = {row["producer_id"]: row["client_id"] for row in objects_of(*where, "--admin", second)}
+        assert (reported[str(here)], reported[str(there)]) == (None, "there")
+        reported = {
+            row["producer_id"]: row["client_id"] for row in objects_of("--admin", admin, *where, "--admin", second)
+        }
+        assert (reported[str(here)], reported[str(there)]) == ("here", "there")
         said = lines_of(*where, "--admin", second)[-1]
-        assert said == f"client ids: {second} told 1 of {len(told)} (the others are not in its memory)"
-        pages = [lines_of(*where, "--limit", 1, "--page", page, "--admin", second) for page in range(1, len(told) + 1)]
+        assert said == f"client ids: {second} told 1 of {len(reported)} (the others are not in its memory)"
+        pages = [
+            lines_of(*where, "--limit", 1, "--page", page, "--admin", second) for page in range(1, len(reported) + 1)
+        ]
         shown = {int(page[1].split()[2]): page[1] for page in pages}
         assert shown[there].endswith("  there")
         assert shown[here].endswith("  -")
@@ -279,5 +283,5 @@ def test_five_hundred_ids_fit_into_one_question(admin: Admin, proxy: ProxyProces
     host, port = admin.split(":")
     wanted = {2**63 - 1 - number for number in range(limits.CLIENT_IDS_ASKED_MAX)}
     assert client_ids.ask([(host, int(port))], wanted).line().startswith(f"client ids: {admin} told 0 of 500")
-    (told,) = client_ids.ask([(host, int(port))], {*wanted, 7}).told
-    assert told.why_not == "it answers with HTTP status 400; is it an admin port of this version?"
+    (reported,) = client_ids.ask([(host, int(port))], {*wanted, 7}).reported
+    assert reported.why_not == "it answers with HTTP status 400; is it an admin port of this version?"

@@ -1,4 +1,4 @@
-"""``idemproxy forget``: it asks, spares what a living proxy has open, and no second copy follows."""
+"""``idemproxy forget``: it asks, spares what a living proxy has open, and no duplicate follows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_forgetting_asks_first_and_says_what_it_costs(
     assert done.returncode == 0, done.stdout
     assert done.stdout.endswith("forgotten on 1 of 1 partition\n")
     (row,) = objects_of("producer", producer_id, "--redis", url)
-    assert (row["state"], row["window"], row["version"]) == ("suspect", [], before.version + 1)
+    assert (row["state"], row["window"], row["version"]) == ("unverified", [], before.version + 1)
 
 
 def test_a_forgotten_producer_goes_on_and_its_retries_find_their_first_copy(
@@ -59,7 +59,7 @@ def test_a_forgotten_producer_goes_on_and_its_retries_find_their_first_copy(
     assert send(producer, place, producer_id, 20)[0] == 45
     assert producer.values(*place) == [b"%d" % number for number in range(8)]
     (row,) = objects_of("producer", producer_id, "--redis", url)
-    assert row["is_present_generation"]
+    assert row["is_present_data_generation"]
 
 
 def test_forgetting_one_partition_leaves_the_others(producer: RawClient, redis: ExternalRedis, url: str) -> None:
@@ -72,13 +72,13 @@ def test_forgetting_one_partition_leaves_the_others(producer: RawClient, redis: 
     arguments = ("forget", "producer", producer_id, "--topic", "compacted", "--partition", 6, "--yes", "--redis", url)
     assert idemproxy(*arguments).returncode == 0
     states = {row["partition"]: row["state"] for row in objects_of("producer", producer_id, "--redis", url)}
-    assert states == {5: "quiet", 6: "suspect"}
+    assert states == {5: "quiet", 6: "unverified"}
     unclear = idemproxy("forget", "producer", producer_id, "--partition", 6, "--yes", "--redis", url)
     assert (unclear.returncode, unclear.stdout) == (2, "")
     assert "--topic" in unclear.stderr
 
 
-def test_a_damaged_value_is_shown_and_mended_by_forgetting_it(
+def test_a_damaged_value_is_shown_and_fixed_by_forgetting_it(
     producer: RawClient, redis: ExternalRedis, url: str, place: Place
 ) -> None:
     producer_id = begin(producer, redis, place)
@@ -119,7 +119,8 @@ def _with_intent_of(entry: Entry, owner: bytes) -> Entry:
 
 
 def test_a_fence_that_is_lifted_does_not_come_back(redis: ExternalRedis, url: str) -> None:
-    """The entry of a shard does not expire, before or after: a proxy that knew the fence would take that for a loss."""
+    """The entry of a conditional partition does not expire, before or after: a proxy that knew the fence would take
+    that for a loss."""
     place = ("wal", 0)
     entry = begun(fresh(bytes(16), NO_PRINCIPAL, 0, 0), bytes(16), 3)
     key = entry_key("default", CONDITIONAL_ID, *place)

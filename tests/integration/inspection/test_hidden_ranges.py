@@ -27,7 +27,7 @@ def log(legacy_broker: LegacyCluster) -> Place:
 
 @pytest.mark.promise("hidden-ranges")
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4])
-def test_a_second_copy_is_left_out_for_every_consumer_and_stays_in_the_log(
+def test_a_duplicate_is_left_out_for_every_consumer_and_stays_in_the_log(
     producer: RawClient, proxy: ProxyProcess, legacy_broker: LegacyCluster, url: str, log: Place, codec: Codec
 ) -> None:
     append(producer, log, b"a0", b"a1", b"a2", codec=codec)
@@ -126,7 +126,7 @@ def test_what_is_left_out_already_is_not_shown_meanwhile(producer: RawClient, ur
 
 
 @pytest.mark.promise("hidden-ranges")
-def test_a_topic_that_was_made_anew_loses_nothing(
+def test_a_topic_that_was_recreated_loses_nothing(
     producer: RawClient, legacy_broker: LegacyCluster, url: str, log: Place
 ) -> None:
     append(producer, log, b"a0")
@@ -154,7 +154,7 @@ def test_what_redis_loses_is_given_back(
 
 
 def test_where_no_proxy_would_leave_anything_out_nothing_is_written(tmp_path: Path) -> None:
-    (tmp_path / "second_copies.json").write_text(json.dumps({"format": 1, "is_whole": True, "second_copies": []}))
+    (tmp_path / "duplicates.json").write_text(json.dumps({"format": 1, "is_whole": True, "duplicates": []}))
     with ExternalRedis() as empty:
         url = f"redis://{empty.address[0]}:{empty.address[1]}"
         for what in (("orders", 0, 0, 1), ("--from-audit", tmp_path)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.client import Client
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.events import DuplicateFound
 from idemproxy.proxy.telemetry.journal import Journal
@@ -120,7 +120,7 @@ def test_after_flushall_redis_is_filled_from_the_topic(
         done = idemproxy("hide", "restore", "--config", keeper.file)
         assert "ranges were written into Redis" in done.stdout, done.stderr
         assert [(row["first"], row["state"]) for row in rows(url, log)] == [(1, "active"), (2, "removed")]
-        wait_until(lambda: len(records_of(client.fetch(*log, 0))) == 2, "the second copy is left out again", 30)
+        wait_until(lambda: len(records_of(client.fetch(*log, 0))) == 2, "the duplicate is left out again", 30)
         assert read(client, log, 2) == [b"a0", b"a0"]
     again = idemproxy("hide", "restore", "--config", keeper.file)
     assert (again.returncode, "nothing to restore" in again.stdout) == (0, True)
@@ -154,8 +154,8 @@ def test_what_an_audit_has_found_is_added_at_once(
             append(client, log, b"a0", b"a1")
     common = {"topic": log[0], "partition": 0, "first_copy": 0}
     copies = [common | {"first": first, "last": first + 1} for first in (2, 4, 60)]
-    file = tmp_path / "second_copies.json"
-    file.write_text(json.dumps({"format": 1, "is_whole": True, "second_copies": copies}))
+    file = tmp_path / "duplicates.json"
+    file.write_text(json.dumps({"format": 1, "is_whole": True, "duplicates": copies}))
     command = ("hide", "add", "--from-audit", str(tmp_path), "--redis", url)
     unsure = idemproxy(*command, typed="2\n")
     assert (unsure.returncode, "3 ranges, 6 records, found by the audit" in unsure.stdout) == (1, True)

@@ -26,7 +26,7 @@ from testkit.real.store.inspecting import Place
 
 BATCHES, PER_BATCH, KILLS = 60, 20, 8
 COPIES = ((3, 1), (10, 4), (30, 12), (50, 2))
-"""Behind which batch second copies lie, and of how many batches."""
+"""Behind which batch duplicates lie, and of how many batches."""
 FETCH_BYTES = 3_000
 READ_SECONDS_MAX = 60.0
 
@@ -106,7 +106,7 @@ class Reader(threading.Thread):
 
 
 def fill(producer: RawClient, log: Place) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Write batches, some of them twice. Returns the values without second copies, and where these lie."""
+    """Write batches, some of them twice. Returns the values without duplicates, and where these lie."""
     wanted: list[bytes] = []
     copies: list[tuple[int, int]] = []
     behind = dict(COPIES)
@@ -115,7 +115,7 @@ def fill(producer: RawClient, log: Place) -> tuple[list[bytes], list[tuple[int, 
     for number, values in enumerate(batches):
         if number % 3:
             append(producer, log, *values, codec=(Codec.NONE, Codec.GZIP)[number % 2])
-        else:  # through the proxy, with a marker
+        else:  # through the proxy, with a batch marker
             base_sequence = number // 3 * PER_BATCH
             data = batch(values, producer_id=producer_id, sequence=base_sequence)
             assert producer.produce_one(*log, data).error_code == 0

@@ -66,7 +66,7 @@ def test_a_producer_is_shown_with_the_window_that_the_proxy_keeps(
         (number, 2, number) for number in (4, 6, 8, 10, 12)
     ]
     assert (seen["next_sequence"], seen["end_offset"], seen["version"]) == (14, 14, entry.version)
-    assert seen["is_present_generation"]
+    assert seen["is_present_data_generation"]
     assert 0 < seen["expires_in_seconds"] <= 24 * 3600
     text = "\n".join(lines_of("producer", hex(producer_id), "--redis", url))
     assert f"{place[0]}/{place[1]}: quiet" in text
@@ -207,10 +207,10 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
     shown = "\n".join(lines_of("producers", "--redis", url))
     assert all(character.isprintable() or character == "\n" for character in shown)
     (overview,) = objects_of("--redis", url)
-    assert (overview["states"]["damaged"], overview["states"]["suspect"]) == (3, 2)
+    assert (overview["states"]["damaged"], overview["states"]["unverified"]) == (3, 2)
     assert overview["unknown_keys"] == 2
     assert {row["producer_id"]: row["state"] for row in objects_of("producers", "--redis", url)} == {
-        **{"1": "suspect", "2": "suspect"},
+        **{"1": "unverified", "2": "unverified"},
         **{"3": "damaged", "4": "damaged", "7": "damaged"},
     }
     assert "a\\x1b[2Jb" in "\n".join(lines_of("producers", "--redis", url))
@@ -220,7 +220,7 @@ def test_keys_and_values_of_any_kind_are_shown_and_obeyed_by_no_terminal(other_r
     for line in (
         "the brokers' own cluster id: clus\\x1bter",
         "keys that this version does not know: 2",
-        "producers by generation of the data: 2 of 00000000",
+        "producers by data generation: 2 of 00000000",
     ):
         assert line in lines
 
@@ -238,12 +238,15 @@ def test_of_many_intents_the_first_are_shown_and_the_rest_is_counted(other_redis
 
 
 def test_hundreds_of_thousands_of_producers_are_streamed_in_little_memory(other_redis: ExternalRedis) -> None:
-    generation = bytes(16)
+    data_generation = bytes(16)
     with other_redis.open() as connection, connection.makefile("rb") as replies:
         for start in range(0, MANY, 1000):
             connection.sendall(
                 b"".join(
-                    _set(entry_key("default", number, "many", number % 50), pack(Entry(1, generation, bytes(8), 0, 0)))
+                    _set(
+                        entry_key("default", number, "many", number % 50),
+                        pack(Entry(1, data_generation, bytes(8), 0, 0)),
+                    )
                     for number in range(start, start + 1000)
                 )
             )

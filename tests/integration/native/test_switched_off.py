@@ -23,14 +23,14 @@ from testkit.real.store.two_proxies_redis import ExternalRedis
 
 VERSION = "3.9.1"
 SWITCHED_OFF: dict[str, Any] = {
-    "producers": {"named": ["orders-*"], "append_reservations": False, "dropped_headers": ["trace"]},
+    "producers": {"names": ["orders-*"], "append_reservations": False, "dropped_headers": ["trace"]},
     "topics": {"conditional": ["wal-*"], "default_partitions": 3},
     "hidden_ranges": {"topic": "copies"},
-    "limits": {"lanes_per_broker_max": 2},
+    "limits": {"produce_connections_per_broker_max": 2},
 }
 NAMES = (
-    *("producers.named", "producers.append_reservations", "producers.dropped_headers", "topics.conditional"),
-    *("topics.default_partitions", "hidden_ranges.topic", "journal.path", "limits.lanes_per_broker_max"),
+    *("producers.names", "producers.append_reservations", "producers.dropped_headers", "topics.conditional"),
+    *("topics.default_partitions", "hidden_ranges.topic", "journal.path", "limits.produce_connections_per_broker_max"),
 )
 
 
@@ -86,9 +86,9 @@ def test_a_start_ends_and_names_them_and_a_reload_is_refused(
     finally:
         proxy.__exit__()
     with ConfiguredProxy(tmp_path / "on", settings_for(cluster), listener={}) as running:
-        running.write({**running.configuration, "producers": {"named": ["orders-*"]}})
+        running.write({**running.configuration, "producers": {"names": ["orders-*"]}})
         running.signal(signal.SIGHUP)
-        running.wait_for_log("not reloaded: producers.named: where brokers give idempotence themselves, no client id")
+        running.wait_for_log("not reloaded: producers.names: where brokers give idempotence themselves, no client id")
 
 
 @pytest.mark.parametrize("said", ["auto", "native"])

@@ -19,12 +19,12 @@ from axe_playwright_python.sync_playwright import Axe
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit.progress import Progress
-from idemproxy.proxy.commands.inspection.found_copies import found_by_audit
+from idemproxy.proxy.commands.inspection.found_duplicates import found_by_audit
 from idemproxy.proxy.main import main
 from idemproxy.state.hidden_ranges import OffsetRange
 from testkit.real.brokers.kafka_cluster import fresh_topic

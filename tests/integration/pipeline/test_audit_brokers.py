@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.audit import plan as planning

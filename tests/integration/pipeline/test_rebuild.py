@@ -129,7 +129,9 @@ def test_spark_does_the_same_range_by_range(
     assert len(scene.stored()) == PRODUCERS * RECORDS * 4
 
 
-def test_what_may_have_records_without_a_marker_behind_it_stays_suspect_and_is_read_from_there(scene: Scene) -> None:
+def test_what_may_have_records_without_a_batch_marker_behind_it_stays_unverified_and_is_read_from_there(
+    scene: Scene,
+) -> None:
     scene.send_all(0)
     with RawClient(scene.proxy.address) as client:
         for partition in range(PARTITIONS):
@@ -138,7 +140,7 @@ def test_what_may_have_records_without_a_marker_behind_it_stays_suspect_and_is_r
     scene.proxy.entries()
     scene.proxy.redis("FLUSHALL")
     assert scene.rebuild()["written"] == {"bound": PRODUCERS}
-    assert scene.rebuild("--dry-run", status=1)["differences"] == {"suspect": PRODUCERS}
+    assert scene.rebuild("--dry-run", status=1)["differences"] == {"unverified": PRODUCERS}
     scene.send_all(1)
     assert len(scene.stored()) == PRODUCERS * 2 * RECORDS + PARTITIONS
 

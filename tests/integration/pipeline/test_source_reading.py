@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.reading import patience
@@ -158,7 +158,7 @@ def test_batches_show_what_a_proxy_has_written(cluster: LegacyCluster, tmp_path:
                 (producer, 0, 3),
             ]
             assert [(row["baseOffset"], row["lastOffset"]) for row in found] == [(0, 2), (3, 5)]
-            assert all(row["marker"] and row["crcIsValid"] for row in found)
+            assert all(row["batchMarker"] and row["crcIsValid"] for row in found)
 
 
 def test_messages_larger_than_a_fetch_are_read(cluster: LegacyCluster) -> None:
@@ -395,7 +395,7 @@ def test_gaps_of_compaction_are_no_loss(cluster: LegacyCluster) -> None:
     assert seen[-1] == 99
 
 
-def test_a_topic_that_was_made_anew_ends_a_stream_or_is_read_from_where_it_is(
+def test_a_topic_that_was_recreated_ends_a_stream_or_is_read_from_where_it_is(
     cluster: LegacyCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "LAG_SECONDS_MAX", 0.2)
@@ -406,7 +406,7 @@ def test_a_topic_that_was_made_anew_ends_a_stream_or_is_read_from_where_it_is(
     ahead = {topic: {"0": 12, "1": 0}}
     with pytest.raises(DataLost, match=f"{topic}-0: the offsets 9 to 11 are gone: the log ends at 9: "):
         rows_of(stream(given), stream(given).partitions(offset, ahead))
-    with pytest.raises(DataLost, match=f"{topic}-0: shorter than what was read; was the topic deleted or made anew"):
+    with pytest.raises(DataLost, match=f"{topic}-0: shorter than what was read; was the topic deleted or recreated"):
         trigger(stream(given), ahead)
     with pytest.raises(DataLost, match=f"{topic}-7: not there any more"):
         trigger(stream(given), {topic: {**offset[topic], "7": 4}})

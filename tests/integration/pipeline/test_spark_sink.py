@@ -274,7 +274,7 @@ def test_a_continuous_query_ends_with_a_sentence(spark: SparkSession, scene: Sce
         query.stop()
 
 
-def test_what_is_planned_anew_under_a_batch_that_is_decided_is_not_lost(
+def test_what_is_planned_again_under_a_batch_that_is_decided_is_not_lost(
     spark: SparkSession, scene: Scene, legacy_broker: LegacyCluster
 ) -> None:
     """All of the checkpoint but the sink's own folder was put back to a copy of before batch 1."""

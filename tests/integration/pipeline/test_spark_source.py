@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient
@@ -36,7 +36,7 @@ class Reading:
         self._written = 0
 
     def write(self, count: int, partition: int = 0) -> None:
-        """Append so many records, half of them as a wrapper with a marker."""
+        """Append so many records, half of them as a wrapper with a batch marker."""
         half = count // 2
         first = self._written
         identity = Identity(5, 0, first, half)
@@ -98,9 +98,9 @@ def test_a_batch_has_the_columns_of_sparks_own_source(reading: Reading) -> None:
 def test_batches_are_rows_that_sql_can_ask(reading: Reading) -> None:
     reading.write(60)
     frame = reading.batch(rows="batches")
-    (row,) = frame.where("marker IS NOT NULL").collect()
+    (row,) = frame.where("batchMarker IS NOT NULL").collect()
     assert (row["producerId"], row["baseSequence"], row["recordCount"], row["codec"]) == (5, 0, 30, "gzip")
-    assert frame.where("crcIsValid AND marker IS NULL AND baseOffset = lastOffset").count() == 30
+    assert frame.where("crcIsValid AND batchMarker IS NULL AND baseOffset = lastOffset").count() == 30
 
 
 def test_an_empty_topic_has_no_rows(reading: Reading) -> None:

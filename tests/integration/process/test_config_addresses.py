@@ -116,7 +116,7 @@ def test_brokers_that_are_reached_by_ipv6_alone_serve_clients_that_came_by_ipv6(
                 finally:
                     consumer.close()
                 assert read == list(range(100))
-        assert forwarder.connections >= 3, "control, lane and pipe"
+        assert forwarder.connections >= 3, "control, produce connection and pipe"
 
 
 @pytest.mark.promise("compared-12")

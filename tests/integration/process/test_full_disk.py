@@ -26,7 +26,7 @@ def redis_servers(directory: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("place", ["incarnations.new", "redis/redis.socket"])
+@pytest.mark.parametrize("place", ["instances.new", "redis/redis.socket"])
 def test_a_start_ends_with_one_sentence_and_leaves_nothing_behind(
     legacy_broker: LegacyCluster, tmp_path: Path, place: str
 ) -> None:
@@ -59,8 +59,8 @@ def test_while_it_runs_it_says_so_once_serves_on_and_writes_again_when_there_is_
                 assert (answer.error_code, answer.base_offset) == (0, number)
         proxy.wait_for_log("the journal cannot be written: No space left on device")
         assert sum("the journal" in line for line in proxy.log.splitlines()) == 1
-        (proxy.data_directory / "incarnations.new").symlink_to(FULL)
-        proxy.kill_redis()  # a new life of its data, and with it a new incarnation to be written down
+        (proxy.data_directory / "instances.new").symlink_to(FULL)
+        proxy.kill_redis()  # a new data generation, and with it a new proxy instance to be written down
         proxy.wait_for_log("the data directory cannot be written: No space left on device", 60)
         with RawClient(proxy.address) as client:
             wait_until(lambda: client.end_offset(topic, 0) == 3, "it answers")

@@ -221,7 +221,7 @@ def test_a_start_on_a_full_disk_serves_nobody_until_the_journal_is_elsewhere(
         assert proxy.stop() == 0
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert [line["event"] for line in lines[:2]] == ["journal", "missing"]
-    assert lines[0]["incarnation"]
+    assert lines[0]["instance_id"]
     assert [line["base_offset"] for line in lines if line["event"] == "answered"] == [0]
 
 
@@ -232,7 +232,7 @@ def test_a_journal_is_required_no_longer_after_a_hangup(
     topic = fresh_topic(legacy_broker, 1)
     with RawClient(proxy.address) as client:
         producer_id = client.new_producer_id()
-        wait_until(lambda: "incarnation" in journal.read_text(), "the journal has begun")
+        wait_until(lambda: "proxy_instance" in journal.read_text(), "the journal has begun")
         limit_files(proxy.pid, journal.stat().st_size)
         client.send_produce([(topic, 0, batch([b"x"], producer_id=producer_id, sequence=0))])
         assert client.is_closed()

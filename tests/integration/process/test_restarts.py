@@ -1,8 +1,7 @@
 """Ends and restarts of the proxy and its Redis under producers that go on: nothing is lost, doubled or out of order.
 
-SIGTERM ends the private Redis too, so the entries are suspect after it and the log is read (rule R10); nothing that was
-under way is in doubt, though.
-"""
+SIGTERM ends the private Redis too, so the entries are unverified after it and the log is read (rule R10); nothing that
+was under way is in doubt, though."""
 
 import signal
 import time
@@ -232,13 +231,13 @@ def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_
 
     proxy.start_redis()
     assert proxy.redis("DEL", entry_key("default", robbed.producer_id, *place)) == 1  # its last writes are lost
-    wait_until(lambda: proxy.log.count("the data in Redis have generation") >= 1, "the new life of the data is seen")
+    wait_until(lambda: proxy.log.count("Redis has data generation") >= 1, "the new data generation is seen")
     assert producer.client.is_closed(), "connections of idempotent producers are closed"
     for one in (producer, robbed, quiet):
         one.hang_up()
     begun = time.monotonic()
     assert producers(other_place).insists(0) == 0
-    assert time.monotonic() - begun < 5, "a producer of the new generation need not wait"
+    assert time.monotonic() - begun < 5, "a producer of the new data generation need not wait"
 
     assert producer.insists(3) == 9
     assert [robbed.insists(sequence) for sequence in (2, 3, 1)] == [offsets[robbed][2], 10, offsets[robbed][1]]

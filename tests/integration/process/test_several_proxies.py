@@ -218,7 +218,7 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
         other.add(1)
         begun = time.monotonic()
         other.insist(lambda: pair.addresses[1])
-        assert time.monotonic() - begun < LEASE_SECONDS - 1.5, "another producer's doubt is not its own"
+        assert time.monotonic() - begun < LEASE_SECONDS - 1.5, "another producer's unknown outcome is not its own"
         producer.hang_up()
         producer.insist(lambda: pair.addresses[1])
     finally:

@@ -94,7 +94,7 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
 
 
 @pytest.mark.promise("flushall")
-def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_second_copy(
+def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_duplicate(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     legacy_broker.create_topic("emptied", 1, 1)

@@ -24,11 +24,11 @@ VERSION_LINE, SCRIPT_LINE = f'__version__ = "{__version__}"', "-- idemproxy swap
 NEXT_VERSION, VERSION_TOO_FAR = f"{__version__}.post1", f"{__version__}.post9"
 NEXT = (
     ("__init__.py", VERSION_LINE, f'__version__ = "{NEXT_VERSION}"'),
-    ("state/redis_facts.py", SCRIPT_LINE, f"-- idemproxy swap of {NEXT_VERSION}, generation"),
+    ("state/redis_facts.py", SCRIPT_LINE, f"-- idemproxy swap of {NEXT_VERSION}, data generation"),
 )
 TOO_FAR = (
     ("__init__.py", VERSION_LINE, f'__version__ = "{VERSION_TOO_FAR}"'),
-    ("state/redis_facts.py", SCRIPT_LINE, f"-- idemproxy swap of {VERSION_TOO_FAR}, generation"),
+    ("state/redis_facts.py", SCRIPT_LINE, f"-- idemproxy swap of {VERSION_TOO_FAR}, data generation"),
     ("state/entry.py", "\nFORMAT = 3\n", "\nFORMAT = 4\n"),
     ("state/entry.py", "if form != FORMAT:", "if form not in (3, FORMAT):"),
 )

@@ -206,7 +206,7 @@ def test_a_worker_that_cannot_start_again_is_tried_again_and_the_others_go_on(
 ) -> None:
     """What ends a start may have passed when the next one is tried, and a worker that runs lives through it."""
     victim, other = proxy.workers
-    files = [proxy.data_directory / f"worker-{number}" / "incarnations.new" for number in (1, 2)]
+    files = [proxy.data_directory / f"worker-{number}" / "instances.new" for number in (1, 2)]
     for file in files:
         file.symlink_to("/dev/full")
     try:

@@ -88,7 +88,7 @@ class Busy:
 
 
 def is_reserved(entry: Entry) -> bool:
-    return entry.intent is not None and entry.intent.is_ownership
+    return entry.intent is not None and entry.intent.is_append_reservation
 
 
 def times_reserved(busy: Busy) -> int:

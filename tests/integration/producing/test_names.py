@@ -1,4 +1,5 @@
-"""Named producers on a real broker and a real Redis, with two proxies that die: who is older is fenced everywhere."""
+"""Producers with a name on a real broker and a real Redis, with two proxies that die: who is older is fenced
+everywhere."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ Place = tuple[str, int]
 @pytest.fixture(scope="module")
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(TOPIC, PARTITIONS)
-    with TwoProxies(tmp_path_factory.mktemp("names"), legacy_broker, settings="producers: {named: [job-*]}") as running:
+    with TwoProxies(tmp_path_factory.mktemp("names"), legacy_broker, settings="producers: {names: [job-*]}") as running:
         yield running
         assert running.errors_of_ours() == []
 
@@ -252,7 +253,7 @@ def test_names_are_shown_and_forgotten(pair: TwoProxies, places: list[Place], ur
         older.publish(places[1])
         (row,) = (row for row in objects_of("names", "--redis", url) if row["name"] == "shown {1} *")
         assert (row["producer_id"], row["producer_epoch"], row["partitions"]) == (str(older.id.number), 0, 2)
-        assert row["is_present_generation"]
+        assert row["is_present_data_generation"]
         (overview,) = objects_of("--redis", url)
         assert overview["names"] >= 1
         assert overview["unknown_keys"] == 0

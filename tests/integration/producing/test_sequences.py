@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
@@ -86,7 +86,7 @@ def test_every_codec_is_stored_as_one_wrapper_with_its_identity(
     records = stored_records(legacy_broker, place)
     assert [record.value for record in records] == values
     assert {record.codec for record in records} == {codec or Codec.GZIP}
-    assert {record.marker for record in records} == {((producer_id, 0, 0, 20),)}
+    assert {record.batch_marker for record in records} == {((producer_id, 0, 0, 20),)}
 
 
 def test_five_pipelined_batches_are_appended_in_order(producer: Producer) -> None:
@@ -197,10 +197,10 @@ def test_a_producer_id_that_nobody_handed_out_is_looked_for_in_the_log_first(
     assert stranger.appends([0, 1]) == [0, 1]
 
     known = Producer(client, other_place, stranger.producer_id)
-    marker = encode_marker([Identity(known.producer_id, 0, 0, 3)])
+    batch_marker = encode_batch_marker([Identity(known.producer_id, 0, 0, 3)])
     records = memoryview(known.records(0, 3))
     stored_before = to_wrapper(
-        [records], key=marker, codec=Codec.GZIP, policy=HeaderPolicy(), output_bytes_max=1 << 20
+        [records], key=batch_marker, codec=Codec.GZIP, policy=HeaderPolicy(), output_bytes_max=1 << 20
     ).message_set
     assert outcome(direct.produce_one(*other_place, bytes(stored_before), version=2)) == (0, 0)
     assert outcome(known.send(4)) == (OUT_OF_ORDER, -1)
@@ -262,7 +262,7 @@ def test_other_records_under_the_numbers_of_a_stored_batch_are_out_of_order(
 
     assert told(1, b"another") == (OUT_OF_ORDER, -1)
     assert told(1, b"0:1") == (0, 1)
-    assert told(1, b"0:1", Codec.GZIP) == (0, 1), "made anew: other bytes with the same records"
+    assert told(1, b"0:1", Codec.GZIP) == (0, 1), "recreated: other bytes with the same records"
     assert f"other_content: producer {producer.producer_id}" in shared_proxy.log
     entry = shared_proxy.entry(producer.producer_id, *place)
     assert entry is not None
@@ -287,7 +287,7 @@ def test_the_sequence_after_the_last_one_is_zero(
     start = SEQUENCE_MODULUS - before_wrap
     # A window that is not empty says what is due; a blank entry would not.
     last = WindowBatch(start - 1, 1, 0)
-    near_the_end = Entry(1, sample.generation, NO_PRINCIPAL, 0, start, (last,))
+    near_the_end = Entry(1, sample.data_generation, NO_PRINCIPAL, 0, start, (last,))
     shared_proxy.store_entry(near_the_end, producer.producer_id, *place)
 
     assert outcome(producer.send(start, 2)) == (0, 0), "up to the last one, across it, or right before it"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
@@ -43,13 +43,13 @@ def direct(scene: LossyScene) -> Iterator[RawClient]:
         yield connection
 
 
-def markers(direct: RawClient, place: Place) -> list[bool]:
-    """For each stored message: has it a marker?"""
+def batch_markers(direct: RawClient, place: Place) -> list[bool]:
+    """For each stored message: has it a batch marker?"""
     found: list[bool] = []
     offset = 0
     while offset < direct.end_offset(*place):
         for message in iterate_shallow(direct.fetch(*place, offset, version=2)):
-            found.append(parse_marker(message.key) is not None)
+            found.append(parse_batch_marker(message.key) is not None)
             offset = message.offset + 1
     return found
 
@@ -74,14 +74,14 @@ def test_whatever_the_broker_takes_from_a_client_gets_through_the_proxy(
             assert client.produce_one(topic, 1, records).base_offset == due, "a retry"
     assert insist(client, (topic, 1), batch([b"last"], producer_id=producer_id, key=key, sequence=due + 1))
     assert client.values(topic, 1) == [b"first", *sent[:due], b"last"]
-    assert markers(direct, (topic, 1)) == [True, True, *[False] * (due - 1), True], (
+    assert batch_markers(direct, (topic, 1)) == [True, True, *[False] * (due - 1), True], (
         "only the first two and the last have room"
     )
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_so_does_a_compressed_record(scene: LossyScene, client: RawClient, direct: RawClient, codec: Codec) -> None:
-    """Of a size at which the broker takes it, but not with a marker. Its time counts: it is compressed, too."""
+    """Of a size at which the broker takes it, but not with a batch marker. Its time counts: it is compressed, too."""
     value = os.urandom(1000) + bytes(1000)
     wrapper = encode_message(
         None,
@@ -95,11 +95,11 @@ def test_so_does_a_compressed_record(scene: LossyScene, client: RawClient, direc
     records = batch([value], producer_id=client.new_producer_id(), codec=codec)
     assert insist(client, (topic, 1), records).base_offset == 0
     assert client.values(topic, 1) == [value]
-    assert markers(direct, (topic, 1)) == [False]
+    assert batch_markers(direct, (topic, 1)) == [False]
 
 
 @pytest.mark.promise("no-room-for-marker")
-def test_the_lost_answer_to_a_record_without_a_marker_ends_in_an_error_and_in_one_copy(
+def test_the_lost_answer_to_a_record_without_a_batch_marker_ends_in_an_error_and_in_one_copy(
     scene: LossyScene, client: RawClient, direct: RawClient
 ) -> None:
     place = (fresh_topic(scene.cluster, 1), 0)
@@ -123,7 +123,7 @@ def test_a_raised_limit_is_used_at_once_when_a_larger_record_is_taken(
     producer_id = client.new_producer_id()
     sent = [os.urandom(8_000) for _ in range(3)]
     insist(client, place, batch(sent, producer_id=producer_id))
-    assert len(markers(direct, place)) == 2, "in two parts"
+    assert len(batch_markers(direct, place)) == 2, "in two parts"
     scene.cluster.alter_topic_config(place[0], {"max.message.bytes": 200_000})
     large = batch([os.urandom(50_000)], producer_id=producer_id, sequence=3)
     deadline = time.monotonic() + 60
@@ -132,5 +132,5 @@ def test_a_raised_limit_is_used_at_once_when_a_larger_record_is_taken(
         time.sleep(0.1)
     assert not code
     insist(client, place, batch(sent, producer_id=producer_id, sequence=4))
-    assert len(markers(direct, place)) == 4, "as a whole"
+    assert len(batch_markers(direct, place)) == 4, "as a whole"
     assert len(client.values(*place)) == 7

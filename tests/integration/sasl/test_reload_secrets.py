@@ -92,7 +92,7 @@ def test_a_key_that_has_another_password_is_read_with_it(settings: dict[str, Any
         proxy.wait_for_log("not reloaded: everything stays as it was")
         secret.write_text("new\n")
         proxy.signal(signal.SIGHUP)
-        proxy.wait_for_log(r"listeners\[0\]\.tls: certificates were read anew.*CN=second")
+        proxy.wait_for_log(r"listeners\[0\]\.tls: certificates were read again.*CN=second")
         proxy.wait_for_log(r"reloaded: listeners\[0\]\.tls\.key_password changed")
         proxy.signal(signal.SIGHUP)
         proxy.wait_for_log("reloaded: nothing has changed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.real.store.incarnation import Proxy
+from testkit.real.store.proxy_instance import Proxy
 from testkit.real.store.redis_process import RedisProcess
 from testkit.stage.select_reactor import SelectReactor
 

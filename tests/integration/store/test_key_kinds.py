@@ -34,7 +34,7 @@ ABSENT = -2
 @pytest.fixture(scope="module")
 def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
     legacy_broker.create_topic(CONDITIONAL_TOPIC, 2)
-    settings = f"topics: {{conditional: [{CONDITIONAL_TOPIC}]}}\nproducers: {{named: [named-*]}}\n"
+    settings = f"topics: {{conditional: [{CONDITIONAL_TOPIC}]}}\nproducers: {{names: [named-*]}}\n"
     with TwoProxies(tmp_path_factory.mktemp("kinds"), legacy_broker, settings=settings) as running:
         yield running
         assert running.errors_of_ours() == []

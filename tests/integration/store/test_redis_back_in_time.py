@@ -12,7 +12,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.lease import RENEW_SECONDS
 from idemproxy.state.redis_bulk import Access, BulkStore, StoreEnded, Swap
 from idemproxy.state.redis_facts import RedisAddress, script_sha, swap_script
-from idemproxy.state.store import LIFE_COUNT_BITS, life_key
+from idemproxy.state.store import DATA_COUNT_BITS, data_number_key
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.proxy_process import wait_until
@@ -87,9 +87,9 @@ def test_a_bulk_rebuild_writes_nothing_more_once_another_life_has_begun(redis: E
     one = Swap(b"key", 0, b"\x01" + bytes(7) + b"\x01", 0)
     with BulkStore(Access(RedisAddress(redis.address), "default")) as store:
         registration = store.register()
-        redis.call("INCRBY", life_key("default"), 1)  # a proxy's heartbeat
+        redis.call("INCRBY", data_number_key("default"), 1)  # a proxy's heartbeat
         store.renew(registration)
-        redis.call("INCRBY", life_key("default"), 1 << LIFE_COUNT_BITS)
+        redis.call("INCRBY", data_number_key("default"), 1 << DATA_COUNT_BITS)
         with pytest.raises(StoreEnded, match="another life"):
             store.renew(registration)
         with pytest.raises(StoreEnded):

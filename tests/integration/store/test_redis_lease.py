@@ -20,7 +20,7 @@ from idemproxy.state.store import (
     Swapped,
     member_key,
 )
-from testkit.real.store.incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.proxy_instance import CLUSTER, KEY, Proxy, value
 from testkit.real.store.redis_process import RedisProcess, converse
 from testkit.stage.select_reactor import SelectReactor
 
@@ -35,16 +35,16 @@ def test_the_registration_lives_six_seconds_and_is_renewed(proxy: Proxy, server:
     proxy.reactor.run_until(lambda: server.call("PTTL", key) > left)  # it was renewed: less would be left otherwise
     proxy.reactor.run_until(lambda: proxy.store.lease.ends_at > first_end + 1.5)
     assert proxy.lease_losses == []
-    assert len(proxy.generations) == 1
+    assert len(proxy.data_generations) == 1
 
 
 @pytest.mark.promise("no-lease-no-append")
-def test_an_incarnation_that_slept_is_dead_for_others_and_learns_it_before_it_may_send_again(
+def test_an_instance_id_that_slept_is_dead_for_others_and_learns_it_before_it_may_send_again(
     proxy: Proxy, server: RedisProcess
 ) -> None:
     assert proxy.store.lease.may_send(proxy.reactor.now())
     with SelectReactor() as other_reactor:
-        other = Proxy(other_reactor, server.socket_path, incarnation=b"neighbor").ready()
+        other = Proxy(other_reactor, server.socket_path, instance_id=b"neighbor").ready()
         assert other.alive(b"incarnat") is True
         other_reactor.run_for(6.2)  # meanwhile the first one is not run
         assert other.alive(b"incarnat") is False
@@ -66,7 +66,7 @@ def test_a_registration_that_somebody_deleted_counts_as_a_lost_lease(proxy: Prox
     assert proxy.lease_losses == [False]
 
 
-def test_a_swap_of_an_incarnation_whose_registration_is_gone_stores_nothing_and_a_new_one_begins(
+def test_a_swap_of_an_instance_id_whose_registration_is_gone_stores_nothing_and_a_new_one_begins(
     proxy: Proxy, server: RedisProcess
 ) -> None:
     server.call("DEL", member_key(CLUSTER, b"incarnat"))
@@ -128,7 +128,7 @@ def test_a_replica_is_refused_with_a_sentence(reactor: SelectReactor, server: Re
     proxy = Proxy(reactor, server.socket_path)
     assert "slave" in proxy.until_event(StoreRefused).reason
     assert isinstance(proxy.swap(0, value(1)), StoreAway)
-    assert proxy.generations == []
+    assert proxy.data_generations == []
 
 
 def test_a_node_of_a_cluster_is_refused_with_a_sentence(reactor: SelectReactor, directory: Path) -> None:
@@ -198,13 +198,13 @@ def test_a_database_that_does_not_exist_is_refused(reactor: SelectReactor, serve
     assert "database" in proxy.until_event(StoreRefused).reason
 
 
-def test_two_incarnations_share_a_server_and_see_each_others_values(server: RedisProcess) -> None:
+def test_two_instance_ids_share_a_server_and_see_each_others_values(server: RedisProcess) -> None:
     with contextlib.ExitStack() as stack:
         first, second = (
-            Proxy(stack.enter_context(SelectReactor()), server.socket_path, incarnation=name).ready()
+            Proxy(stack.enter_context(SelectReactor()), server.socket_path, instance_id=name).ready()
             for name in (b"number-1", b"number-2")
         )
-        assert first.store.generation == second.store.generation
+        assert first.store.data_generation == second.store.data_generation
         assert first.swap(0, value(1, b"first")) == Swapped()
         assert second.swap(0, value(1, b"second")) == Conflict(value(1, b"first"))
         assert second.swap(1, value(2, b"second")) == Swapped()

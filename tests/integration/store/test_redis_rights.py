@@ -65,10 +65,10 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
         with RawClient(proxy.address) as client:
             assert insist(client, place, producer_id, 2) == 2
         assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"
-        commands, lives = run(redis), proxy.log.count("have generation")
+        commands, lives = run(redis), proxy.log.count("has data generation")
         redis.kill()
         redis.start()
-        wait_until(lambda: proxy.log.count("have generation") > lives, "the new life of the data is seen", 30)
+        wait_until(lambda: proxy.log.count("has data generation") > lives, "the new data generation is seen", 30)
         with RawClient(proxy.address) as client:
             assert insist(client, place, producer_id, 2) == 2, "looked for in the log"
             assert insist(client, place, producer_id, 4) == 4
@@ -95,12 +95,12 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
             assert insist(client, place, named_id, 0) >= 0
         with Client("{}:{}".format(*proxy.address)) as asking:
             assert asking.where_producers_stopped(*place)[named_id].last_sequence == 1
-        commands, lives = commands | run(redis), proxy.log.count("have generation")
+        commands, lives = commands | run(redis), proxy.log.count("has data generation")
         redis.kill()
         redis.start()
         for line in (FOR_INSPECTION, FOR_NAMES):
             redis.call("ACL", "SETUSER", *(part for part in line.split() if not version or part not in SINCE_7_2))
-        wait_until(lambda: proxy.log.count("have generation") > lives, "another life of the data is seen", 30)
+        wait_until(lambda: proxy.log.count("has data generation") > lives, "another data generation is seen", 30)
         with Client("{}:{}".format(*proxy.address)) as asking:
             assert asking.init_producer_id("a name").number != named_id, "what that id has there expires from now on"
         assert any("a name" in line for line in lines_of("names", "--redis", url))

@@ -136,14 +136,14 @@ def test_the_store_works_on_it(directory: Path) -> None:
             reactor,
             path,
             cluster="test",
-            incarnation=b"incarnat",
+            instance_id=b"incarnat",
             random_bytes=os.urandom,
-            on_generation=lambda generation: None,
+            on_data_generation=lambda data_generation: None,
             on_lease_lost=lambda: None,
             report=events.append,
         )
         store.start()
-        reactor.run_until(lambda: store.generation is not None)
+        reactor.run_until(lambda: store.data_generation is not None)
         assert len(events) == 1, "neither lost nor warned about"
 
 

@@ -1,4 +1,4 @@
-"""The store against a real redis-server: swaps, claims, and what it makes of another life of the data."""
+"""The store against a real redis-server: swaps, claims, and what it makes of another data generation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from idemproxy.proxy.net.event_loop import TrioReactor
 from idemproxy.state.redis_facts import script_sha, swap_script
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import Conflict, StoreAway, StoreLost, StoreRefused, Swapped, member_key
-from testkit.real.store.incarnation import CLUSTER, KEY, Proxy, value
+from testkit.real.store.proxy_instance import CLUSTER, KEY, Proxy, value
 from testkit.real.store.redis_process import RedisProcess, converse, reply_of
 from testkit.stage.select_reactor import SelectReactor
 
 
-def swap_command(generation: bytes, expected: int, new: bytes) -> bytes:
-    """A swap as the first incarnation sends it before its first heartbeat."""
+def swap_command(data_generation: bytes, expected: int, new: bytes) -> bytes:
+    """A swap as the first proxy instance sends it before its first heartbeat."""
     registered = value(1)
     keys = (b"2", KEY, member_key(CLUSTER, b"incarnat"))
-    sha = script_sha(swap_script(generation))
+    sha = script_sha(swap_script(data_generation))
     command: bytes = hiredis.pack_command((b"EVALSHA", sha, *keys, expected.to_bytes(8, "big"), new, b"0", registered))
     return command
 
@@ -72,7 +72,7 @@ def test_a_key_of_another_type_is_an_answer_and_no_end(proxy: Proxy, server: Red
     server.call("RPUSH", KEY, "x")
     assert "WRONGTYPE" in proxy.swap(1, value(2)).reason
     assert "WRONGTYPE" in proxy.read().reason
-    assert proxy.store.generation is not None
+    assert proxy.store.data_generation is not None
 
 
 def test_a_swap_sets_the_time_to_live_and_one_without_takes_it_away(proxy: Proxy, server: RedisProcess) -> None:
@@ -138,8 +138,8 @@ def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_vers
     proxy: Proxy, server: RedisProcess
 ) -> None:
     proxy.swap(0, value(1))
-    assert proxy.store.generation is not None
-    late = swap_command(proxy.store.generation, 1, value(2, b"late reserve"))
+    assert proxy.store.data_generation is not None
+    late = swap_command(proxy.store.data_generation, 1, value(2, b"late reserve"))
     with server.open() as old_socket:
         old_socket.sendall(late[:-1])
         assert proxy.swap(1, value(2, b"release")) == Swapped()
@@ -149,25 +149,25 @@ def test_a_command_that_arrives_late_through_an_old_socket_is_fenced_by_the_vers
 
 
 @pytest.mark.promise("redis-late-command")
-@pytest.mark.parametrize(("expected", "anew"), [(0, None), (1, value(1, b"written anew"))])
+@pytest.mark.parametrize(("expected", "again"), [(0, None), (1, value(1, b"written anew"))])
 def test_a_command_that_arrives_late_after_a_flush_is_fenced_by_the_registration(
-    proxy: Proxy, server: RedisProcess, expected: int, anew: bytes | None
+    proxy: Proxy, server: RedisProcess, expected: int, again: bytes | None
 ) -> None:
     """FLUSHALL leaves the script as it is, and a version may be there a second time."""
-    generation = proxy.store.generation
-    assert generation is not None
-    late = swap_command(generation, expected, value(2, b"of long ago"))
+    data_generation = proxy.store.data_generation
+    assert data_generation is not None
+    late = swap_command(data_generation, expected, value(2, b"of long ago"))
     with server.open() as old_socket:
         old_socket.sendall(late[:-1])
         server.call("FLUSHALL")
         proxy.until_event(StoreLost)
         proxy.ready()
-        if anew is not None:
-            assert proxy.swap(0, anew) == Swapped()
+        if again is not None:
+            assert proxy.swap(0, again) == Swapped()
         old_socket.sendall(late[-1:])
         assert "NOMEMBER" in str(reply_of(old_socket))
-    assert proxy.read() == anew
-    assert len(proxy.generations) == 2
+    assert proxy.read() == again
+    assert len(proxy.data_generations) == 2
 
 
 def test_before_the_first_connection_everything_is_away(reactor: SelectReactor, directory: Path) -> None:
@@ -176,15 +176,15 @@ def test_before_the_first_connection_everything_is_away(reactor: SelectReactor, 
     assert isinstance(proxy.read(), StoreAway)
     assert isinstance(proxy.claim(b"b", b"v"), StoreAway)
     assert isinstance(proxy.alive(b"somebody"), StoreAway)
-    assert proxy.generations == []
+    assert proxy.data_generations == []
 
 
-# ---------------------------------------------------------------------- lives of the data
+# ---------------------------------------------------------------------- data generations
 @pytest.mark.promise("redis-new-data")
 def test_a_killed_server_answers_everybody_with_away_and_its_next_life_is_reported_once(
     proxy: Proxy, server: RedisProcess
 ) -> None:
-    first = proxy.store.generation
+    first = proxy.store.data_generation
     proxy.swap(0, value(1, b"kept"))
     server.pause()
     answers: list[Any] = []
@@ -195,20 +195,20 @@ def test_a_killed_server_answers_everybody_with_away_and_its_next_life_is_report
     server.kill()
     proxy.reactor.run_until(lambda: len(answers) == 21)
     assert all(isinstance(answer, StoreAway) for answer in answers)
-    assert proxy.store.generation is None
+    assert proxy.store.data_generation is None
     server.start()
     proxy.ready()
-    assert proxy.store.generation not in (None, first)
-    assert proxy.generations == [first, proxy.store.generation]
+    assert proxy.store.data_generation not in (None, first)
+    assert proxy.data_generations == [first, proxy.store.data_generation]
     assert proxy.read() == value(1, b"kept")
     assert proxy.swap(1, value(2)) == Swapped()
-    assert proxy.generations == [first, proxy.store.generation]
+    assert proxy.data_generations == [first, proxy.store.data_generation]
 
 
 def test_a_restarted_server_does_not_know_the_script_of_its_earlier_life(proxy: Proxy, server: RedisProcess) -> None:
     """Also on 6.2, which writes SCRIPT LOAD to the append-only file."""
-    assert proxy.store.generation is not None
-    sha = script_sha(swap_script(proxy.store.generation))
+    assert proxy.store.data_generation is not None
+    sha = script_sha(swap_script(proxy.store.data_generation))
     proxy.swap(0, value(1))
     assert server.call("SCRIPT", "EXISTS", sha) == [1]
     server.kill()
@@ -228,30 +228,30 @@ def test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next(
     assert all(isinstance(answer, StoreAway) for answer in answers)
     proxy.ready()
     assert proxy.swap(0, value(1)) == Swapped()
-    assert len(proxy.generations) == 1, "the life of the data is the same"
+    assert len(proxy.data_generations) == 1, "the data generation is the same"
 
 
 @pytest.mark.promise("redis-new-data")
 def test_a_master_that_was_demoted_and_promoted_again_is_a_new_life(proxy: Proxy, server: RedisProcess) -> None:
     """Connection, run id and script cache survive that; only the heartbeat sees it."""
-    first = proxy.store.generation
+    first = proxy.store.data_generation
     server.call("REPLICAOF", "127.0.0.1", "1")
     server.call("REPLICAOF", "NO", "ONE")
     proxy.until_event(StoreLost)
     proxy.ready()
-    assert proxy.generations == [first, proxy.store.generation]
-    assert proxy.store.generation != first
+    assert proxy.data_generations == [first, proxy.store.data_generation]
+    assert proxy.store.data_generation != first
 
 
 def test_a_server_that_became_a_replica_is_given_up_at_the_first_write(proxy: Proxy, server: RedisProcess) -> None:
     proxy.swap(0, value(1))
     server.call("REPLICAOF", "127.0.0.1", "1")
     assert "READONLY" in proxy.swap(1, value(2)).reason
-    assert proxy.store.generation is None
+    assert proxy.store.data_generation is None
     assert "slave" in proxy.until_event(StoreRefused).reason
     server.call("REPLICAOF", "NO", "ONE")
     proxy.ready()
-    assert len(proxy.generations) == 2
+    assert len(proxy.data_generations) == 2
     assert proxy.swap(1, value(2)) == Swapped()
 
 
@@ -265,7 +265,7 @@ def test_a_server_that_hangs_is_given_up_and_its_late_work_is_recognised(proxy: 
     server.go_on()
     proxy.ready()
     assert proxy.swap(1, value(2, b"reply lost")) == Swapped()
-    assert len(proxy.generations) == 1
+    assert len(proxy.data_generations) == 1
 
 
 def test_a_server_without_memory_refuses_single_calls(proxy: Proxy, server: RedisProcess) -> None:
@@ -276,7 +276,7 @@ def test_a_server_without_memory_refuses_single_calls(proxy: Proxy, server: Redi
     assert proxy.read() is None
     server.call("CONFIG", "SET", "maxmemory", "0")
     assert proxy.ready().swap(0, value(1)) == Swapped()
-    assert len(proxy.generations) == 1
+    assert len(proxy.data_generations) == 1
 
 
 def test_a_server_that_cannot_save_refuses_writes_until_it_can(
@@ -305,13 +305,13 @@ def test_a_server_that_is_still_loading_its_data_is_waited_for(proxy: Proxy, ser
         event = proxy.until_event(StoreLost)
     proxy.ready(120)  # a sleep for each key, and a busy machine makes it longer
     assert proxy.read(b"4999") == b"x"
-    assert len(proxy.generations) == 2
+    assert len(proxy.data_generations) == 2
 
 
 # ---------------------------------------------------------------------- the shipped reactor
 def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: RedisProcess) -> None:
     failures: list[object] = []
-    generations: list[bytes] = []
+    data_generations: list[bytes] = []
 
     async def until(done: Callable[[], bool]) -> None:
         while not done():  # noqa: ASYNC110  (the answers come by callback)
@@ -323,9 +323,9 @@ def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: Re
             shipped,
             server.socket_path,
             cluster=CLUSTER,
-            incarnation=b"incarnat",
+            instance_id=b"incarnat",
             random_bytes=os.urandom,
-            on_generation=generations.append,
+            on_data_generation=data_generations.append,
             on_lease_lost=lambda: failures.append("lease"),
             report=lambda event: None,
         )
@@ -333,16 +333,16 @@ def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: Re
         async with trio.open_nursery() as nursery:
             await nursery.start(shipped.run)
             store.start()
-            await until(lambda: store.generation is not None)
+            await until(lambda: store.data_generation is not None)
             for number in range(200):
                 store.swap(b"k%d" % number, 0, value(1), 0, answers.append)
             shipped.end_pass()
             await until(lambda: len(answers) == 200)
             assert answers == [Swapped()] * 200
             server.kill()
-            await until(lambda: store.generation is None)
+            await until(lambda: store.data_generation is None)
             server.start()
-            await until(lambda: store.generation is not None)
+            await until(lambda: store.data_generation is not None)
             store.swap(b"k0", 1, value(2), 0, answers.append)
             shipped.end_pass()
             await until(lambda: len(answers) == 201)
@@ -355,5 +355,5 @@ def test_on_the_shipped_reactor_it_swaps_survives_a_restart_and_stops(server: Re
 
     trio.run(scenario)
     assert failures == []
-    assert len(set(generations)) == len(generations) == 2
+    assert len(set(data_generations)) == len(data_generations) == 2
     assert server.call("EXISTS", member_key(CLUSTER, b"incarnat")) == 0

@@ -98,8 +98,8 @@ def set_config(redis: ExternalRedis, name: str, value: str | int) -> None:
 
 
 def lives(pair: TwoProxies) -> list[int]:
-    """How many lives of the data each proxy has seen."""
-    return [proxy.log.count("the data in Redis have generation") for proxy in pair.proxies]
+    """How many data generations each proxy has seen."""
+    return [proxy.log.count("Redis has data generation") for proxy in pair.proxies]
 
 
 def versions(redis: ExternalRedis) -> dict[bytes, int]:
@@ -115,7 +115,7 @@ def lags(redis: ExternalRedis, known: dict[bytes, int]) -> bool:
 
 def wait_for_a_new_life(pair: TwoProxies, before: list[int]) -> None:
     wait_until(
-        lambda: all(now > then for now, then in zip(lives(pair), before, strict=True)), "a new life of the data is seen"
+        lambda: all(now > then for now, then in zip(lives(pair), before, strict=True)), "a new data generation is seen"
     )
 
 
@@ -174,7 +174,7 @@ def break_snapshots(redis: ExternalRedis) -> None:
     wait_until(lambda: b"rdb_last_bgsave_status:err" in redis.call("INFO", "persistence"), "a snapshot has failed")
 
 
-def mend_snapshots(redis: ExternalRedis) -> None:
+def fix_snapshots(redis: ExternalRedis) -> None:
     set_config(redis, "dir", os.fspath(redis.directory))
     redis.call("BGSAVE")
     wait_until(lambda: b"rdb_last_bgsave_status:ok" in redis.call("INFO", "persistence"), "a snapshot has succeeded")
@@ -184,18 +184,18 @@ def mend_snapshots(redis: ExternalRedis) -> None:
 @pytest.mark.promise("redis-takes-no-writes")
 @pytest.mark.parametrize("seconds", [2.0, LEASE_SECONDS + 2], ids=["for_a_moment", "longer_than_the_lease"])
 @pytest.mark.parametrize(
-    ("breaks", "mends", "says"),
+    ("breaks", "fixes", "says"),
     [
         pytest.param(make_read_only, make_master, b"READONLY", id="a_replica"),
         pytest.param(fill_memory, free_memory, b"OOM", id="out_of_memory"),
-        pytest.param(break_snapshots, mend_snapshots, b"MISCONF", id="disk_full"),
+        pytest.param(break_snapshots, fix_snapshots, b"MISCONF", id="disk_full"),
     ],
 )
 def test_a_redis_that_takes_no_writes_stops_the_producers_and_they_go_on_afterwards(
     pair: TwoProxies,
     redis: ExternalRedis,
     breaks: Callable[[ExternalRedis], None],
-    mends: Callable[[ExternalRedis], None],
+    fixes: Callable[[ExternalRedis], None],
     says: bytes,
     seconds: float,
 ) -> None:
@@ -206,10 +206,10 @@ def test_a_redis_that_takes_no_writes_stops_the_producers_and_they_go_on_afterwa
             with nothing_is_forwarded(pair):
                 time.sleep(seconds - UNDER_WAY_SECONDS)
         finally:
-            mends(redis)
+            fixes(redis)
 
 
-# ---------------------------------------------------------------------- other lives of the data
+# ---------------------------------------------------------------------- other data generations
 def test_a_redis_that_is_restarted_costs_a_look_at_the_log_and_nothing_else(
     pair: TwoProxies, redis: ExternalRedis
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_redis_that_is_restarted_costs_a_look_at_the_log_and_nothing_else(
 
 
 @pytest.mark.promise("redis-loses-writes")
-def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
+def test_a_redis_that_restarts_without_its_last_writes_makes_no_duplicate(
     pair: TwoProxies, redis: ExternalRedis
 ) -> None:
     before = lives(pair)
@@ -236,7 +236,7 @@ def test_a_redis_that_restarts_without_its_last_writes_makes_no_second_copy(
 
 
 @pytest.mark.promise("redis-loses-writes")
-def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_copy(
+def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_duplicate(
     pair: TwoProxies, redis: ExternalRedis, door: Forwarder
 ) -> None:
     before = lives(pair)
@@ -265,7 +265,7 @@ def test_a_failover_to_a_replica_that_missed_the_last_writes_makes_no_second_cop
 
 
 @pytest.mark.promise("redis-loses-writes")
-def test_a_redis_that_was_emptied_makes_no_second_copy(pair: TwoProxies, redis: ExternalRedis) -> None:
+def test_a_redis_that_was_emptied_makes_no_duplicate(pair: TwoProxies, redis: ExternalRedis) -> None:
     with load(pair):
         assert redis.call("FLUSHALL") == b"OK"
 
@@ -318,7 +318,7 @@ def ask_until_told(proxy: ProxyProcess, place: Place, records: bytes) -> Partiti
     end = time.monotonic() + BACK_SECONDS_MAX
     while True:
         assert time.monotonic() < end
-        with suppress(OSError), RawClient(proxy.address) as client:  # a new life of the data ends connections
+        with suppress(OSError), RawClient(proxy.address) as client:  # a new data generation ends connections
             answer = client.produce_one(*place, records)
             if answer.error_code not in RETRIABLE:
                 assert answer.error_code == 0, answer

@@ -36,10 +36,10 @@ class Watching:
             reactor,
             server.socket_path,
             cluster="test",
-            incarnation=b"incarnat",
+            instance_id=b"incarnat",
             random_bytes=os.urandom,
-            on_generation=lambda _: None,
-            on_lease_lost=lambda: self.store.begin_incarnation(b"secondly", lambda: None),
+            on_data_generation=lambda _: None,
+            on_lease_lost=lambda: self.store.begin_instance(b"secondly", lambda: None),
             report=self.telemetry,
         )
         self.store.watch_memory(self.telemetry)
@@ -60,7 +60,7 @@ class Watching:
 @pytest.fixture
 def watching(server: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
     monkeypatch.setattr(limits, "REDIS_MEMORY_LOOK_SECONDS", LOOK_SECONDS)
-    monkeypatch.setattr(limits, "SETTLE_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr(limits, "QUIESCENCE_SECONDS", LOOK_SECONDS)
     with SelectReactor() as reactor:
         yield Watching(reactor, server)
 

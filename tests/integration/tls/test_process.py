@@ -75,7 +75,7 @@ def test_new_certificates_are_shown_on_sighup_and_open_connections_go_on(world: 
         assert common_name(old) == "first"
         world.authority.issue("own", common_name="second", into=own)
         proxy.signal(signal.SIGHUP)
-        proxy.wait_for_log(r"listeners\[0\]\.tls: certificates were read anew.*CN=second")
+        proxy.wait_for_log(r"listeners\[0\]\.tls: certificates were read again.*CN=second")
         with line() as new:
             assert common_name(new) == "second"
         own.cert.write_text("broken")

@@ -1,4 +1,4 @@
-"""Certificates are read anew without a restart: when their files change or on demand; bad ones change nothing."""
+"""Certificates are read again without a restart: when their files change or on demand; bad ones change nothing."""
 
 import ssl
 import time
@@ -99,7 +99,7 @@ def test_a_renewed_certificate_is_shown_to_those_who_come_after_it_was_seen(scen
     assert scene.shown == "first"
     scene.timers.ring()
     assert scene.shown == "second"
-    assert "certificates were read anew" in scene.said("info")[-1]
+    assert "certificates were read again" in scene.said("info")[-1]
     assert "CN=second" in scene.said("info")[-1]
 
 

@@ -1,6 +1,6 @@
 """Scenes of one producer, burst by burst, with what may become of each append and what may happen meanwhile: each
-record has to be stored once, in order. Played with a swap for each group and under ownerships, what is left has to be
-the same.
+record has to be stored once, in order. Played with a swap for each group and under append reservations, what is left
+has to be the same.
 
 Plays and judges; what the scenes are is up to the tests."""
 
@@ -31,7 +31,7 @@ PAUSES_SECONDS = (0.0, 0.02, 1.0, 1.0, 12.0, 90.0)
 
 # ---------------------------------------------------------------------- what may become of an append
 def appended_with(stage: Stage, code: int, time_ms: int = -1) -> Callable[[Append], Outcome]:
-    return lambda effect: Appended(stage.take(effect), code, time_ms, stage.lane)
+    return lambda effect: Appended(stage.take(effect), code, time_ms, stage.produce_connection)
 
 
 OUTCOMES: dict[str, Callable[[Stage], Callable[[Append], Outcome]]] = {
@@ -50,14 +50,14 @@ OUTCOMES: dict[str, Callable[[Stage], Callable[[Append], Outcome]]] = {
 
 
 # ---------------------------------------------------------------------- what may happen meanwhile
-def new_era(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.begin_era()
-    stage.context.life.grace_until = stage.now
+def new_lease_epoch(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.begin_lease_epoch()
+    stage.context.instance.grace_until = stage.now
 
 
-def new_incarnation(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.begin_era(stage.context.life.generation)
-    stage.context.life.grace_until = stage.now
+def new_instance(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.begin_lease_epoch(stage.context.instance.data_generation)
+    stage.context.instance.grace_until = stage.now
 
 
 def client_leaves(_stage: Stage, clients: Sequence[Client]) -> None:
@@ -75,8 +75,8 @@ def another_proxy_writes(stage: Stage, _clients: Sequence[Client]) -> None:
         stage.put(replace(entry, version=entry.version + 1))
 
 
-def topic_keeps_no_markers(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.topics.note_marker_lost(TOPIC, PARTITION)
+def topic_keeps_no_batch_markers(stage: Stage, _clients: Sequence[Client]) -> None:
+    stage.context.topics.note_batch_marker_lost(TOPIC, PARTITION)
 
 
 def topic_takes_less(stage: Stage, _clients: Sequence[Client]) -> None:
@@ -84,35 +84,35 @@ def topic_takes_less(stage: Stage, _clients: Sequence[Client]) -> None:
 
 
 def is_probed_again(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.marker_probe.probed.discard((TOPIC, PARTITION))
+    stage.context.batch_marker_probe.probed.discard((TOPIC, PARTITION))
 
 
 def process_ends(stage: Stage, _clients: Sequence[Client]) -> None:
-    stage.context.life.is_draining = True
+    stage.context.instance.is_draining = True
 
 
 MEANWHILE: dict[str, Callable[[Stage, Sequence[Client]], None]] = {
     "nothing": lambda _stage, _clients: None,
-    "a new generation": new_era,
-    "a new incarnation": new_incarnation,
+    "a new data generation": new_lease_epoch,
+    "a new proxy instance": new_instance,
     "the client leaves": client_leaves,
     "the store is away": store_goes,
     "another proxy writes": another_proxy_writes,
-    "the topic keeps no markers": topic_keeps_no_markers,
+    "the topic keeps no batch markers": topic_keeps_no_batch_markers,
     "the topic takes less": topic_takes_less,
     "the partition is probed again": is_probed_again,
     "the process ends": process_ends,
 }
 
 
-_BEGIN_ERAS = "a new generation", "a new incarnation"
+_BEGIN_LEASE_EPOCHS = "a new data generation", "a new proxy instance"
 _ASKS = "another proxy writes"
 """It changes nothing but the version: an owner is asked so. With a swap for each group it is an unknown writer's, and
 the log is read."""
 
 
 _GAP = "there is a gap before this batch"
-_GAP_IN_DOUBT = undecidable("what comes before it may be stored without a marker")
+_GAP_IN_DOUBT = undecidable("what comes before it may be stored without a batch marker")
 
 
 @dataclass(frozen=True)
@@ -253,25 +253,27 @@ def judge(bursts: Sequence[Burst]) -> None:
 
 
 def compare_owned(bursts: Sequence[Burst]) -> int:
-    """Play them with a swap for each group and under ownerships: the log and the answers are the same, and so is the
-    store once nothing is in flight, but for what counts its writes. After a rebuild what comes before a gap may be
-    stored without a marker under an ownership, so that it gets 87 and not 45 (rule R11), and nothing says what was
-    given up there. Returns how many groups left without a swap."""
-    each, owned = played(bursts), played(bursts, owns=True)
-    is_rebuilt = any(burst.meanwhile[1] in _BEGIN_ERAS for burst in bursts)
-    assert _without_gaps(owned.answers, is_rebuilt) == _without_gaps(each.answers, is_rebuilt)
-    assert owned.log == each.log
+    """Play them with a swap for each group and under append reservations: the log and the answers are the same, and so
+    is the store once nothing is in flight, but for what counts its writes. After a rebuild what comes before a gap may
+    be stored without a batch marker under an append reservation, so that it gets 87 and not 45 (rule R11), and nothing
+    says what was unrecoverable there. Returns how many groups left without a swap."""
+    each, reservation = played(bursts), played(bursts, owns=True)
+    is_rebuilt = any(burst.meanwhile[1] in _BEGIN_LEASE_EPOCHS for burst in bursts)
+    assert _without_gaps(reservation.answers, is_rebuilt) == _without_gaps(each.answers, is_rebuilt)
+    assert reservation.log == each.log
     if not any(burst.meanwhile[1] == _ASKS for burst in bursts):
-        same_groups = owned.sent == each.sent  # what waits for the store waits with others
-        if _is_still_owned(owned.stored):  # its owner's era ended before it was given back: the next batch settles it
+        same_groups = reservation.sent == each.sent  # what waits for the store waits with others
+        if _is_still_owned(
+            reservation.stored
+        ):  # its owner's lease epoch ended before it was given back: the next batch settles it
             assert is_rebuilt
             return compare_owned([*bursts, Burst()])
-        is_gap_in_doubt = any(_GAP_IN_DOUBT in answers for answers in owned.answers)
-        settled = [_settled(one.stored, same_groups, is_rebuilt, is_gap_in_doubt) for one in (owned, each)]
+        is_gap_in_doubt = any(_GAP_IN_DOUBT in answers for answers in reservation.answers)
+        settled = [_settled(one.stored, same_groups, is_rebuilt, is_gap_in_doubt) for one in (reservation, each)]
         assert settled[0] == settled[1]
-    assert _verdicts(owned, is_rebuilt) == _verdicts(each, is_rebuilt)
-    assert not owned.failures
-    assert owned.bytes_held == 0
+    assert _verdicts(reservation, is_rebuilt) == _verdicts(each, is_rebuilt)
+    assert not reservation.failures
+    assert reservation.bytes_held == 0
     return owned_groups(bursts)
 
 
@@ -293,7 +295,7 @@ def _verdicts(left: Left, is_rebuilt: bool) -> list[tuple[str, int, int]]:
 
 def _is_still_owned(stored: bytes | None) -> bool:
     intent = None if stored is None else unpack(stored).intent
-    return intent is not None and intent.is_ownership
+    return intent is not None and intent.is_append_reservation
 
 
 def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_in_doubt: bool) -> Entry | None:
@@ -301,7 +303,7 @@ def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_i
     if stored is None:
         return None
     entry = replace(unpack(stored), version=0, is_rebuilt=False)
-    if is_gap_in_doubt and entry.intent is not None and entry.intent.is_given_up:
+    if is_gap_in_doubt and entry.intent is not None and entry.intent.is_unrecoverable:
         entry = replace(entry, intent=None)
     if is_rebuilt:
         window = tuple(replace(batch, log_append_time_ms=NO_TIME, digest=NO_DIGEST) for batch in entry.window)
@@ -310,14 +312,14 @@ def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_i
 
 
 def owned_groups(bursts: Sequence[Burst]) -> int:
-    """How many groups left without a swap, when these are played under ownerships."""
+    """How many groups left without a swap, when these are played under append reservations."""
     play = Play(Stage(answers_later=True, owns=True))
     groups = 0
 
     def count(_effect: object) -> None:
         nonlocal groups
-        ownership = play.stage.stream.held.ownership
-        groups += ownership is not None and ownership.is_confirmed
+        append_reservation = play.stage.stream.held.append_reservation
+        groups += append_reservation is not None and append_reservation.is_confirmed
 
     for burst in (Burst(), Burst(), *bursts):
         play.stage.on_append = count

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from idemproxy.codecs import batch_digest, compression, convert, marker, record_batch
+from idemproxy.codecs import batch_digest, batch_marker, compression, convert, record_batch
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.kernel import Kernel
-from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (batch_digest, compression, convert, marker, record_batch)
+USERS = (batch_digest, compression, convert, batch_marker, record_batch)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)
@@ -96,13 +96,19 @@ def wrapper_in_python(batches: list[bytes]) -> tuple[bytes, bytes, bytes, int, b
     if inner is None or any(min(one) < 0 for one in whose):
         return None
     with with_kernel(None):
-        key = marker.encode_marker(whose)
+        key = batch_marker.encode_batch_marker(whose)
         wrapper = convert.wrap(inner, key=key, codec=Codec.NONE)
         digests = [
             at_once(convert.digesting_whole(memoryview(batch), header, OUTPUT_BYTES_MAX))
             for batch, header in zip(batches, headers, strict=True)
         ]
-        return wrapper, marker.anchor_of_marker(key), inner.first_content, inner.max_timestamp, b"".join(digests)
+        return (
+            wrapper,
+            batch_marker.anchor_of_batch_marker(key),
+            inner.first_content,
+            inner.max_timestamp,
+            b"".join(digests),
+        )
 
 
 def in_kernel(kernel: Kernel, batches: list[bytes], magic: int) -> Inner | None:

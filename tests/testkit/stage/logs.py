@@ -1,11 +1,11 @@
-"""Bytes of logs for tests that read one: plain messages, wrappers with a marker, batches, each at its offset."""
+"""Bytes of logs for tests that read one: plain messages, wrappers with a batch marker, batches, each at its offset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import Record, encode_batch
 
@@ -35,10 +35,10 @@ def wrapper(
     magic: int = 1,
     log_append_time_ms: int = 0,
 ) -> bytes:
-    """Return one compressed message, whose first record has this offset; with identities it has a marker."""
+    """Return one compressed message, whose first record has this offset; with identities it has a batch marker."""
     inner = plain(entries, 0 if magic else offset, magic)
     return encode_message(
-        encode_marker(identities) if identities else None,
+        encode_batch_marker(identities) if identities else None,
         compress(codec, inner, magic=magic),
         magic=magic,
         offset=offset + len(entries) - 1,

@@ -54,7 +54,7 @@ class ReadingServer:
         noted = tuple((at, _crc(log[at]), at) for at in sorted(named))
         if noted:
             hidden = OffsetRange("t", 0, noted[0][0], noted[-1][0] + 1)
-            self._known.take({hidden: HiddenRange(State.ACTIVE, 1, messages=noted)})
+            self._known.take_list({hidden: HiddenRange(State.ACTIVE, 1, messages=noted)})
         self.fetches = 0
         self.topics = ["t"]
         self.without_partitions: list[str] = []

@@ -1,7 +1,7 @@
 """One sequencer on a stage of the test's own: a log, a store and a clock that stand still until the test moves them.
 
 The shipped flows run; every effect is carried out here at once, or later where the test says so. What happens in
-between (a new era, a client that leaves, a retry) the test does in ``before``, in the very step of an effect.
+between (a new lease epoch, a client that leaves, a retry) the test does in ``before``, in the very step of an effect.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
-from idemproxy.proxy.broker.awake_watch import AwakeWatch
-from idemproxy.proxy.broker.queued_append import QueuedAppend, Way
+from idemproxy.proxy.broker.queued_append import QueuedAppend, Route
+from idemproxy.proxy.broker.quiescence_watch import QuiescenceWatch
 from idemproxy.proxy.events import InternalError
 from idemproxy.proxy.flow.effects import (
     Append,
@@ -31,9 +31,9 @@ from idemproxy.proxy.flow.effects import (
     MemberAlive,
     Now,
     Pause,
+    QuiescenceCheck,
     Read,
     Replicas,
-    SeenAwake,
     Swap,
     Wait,
     Work,
@@ -45,8 +45,8 @@ from idemproxy.proxy.partition_log.log_chunk import ReadLog, taking_apart
 from idemproxy.proxy.producer.answers import appended, is_failure, will_be_retried
 from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.producer.context import Context
-from idemproxy.proxy.producer.life import Life
-from idemproxy.proxy.producer.outside import Broker, Flushed
+from idemproxy.proxy.producer.outside import AppendTarget, Flushed
+from idemproxy.proxy.producer.proxy_instance import ProxyInstance
 from idemproxy.proxy.producer.retry_notes import Link, RetryNotes
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.producer.stream import Stream
@@ -61,8 +61,8 @@ from idemproxy.values import value
 from testkit.virtual.log import PartitionLog
 
 CLUSTER, TOPIC, PARTITION, PRODUCER_ID = "staged", "topic", 0, 7000
-GENERATION, NEXT_GENERATION = bytes(range(16)), bytes(range(1, 17))
-INCARNATION, NEXT_INCARNATION = b"first.in", b"second.i"
+DATA_GENERATION, NEXT_DATA_GENERATION = bytes(range(16)), bytes(range(1, 17))
+INSTANCE_ID, NEXT_INSTANCE_ID = b"first.in", b"second.i"
 BLOCK_KEY = block_key(CLUSTER, block_of(PRODUCER_ID))
 KEY = entry_key(CLUSTER, PRODUCER_ID, TOPIC, PARTITION)
 START_SECONDS = 1000.0
@@ -76,7 +76,7 @@ class Client:
         self.retry_notes = RetryNotes()
         self.name = "client"
         self.address = "10.0.0.1"
-        self.way: Way | None = None
+        self.route: Route | None = None
         self.is_closed = False
         self.principal, self.principal_name = principal_of(principal), principal or ""
         self.rested_seconds = 0.0
@@ -167,7 +167,7 @@ def recompressed(data: bytes, codec: Codec | None) -> bytes:
     return encode_message(None, packed, magic=1, offset=wrapper.offset, timestamp=wrapper.timestamp, codec=codec)
 
 
-class Lane:
+class ProduceConnection:
     """What a duplicate is looked up by."""
 
     def __init__(self) -> None:
@@ -178,9 +178,9 @@ class Lane:
 
 @value(frozen=True, slots=True)
 class StagedAppend(Append):
-    """An append as it leaves. ``way``: the client's own connection over which it goes."""
+    """An append as it leaves. ``route``: the client's own connection over which it goes."""
 
-    way: Way | None = None
+    route: Route | None = None
 
 
 class StagedOutside:
@@ -227,36 +227,36 @@ class StagedOutside:
         else:
             self._soon(lambda: done(result))
 
-    def push(self, broker: Broker, append: QueuedAppend) -> None:
-        """Of a batch that has just come it leaves in a later step, as with lanes."""
+    def queue_append(self, broker: AppendTarget, append: QueuedAppend) -> None:
+        """Of a batch that has just come it leaves in a later step, as with produce connections."""
         self._leave(broker.id, append, None)
 
-    def push_by(self, way: Way, broker_id: int, append: QueuedAppend) -> None:
-        self._leave(broker_id, append, way)
+    def queue_append_by(self, route: Route, broker_id: int, append: QueuedAppend) -> None:
+        self._leave(broker_id, append, route)
 
-    def _leave(self, broker_id: int, append: QueuedAppend, way: Way | None) -> None:
+    def _leave(self, broker_id: int, append: QueuedAppend, route: Route | None) -> None:
         if self._stage.is_sending:
-            self._soon(lambda: self._push(broker_id, append, way))
+            self._soon(lambda: self._push(broker_id, append, route))
         else:
-            self._push(broker_id, append, way)
+            self._push(broker_id, append, route)
 
-    def _push(self, broker_id: int, append: QueuedAppend, way: Way | None) -> None:
+    def _push(self, broker_id: int, append: QueuedAppend, route: Route | None) -> None:
         records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
-        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, way)
+        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, route)
         outcome = self._stage.perform(effect)
         if outcome is not NEVER:
             self._soon(lambda: self._end(broker_id, append, outcome))
 
     def _end(self, broker_id: int, append: QueuedAppend, outcome: Outcome) -> None:
-        self._stage.lane.answered_at = self._stage.now
+        self._stage.produce_connection.answered_at = self._stage.now
         if not isinstance(outcome, NotSent):
             append.has_left(self._stage.events.append, broker_id)
         if isinstance(outcome, Appended):
             told = outcome.error_code, outcome.base_offset, outcome.log_append_time_ms
-            append.answered(*told, outcome.lane or self._stage.lane, broker_id)
+            append.answered(*told, outcome.produce_connection or self._stage.produce_connection, broker_id)
         elif isinstance(outcome, Refused):
-            append.answered(outcome.error_code, -1, -1, self._stage.lane, broker_id)
+            append.answered(outcome.error_code, -1, -1, self._stage.produce_connection, broker_id)
         else:
             append.done(outcome)
 
@@ -269,7 +269,7 @@ class StagedOutside:
 
     def _look(self, sequencer: Flushed) -> None:
         assert isinstance(sequencer, Sequencer)
-        if sequencer.stream.held.ownership is None:
+        if sequencer.stream.held.append_reservation is None:
             if self._stage.now >= self._flush_at:
                 sequencer.flush()
         elif not sequencer.look(self._stage.now):
@@ -320,7 +320,7 @@ class Stage:
     def __init__(
         self,
         *,
-        keeps_markers: bool = True,
+        keeps_batch_markers: bool = True,
         topic_codec: Codec | None = None,
         answers_later: bool = False,
         owns: bool = False,
@@ -328,7 +328,7 @@ class Stage:
     ) -> None:
         """``topic_codec``: the topic's compression.type; None: that of the producer. ``answers_later``: swaps and
         appends are carried out at once and answered in a later step, so that what is sent together meets. ``owns``: the
-        proxy takes ownerships."""
+        proxy takes append reservations."""
         self._owns = owns
         self.answers_later = answers_later
         self.is_sending = False
@@ -338,18 +338,18 @@ class Stage:
         self.topic_codec = topic_codec
         self.outside = StagedOutside(self)
         self.now = START_SECONDS
-        self.log = PartitionLog(keeps_wrapper_keys=keeps_markers)
+        self.log = PartitionLog(keeps_wrapper_keys=keeps_batch_markers)
         self.earliest = 0
         self.leader: int | None = 1
         self.replicas: Collection[int] = (1, 2)
-        self.values: dict[bytes, bytes] = {BLOCK_KEY: pack_block(GENERATION, 0)}
+        self.values: dict[bytes, bytes] = {BLOCK_KEY: pack_block(DATA_GENERATION, 0)}
         self.alive: set[bytes] = set()
         self.is_registered = True
         """Whether the store has our own lease."""
         self.store_away = False
         self.replica: dict[bytes, bytes] | None = None
         """What is read while the server that we are connected to is a replica, which takes no writes."""
-        self.lane = Lane()
+        self.produce_connection = ProduceConnection()
         self.outcomes: deque[Callable[[Append], Outcome]] = deque()
         """What becomes of the next appends; when it is empty they succeed."""
         self.sent: list[StagedAppend] = []
@@ -373,9 +373,9 @@ class Stage:
 
     # ------------------------------------------------------------------ lives
     def new_context(self) -> Context:
-        life = Life(CLUSTER, incarnation=INCARNATION, generation=GENERATION, era=1)
+        instance = ProxyInstance(CLUSTER, instance_id=INSTANCE_ID, data_generation=DATA_GENERATION, lease_epoch=1)
         memory = MemoryBudget(Caps())
-        context = Context(life, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
+        context = Context(instance, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
         context.time.now = self.now
         context.outside, context.owns = self.outside, self._owns
         return context
@@ -389,19 +389,19 @@ class Stage:
         """The state that the sequencer works on."""
         return self.sequencer.stream
 
-    def begin_era(self, generation: bytes = NEXT_GENERATION) -> None:
+    def begin_lease_epoch(self, data_generation: bytes = NEXT_DATA_GENERATION) -> None:
         """What the engine does when the data of the store begins a new life, or the lease is lost."""
-        self.context.life.begin_era(NEXT_INCARNATION)
-        self.context.life.generation = generation
-        self.context.life.grace_until = self.now + 7.0
+        self.context.instance.begin_lease_epoch(NEXT_INSTANCE_ID)
+        self.context.instance.data_generation = data_generation
+        self.context.instance.grace_until = self.now + 7.0
 
     def die(self) -> None:
         """The process ends, and another one begins on the same store."""
         self._timers.clear()
         self.outcomes.clear()
-        self.lane = Lane()
+        self.produce_connection = ProduceConnection()
         self.context = self.new_context()
-        self.context.life.incarnation = NEXT_INCARNATION
+        self.context.instance.instance_id = NEXT_INSTANCE_ID
         self.sequencer = self.new_sequencer()
 
     # ------------------------------------------------------------------ what a test does
@@ -467,7 +467,7 @@ class Stage:
         return base_offset
 
     def succeeds(self, effect: Append) -> Outcome:
-        return Appended(self.take(effect), 0, -1, self.lane)
+        return Appended(self.take(effect), 0, -1, self.produce_connection)
 
     def loses_answer(self, effect: Append) -> Outcome:
         self.take(effect)
@@ -500,8 +500,8 @@ class Stage:
             Read: self._read,
             Swap: self._swap,
             MemberAlive: lambda effect: (
-                effect.incarnation in self.alive
-                or (self.is_registered and effect.incarnation == self.context.life.incarnation)
+                effect.instance_id in self.alive
+                or (self.is_registered and effect.instance_id == self.context.instance.instance_id)
             ),
             Ask: self._ask,
             Leader: lambda _effect: self.leader,
@@ -530,13 +530,13 @@ class Stage:
         handlers[Wait] = self._wait
         handlers[Work] = self._work
         handlers[Pause] = self._pause
-        awake = AwakeWatch(cast(Reactor, StagedClock(self)), self._ask_broker)
+        awake = QuiescenceWatch(cast(Reactor, StagedClock(self)), self._ask_broker)
 
-        def see_awake(effect: SeenAwake, resume: Resume) -> None:
+        def see_awake(effect: QuiescenceCheck, resume: Resume) -> None:
             self._look(effect)
-            awake.when_awake(effect.broker_id, effect.topic, effect.partition, resume)
+            awake.when_quiescent(effect.broker_id, effect.topic, effect.partition, resume)
 
-        handlers[SeenAwake] = see_awake
+        handlers[QuiescenceCheck] = see_awake
         return handlers
 
     def _look(self, effect: Any) -> None:

@@ -20,35 +20,35 @@ def value(version: int, rest: bytes = b"") -> bytes:
 
 
 class StoreScene:
-    """One store and one server. ``renews``: the owner begins a new incarnation whenever the rules ask for one."""
+    """One store and one server. ``renews``: the owner begins a new proxy instance whenever the rules ask for one."""
 
     def __init__(self, seed: int = 1, *, renews: bool = False, rates: RedisFaultRates | None = None) -> None:
         self.network = Network(seed)
         self.redis = VirtualRedis(self.network, ADDRESS, rates=rates)
         self.host = self.network.host("proxy")
         self.events: list[StoreEvent] = []
-        self.generations: list[bytes] = []
+        self.data_generations: list[bytes] = []
         self.losses: list[float] = []
         self.registrations: list[float] = []
-        """When a new incarnation was registered."""
-        self.incarnations = [FIRST]
+        """When a new proxy instance was registered."""
+        self.instance_ids = [FIRST]
         self.renews = renews
         self.store = RedisStore(
             self.host,
             ADDRESS,
             cluster="c",
-            incarnation=FIRST,
+            instance_id=FIRST,
             random_bytes=self.network.random.randbytes,
-            on_generation=self._on_generation,
+            on_data_generation=self._on_data_generation,
             on_lease_lost=self._on_lease_lost,
             report=self.events.append,
         )
         self.store.start()
 
-    def _on_generation(self, generation: bytes) -> None:
-        assert self.store.generation == generation
-        self.generations.append(generation)
-        if self.renews and len(self.generations) > 1:
+    def _on_data_generation(self, data_generation: bytes) -> None:
+        assert self.store.data_generation == data_generation
+        self.data_generations.append(data_generation)
+        if self.renews and len(self.data_generations) > 1:
             self._begin()
 
     def _on_lease_lost(self) -> None:
@@ -58,16 +58,16 @@ class StoreScene:
             self._begin()
 
     def _begin(self) -> None:
-        self.incarnations.append(b"number%02d" % len(self.incarnations))
-        self.store.begin_incarnation(self.incarnations[-1], self._on_registered)
+        self.instance_ids.append(b"number%02d" % len(self.instance_ids))
+        self.store.begin_instance(self.instance_ids[-1], self._on_registered)
 
     def _on_registered(self) -> None:
-        assert self.store.generation is None
+        assert self.store.data_generation is None
         self.registrations.append(self.host.now())
 
     def ready(self, seconds: float = 5.0) -> StoreScene:
         """Until the store can be used."""
-        assert self.network.run(seconds, lambda: self.store.generation is not None)
+        assert self.network.run(seconds, lambda: self.store.data_generation is not None)
         return self
 
     def until(self, done: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -86,5 +86,5 @@ class StoreScene:
         return self.store.lease.may_send(self.host.now())
 
     def registered(self) -> set[bytes]:
-        """Incarnations whose lease runs, as the server sees it."""
-        return {name for name in self.incarnations if self.redis.get(member_key("c", name)) is not None}
+        """Proxy instances whose lease runs, as the server sees it."""
+        return {name for name in self.instance_ids if self.redis.get(member_key("c", name)) is not None}

@@ -9,7 +9,7 @@ def beside(first: Stage) -> Stage:
     """Another proxy on the same store and log, for the same producer."""
     second = Stage(producer_id=first.producer_id)
     second.values, second.log = first.values, first.log
-    second.context.life.incarnation = b"proxy..B"
+    second.context.instance.instance_id = b"proxy..B"
     at_the_time_of(first, second)
     return second
 
@@ -19,11 +19,11 @@ def at_the_time_of(before: Stage, now: Stage) -> None:
     now.now = now.context.time.now = before.now
 
 
-def lost(values: dict[bytes, bytes], generation: bytes, *stages: Stage) -> None:
-    """The store has these values only; all proxies see that, in the same life of its data or in another one."""
+def lost(values: dict[bytes, bytes], data_generation: bytes, *stages: Stage) -> None:
+    """The store has these values only; all proxies see that, in the same data generation or in another one."""
     stages[0].values.clear()
     stages[0].values.update(values)
     for stage in stages:
-        incarnation = stage.context.life.incarnation
-        stage.begin_era(generation)
-        stage.context.life.incarnation = incarnation[:-1] + b"2"
+        instance_id = stage.context.instance.instance_id
+        stage.begin_lease_epoch(data_generation)
+        stage.context.instance.instance_id = instance_id[:-1] + b"2"

@@ -45,7 +45,7 @@ class BrokerConnection:
     def __init__(self, cluster: VirtualCluster, broker: Broker) -> None:
         self._cluster = cluster
         self._broker = broker
-        self._life = broker.lives
+        self._instance = broker.lives
         self._wire: VirtualWire | None = None
         self._connection: Connection | None = None
         self._peer = ""
@@ -193,14 +193,14 @@ class BrokerConnection:
         self._frames.clear()
 
     def _is_alive(self) -> bool:
-        return self._broker.is_up and self._broker.lives == self._life
+        return self._broker.is_up and self._broker.lives == self._instance
 
     # ------------------------------------------------------------------ produce
     def _produce(self, request: kafka.Request) -> None:
         cluster, network = self._cluster, self._cluster.network
         body = kafka.parse_produce(request.body, request.api_version)
         cluster.produce_count += 1
-        where = self._broker.number, self._life, self._number, self._peer
+        where = self._broker.number, self._instance, self._number, self._peer
         seen = ProduceSeen(cluster.produce_count, *where, body, self._principal, request.client_id or "")
         self._look_at_formats(request.api_version, body)
         body = self._last_of_each(body)

@@ -27,7 +27,7 @@ class ClientSettings:
     """Seconds. ``delivery``: after which a batch is given up; None: never.
 
     ``timeout``: what a request asks the broker for; None: as long as the client itself waits. ``codec``: of the
-    batches, by its number in the protocol. ``remakes``: a batch is made anew for each try, with other timestamps, as
+    batches, by its number in the protocol. ``remakes``: a batch is recreated for each try, with other timestamps, as
     kafkajs does.
     """
 
@@ -150,7 +150,7 @@ class VirtualClient:
             self.next_address = self.network.random.choice(others) if others else None
             self.disconnect()
 
-    def begin_anew(self) -> bool:
+    def begin_again(self) -> bool:
         """End, and begin again as another instance that asks for an id of its own; False: it has something to finish,
         or is new."""
         producer = self.producer

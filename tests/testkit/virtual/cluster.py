@@ -205,11 +205,11 @@ class VirtualCluster:
         if not waiting:
             done(parts)
             return parts
-        life, is_over = broker.lives, False
+        instance, is_over = broker.lives, False
 
         def finish() -> None:
             nonlocal is_over
-            if not is_over and broker.lives == life and broker.is_up:
+            if not is_over and broker.lives == instance and broker.is_up:
                 is_over = True
                 for part in waiting:
                     part.is_done = True
@@ -327,7 +327,7 @@ class VirtualCluster:
             partition.is_deleted = True
             partition.leader = None
             partition.leader_epoch += 1
-            partition.log.begin_anew()
+            partition.log.begin_again()
             self._end_waiting(partition, UNKNOWN_TOPIC)
 
         def make() -> None:

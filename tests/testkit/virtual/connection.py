@@ -52,7 +52,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Neither end has ended, nothing is being cut and nothing is swallowed."""
-        return all(end.is_open for end in self.ends) and all(way.is_healthy for way in self.directions)
+        return all(end.is_open for end in self.ends) and all(route.is_healthy for route in self.directions)
 
     def cut(self, reason: str = "connection reset by peer", *, late: float = 0.0) -> None:
         """Break it in the middle: what is on its way arrives in part, by the seed; both ends learn of it.
@@ -85,8 +85,8 @@ class Connection:
     def half_open(self) -> None:
         """From now on nothing arrives anywhere, and nobody is told; a sender of bytes learns of it by its timeout, and
         an opener that keeps its connections alive by their silence."""
-        for way in self.directions:
-            way.swallow()
+        for route in self.directions:
+            route.swallow()
         opener = self.ends[0]
         if opener.host.keeps_alive:
             seconds = self.network.settings.keepalive_seconds

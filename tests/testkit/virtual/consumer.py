@@ -27,7 +27,7 @@ _UNPACKED_BYTES_MAX = 1 << 20
 @dataclass(slots=True)
 class Stand:
     """Where it stands in one partition. ``since``: when it came there, or when its connection, or an answer with an
-    error, last gave it a reason to look anew."""
+    error, last gave it a reason to look again."""
 
     offset: int
     since: float

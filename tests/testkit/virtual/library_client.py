@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.reactor import Wire
 from testkit.stage.wrappers import to_wrapper
@@ -123,11 +123,13 @@ def fetch_request(offset: int, *, partition_bytes: int = 1_000_000, wait_ms: int
 
 
 def wrapper(values: Sequence[bytes], sequence: int = 0) -> bytes:
-    """One wrapper with a marker, as the proxy sends it."""
+    """One wrapper with a batch marker, as the proxy sends it."""
     records = [Record(index, 1000 + index, b"k", value) for index, value in enumerate(values)]
     batch = encode_batch(records, producer_id=5, producer_epoch=0, base_sequence=sequence)
-    marker = encode_marker([Identity(5, 0, sequence, len(values))])
-    converted = to_wrapper([memoryview(batch)], key=marker, codec=Codec.NONE, policy=POLICY, output_bytes_max=1_000_000)
+    batch_marker = encode_batch_marker([Identity(5, 0, sequence, len(values))])
+    converted = to_wrapper(
+        [memoryview(batch)], key=batch_marker, codec=Codec.NONE, policy=POLICY, output_bytes_max=1_000_000
+    )
     return bytes(converted.message_set)
 
 

@@ -52,7 +52,7 @@ class PartitionLog:
     """False: wrappers are rebuilt with the codec that they came with, and their keys are lost."""
     compression: int | None = None
     """The topic's compression.type: a codec, 0 for uncompressed, None for the producer's. What comes with another one
-    is packed anew and loses its key."""
+    is packed again and loses its key."""
     message_format: int = 1
     """0: a message.format.version before 0.10. Everything is stored in that format, and wrappers lose their keys."""
     keeps_old_format: bool = False
@@ -158,7 +158,7 @@ class PartitionLog:
         self.committed = min(self.committed, self.end_offset)
         self._know_producers()
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """The topic was deleted, and made again."""
         self.lost += self.history
         self.messages, self.history = [], []
@@ -171,7 +171,8 @@ class PartitionLog:
             self.start_offset = self.messages.pop(0).last_offset + 1
 
     def compact(self, index: int, removed: Sequence[int]) -> bool:
-        """Remove these records of one readable message; what is left of a wrapper is packed anew. False: it may not."""
+        """Remove these records of one readable message; what is left of a wrapper is packed again. False: it may
+        not."""
         stored = self.messages[index]
         if stored.last_offset >= self.high_watermark or stored is self.messages[-1]:
             return False  # the active segment is never compacted

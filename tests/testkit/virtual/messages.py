@@ -1,4 +1,4 @@
-"""Messages of formats v0 and v1 as a 0.10 broker sees them: parsed, checked, and packed anew when it has to.
+"""Messages of formats v0 and v1 as a 0.10 broker sees them: parsed, checked, and packed again when it has to.
 
 Owns layouts only. Written from the protocol's tables and independent of the proxy's codecs where it can be, so that an
 error there cannot hide here.
@@ -118,7 +118,7 @@ def at_offset(message: Message, offset: int) -> Message:
 
 
 def repacked(wrapper: Message, inner: Sequence[Message], codec: int) -> Message:
-    """The wrapper as a broker packs it anew, around these inner messages: its key is lost."""
+    """The wrapper as a broker packs it again, around these inner messages: its key is lost."""
     value = _compress(codec, b"".join(message.data for message in inner), wrapper.magic)
     body = struct.pack(">bb", wrapper.magic, codec)
     if wrapper.magic:

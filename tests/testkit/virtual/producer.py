@@ -237,7 +237,8 @@ class ProducerState:
         state.next_sequence = (state.next_sequence + count) % SEQUENCE_LIMIT
 
     def _renumber(self) -> None:
-        """Partitions that asked for it begin anew, with all their unfinished batches; others when they have drained."""
+        """Partitions that asked for it begin again, with all their unfinished batches; others when they have
+        drained."""
         for partition, reason in self._bump_wanted.items():
             state = self.state(partition)
             self._begin(state)

@@ -83,7 +83,7 @@ class VirtualProxy:
         the state of an idle producer; None: as shipped. ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the
         clock by which ids get old. ``has_names``: client ids are names. ``late_share``: of batches that are converted
         in a later pass. ``traced_share``: of batches whose span is wanted, which a flow prepares; 0: no spans are
-        wanted. ``owned_share``: of its lives in which it takes ownerships."""
+        wanted. ``owned_share``: of its lives in which it takes append reservations."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -116,7 +116,7 @@ class VirtualProxy:
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
         self._directory: list[bytes] = []
-        """Incarnations that lived here and said no goodbye: what the data directory holds."""
+        """Proxy instances that lived here and said no goodbye: what the data directory holds."""
         self.checkpoints: bytes | None = None
         """What the data directory knows of where the logs ended when."""
         self.is_listening = False
@@ -144,13 +144,13 @@ class VirtualProxy:
             self._watch_effects(engine)
 
         def remember() -> None:
-            self._directory = [*earlier, engine.context.life.incarnation]
+            self._directory = [*earlier, engine.context.instance.instance_id]
 
-        def new_generation(generation: bytes) -> None:
-            engine.new_generation(generation)
+        def new_data_generation(data_generation: bytes) -> None:
+            engine.new_data_generation(data_generation)
             remember()
-            for incarnation in earlier:
-                self.store.end_member(incarnation, lambda result: None)
+            for instance_id in earlier:
+                self.store.end_member(instance_id, lambda result: None)
             self._listen_when_ready(host)
 
         def lease_lost() -> None:
@@ -162,9 +162,9 @@ class VirtualProxy:
             host,
             self._redis,
             cluster=CLUSTER_NAME,
-            incarnation=engine.context.life.incarnation,
+            instance_id=engine.context.instance.instance_id,
             random_bytes=self._random.randbytes,
-            on_generation=new_generation,
+            on_data_generation=new_data_generation,
             on_lease_lost=lease_lost,
             report=self._report,
         )
@@ -202,9 +202,9 @@ class VirtualProxy:
         if self._is_conditional:
             engine.conditional_topics = type(engine.conditional_topics)(("*",))
         if self._expiry_seconds is not None:
-            engine.context.life.expiry_ms = int(self._expiry_seconds * 1000)
+            engine.context.instance.expiry_ms = int(self._expiry_seconds * 1000)
         if self._name_expiry_seconds is not None:
-            engine.context.life.name_expiry_ms = int(self._name_expiry_seconds * 1000)
+            engine.context.instance.name_expiry_ms = int(self._name_expiry_seconds * 1000)
         if self._horizon_seconds is not None:
             engine.context.bounds.checkpoints.horizon_seconds = self._horizon_seconds
         if self.checkpoints is not None:
@@ -218,7 +218,7 @@ class VirtualProxy:
         self.engine.conditional_topics = type(self.engine.conditional_topics)(("*",))
 
     def keep_hidden_ranges(self) -> None:
-        """From here on, and in all later lives, fetches leave out what is named as a second copy."""
+        """From here on, and in all later lives, fetches leave out what is named as a duplicate."""
         self._has_hidden_ranges = True
         self.engine.keep_hidden_ranges()
 
@@ -275,7 +275,7 @@ class VirtualProxy:
                 return
             authentication = importlib.import_module(
                 f"{self._package}.proxy.pass_through.authentication"
-            ).Authentication
+            ).ClientAuthentication
             for address, broker_id in zip(self.addresses, self._authenticating_brokers, strict=True):
                 make = partial(engine.accept, broker_id, _place_of, make=partial(authentication, host))
                 self.network.listen(host, address, make)
@@ -284,7 +284,7 @@ class VirtualProxy:
     def _is_ready(self) -> bool:
         """May clients come?"""
         has_list = not self._has_hidden_ranges or self.engine.hidden_ranges.is_read
-        return bool(self.engine.topology.is_known and self.engine.context.life.era > 0 and has_list)
+        return bool(self.engine.topology.is_known and self.engine.context.instance.lease_epoch > 0 and has_list)
 
     @property
     def addresses(self) -> list[Address]:
@@ -301,10 +301,10 @@ class VirtualProxy:
 
     def come_back(self, down_seconds: float | None) -> None:
         """Start again after some time, unless somebody else did."""
-        life = self.lives
+        instance = self.lives
 
         def begin() -> None:
-            if self.lives != life:
+            if self.lives != instance:
                 return
             if self.may_start():
                 self.start()

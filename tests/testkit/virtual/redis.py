@@ -112,13 +112,13 @@ class VirtualRedis:
     # ------------------------------------------------------------------ lives
     def restart(self, *, lose_last_writes: int = 0, down_seconds: float = 0.05, loading_seconds: float = 0.0) -> None:
         """Kill it now and start it again after some time: new run id, no scripts, perhaps older data."""
-        old, life = self.server, self.lives
+        old, instance = self.server, self.lives
         old.host.crash()
         old.take_back(lose_last_writes)
         old.forget_journal()
 
         def start() -> None:
-            if self.lives == life:  # nobody else did meanwhile
+            if self.lives == instance:  # nobody else did meanwhile
                 self._begin_life(old)
                 self.server.loading_until = self.network.now + loading_seconds
 
@@ -167,10 +167,10 @@ class VirtualRedis:
         spoiled = random.choice((stored.value[: random.randrange(1, len(stored.value))], b"\xff" + stored.value[1:]))
         self._spoiled[spoiled] = stored.value
         stored.value = spoiled
-        self.network.schedule(seconds, self.mend)
+        self.network.schedule(seconds, self.fix)
         return True
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Put back what was spoiled and is still there."""
         for stored in self.server.data.values():
             stored.value = self._spoiled.get(stored.value, stored.value)

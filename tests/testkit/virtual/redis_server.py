@@ -1,10 +1,9 @@
 """One redis-server process on the virtual network: data, expiry, loaded scripts, the few commands that the proxy uses.
 
-Owns what commands mean, also where no writes are taken (a replica, out of memory, a full disk, too few replicas).
-It runs no Lua: the swap script is recognised by its marker comment and its documented meaning is carried out. A test
+Owns what commands mean, also where no writes are taken (a replica, out of memory, a full disk, too few replicas). It
+runs no Lua: the swap script is recognised by its batch marker comment and its documented meaning is carried out. A test
 compares its replies with those of a real server. Lives, failovers and faults of single commands are in
-``virtual_redis``.
-"""
+``virtual_redis``."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from testkit.virtual.network import Network, VirtualReactor
 from testkit.virtual.redis_connection import Reply, ReplyError
 
-SWAP_MARKER = b"idemproxy swap"
+SWAP_BATCH_MARKER = b"idemproxy swap"
 """In a comment of the script that the shipped store loads."""
 JOURNAL_WRITES_MAX = 1_000
 """So many writes can be taken back by a restart or a failover."""
@@ -257,7 +256,7 @@ class RedisServer:
         text = self.scripts.get(rest[0].lower())
         if text is None:
             return ReplyError("NOSCRIPT No matching script. Please use EVAL.")
-        assert SWAP_MARKER in text, "a script that is not the swap script"
+        assert SWAP_BATCH_MARKER in text, "a script that is not the swap script"
         keys = int(rest[1])
         assert keys in (2, 5), f"the swap script takes two keys or five, not {keys}"
         (key, member_key, *named), values = rest[2 : 2 + keys], rest[2 + keys :]

@@ -1,5 +1,6 @@
-"""Producers at a broker whose answers take a given time, on a virtual clock: nothing counts but lanes, requests, and
-the time that the proxy needs for each batch. ``benchmarks/lanes_alone.py`` runs it with lanes of other commits too."""
+"""Producers at a broker whose answers take a given time, on a virtual clock: nothing counts but produce connections,
+requests, and the time that the proxy needs for each batch. ``benchmarks/produce_connections_alone.py`` runs it with
+produce connections of other commits too."""
 
 from __future__ import annotations
 

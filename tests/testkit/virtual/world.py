@@ -66,7 +66,7 @@ class WorldSettings:
     traced_share: float = 0.0
     """Of the batches whose span is wanted: flows prepare them; 0: no spans are wanted."""
     owned_share: float = 0.0
-    """Of the proxies' lives in which they take ownerships."""
+    """Of the proxies' lives in which they take append reservations."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -161,9 +161,9 @@ class World:
     def story(self) -> str:
         """What the proxies reported, in order of time, and what is unfinished: for the one who reads a failure."""
         lines = [
-            (at, f"{at:10.3f} {proxy.name}.{life} {event}")
+            (at, f"{at:10.3f} {proxy.name}.{instance} {event}")
             for proxy in self.proxies
-            for at, life, event in proxy.events
+            for at, instance, event in proxy.events
         ]
         unfinished = [
             f"unfinished: {batch.values[0]!r} {batch.identity} answers {batch.answers[-3:]}"

@@ -58,14 +58,14 @@ def ask(watched: Watched, path: str, query: str = "") -> tuple[int, str]:
 
 
 # ---------------------------------------------------------------------- lists
-def test_the_oldest_doubt_comes_first_and_its_producer_id_is_text(world: World, watched: Watched) -> None:
+def test_the_oldest_unknown_outcome_comes_first_and_its_producer_id_is_text(world: World, watched: Watched) -> None:
     observers = watched.engine.context.observers
-    with observers.in_doubt(events.DoubtOpened(2**62, TOPIC, 0, 4, "first")):
+    with observers.in_doubt(events.UnknownOutcomeOpened(2**62, TOPIC, 0, 4, "first")):
         world.network.run(5)
-        with observers.in_doubt(events.DoubtOpened(8, TOPIC, 0, -1, "second")):
-            observers.doubts = dict(reversed(observers.doubts.items()))  # whatever their order
-            first, second = views.doubts(watched)
-            assert watched.engine.statistics().oldest_doubt_seconds == pytest.approx(5, abs=1.1)
+        with observers.in_doubt(events.UnknownOutcomeOpened(8, TOPIC, 0, -1, "second")):
+            observers.unknown_outcomes = dict(reversed(observers.unknown_outcomes.items()))  # whatever their order
+            first, second = views.unknown_outcomes(watched)
+            assert watched.engine.statistics().oldest_unknown_outcome_seconds == pytest.approx(5, abs=1.1)
     assert (first["producer_id"], first["reason"], second["reason"]) == (str(2**62), "first", "second")
     assert first["age_seconds"] == pytest.approx(second["age_seconds"] + 5, abs=1.1)
     assert (first["base_sequence"], second["base_sequence"]) == (4, None), "an entry that is read has no batch yet"
@@ -194,13 +194,13 @@ def test_times_are_those_of_the_last_two_minutes_and_not_of_the_whole_life(watch
     for _ in range(100_000):
         batch.observe(0.001)
     for second in range(STEPS_KEPT + 1):
-        rates.take(float(second), views.totals(watched), views.durations(watched))
+        rates.take_sample(float(second), views.totals(watched), views.durations(watched))
     for _ in range(4):
         batch.observe(3.0)
     found = views.status(watched, rates)["times"]["batch"]
     assert (found["count"], found["p99_seconds"]) == (4, 5.0)
     for second in range(STEPS_KEPT + 1):
-        rates.take(STEPS_KEPT + 1.0 + second, views.totals(watched), views.durations(watched))
+        rates.take_sample(STEPS_KEPT + 1.0 + second, views.totals(watched), views.durations(watched))
     assert views.status(watched, rates)["times"]["batch"]["count"] == 0, "two minutes later they are history"
 
 
@@ -220,21 +220,21 @@ def test_the_history_of_an_hour_has_rates_counts_and_quantiles_step_by_step(watc
         if second == 3_650:
             batch.observe(3.0)
             watched.telemetry(events.DuplicateAnswered("a", "t"))
-            watched.telemetry(events.DoubtOpened(7, "t", 0, 0, "x"))
-        rates.take(float(second), {**views.totals(watched), "batches": 2.0 * second}, views.durations(watched))
+            watched.telemetry(events.UnknownOutcomeOpened(7, "t", 0, 0, "x"))
+        rates.take_sample(float(second), {**views.totals(watched), "batches": 2.0 * second}, views.durations(watched))
     found = views.history(rates)
     assert {len(row) for row in found.values()} == {LONG_STEPS_KEPT + 1}
     assert found["seconds_ago"][0] == pytest.approx(3_600, abs=60)
     assert found["seconds_ago"][-1] == 0
     assert set(found["batches"]) == {2.0}
-    assert sum(found["duplicates_prevented"]) == sum(found["doubts_opened"]) == 1
+    assert sum(found["duplicates_prevented"]) == sum(found["unknown_outcomes_opened"]) == 1
     assert [one for one in found["batch_p99_seconds"] if one is not None] == [5.0]
 
 
 def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:
     rates = Rates()
     for second in range(WINDOW_STEPS + 2):
-        rates.take(float(second), {"batches": 0.0 if second == 0 else 100.0})
+        rates.take_sample(float(second), {"batches": 0.0 if second == 0 else 100.0})
     assert rates.per_second("batches") == 0.0
 
 
@@ -300,7 +300,7 @@ def test_hidden_ranges_are_told_with_their_state_and_counted_by_it(watched: Watc
     active = HiddenRange(State.ACTIVE, 2_000, "ticket 1", messages=((5, 1, 3),))
     refused = HiddenRange(State.REFUSED, 3_000, refusal="the log has offsets 0 to 1")
     removed = HiddenRange(State.REMOVED, 4_000)
-    watched.engine.hidden_ranges.take(
+    watched.engine.hidden_ranges.take_list(
         {
             OffsetRange("t", 0, 3, 6): active,
             OffsetRange("t", 1, 0, 9): refused,

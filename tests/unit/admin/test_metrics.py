@@ -218,7 +218,7 @@ def test_a_producer_is_shown_with_its_window_and_what_it_waits_for() -> None:
     assert views.producers(watched, None, "another") == {"in_memory": 1, "producers": []}
 
 
-def test_a_doubt_is_there_from_its_begin_to_its_end() -> None:
+def test_an_unknown_outcome_is_there_from_its_begin_to_its_end() -> None:
     world, watched = watched_world()
     seen: list[ProduceSeen] = []
 
@@ -229,20 +229,20 @@ def test_a_doubt_is_there_from_its_begin_to_its_end() -> None:
     world.cluster.choose_fault = choose
     (client,) = world.clients
     client.send(TOPIC, 0, 2)
-    assert world.network.run(30, lambda: bool(watched.engine.statistics().doubts))
-    (doubt,) = views.doubts(watched)
-    assert (doubt["topic"], doubt["partition"], doubt["base_sequence"]) == (TOPIC, 0, 0)
-    assert series(watched)[(names.DOUBTS.name, ())] == 1
+    assert world.network.run(30, lambda: bool(watched.engine.statistics().unknown_outcomes))
+    (unknown_outcome,) = views.unknown_outcomes(watched)
+    assert (unknown_outcome["topic"], unknown_outcome["partition"], unknown_outcome["base_sequence"]) == (TOPIC, 0, 0)
+    assert series(watched)[(names.UNKNOWN_OUTCOMES.name, ())] == 1
     assert world.network.run(30, lambda: client.is_done)
-    assert views.doubts(watched) == []
+    assert views.unknown_outcomes(watched) == []
     found = series(watched)
-    assert found[(names.DOUBTS.name, ())] == found[(names.DOUBT_AGE.name, ())] == 0
-    assert found[(names.DOUBTS_RESOLVED.name, ("found",))] == 1
+    assert found[(names.UNKNOWN_OUTCOMES.name, ())] == found[(names.UNKNOWN_OUTCOME_AGE.name, ())] == 0
+    assert found[(names.UNKNOWN_OUTCOMES_RESOLVED.name, ("found",))] == 1
 
 
-def test_a_doubt_that_lasts_is_a_concern_with_its_age() -> None:
+def test_an_unknown_outcome_that_lasts_is_a_concern_with_its_age() -> None:
     world, watched = watched_world()
-    with watched.engine.context.observers.in_doubt(events.DoubtOpened(7, TOPIC, 0, 0, "the connection broke")):
+    with watched.engine.context.observers.in_doubt(events.UnknownOutcomeOpened(7, TOPIC, 0, 0, "the connection broke")):
         assert concerns(watched) == []
         world.network.run(40)
         (concern,) = concerns(watched)
@@ -267,8 +267,8 @@ def test_all_of_it_is_json() -> None:
     world, watched = watched_world()
     send(world, 3)
     rates = Rates()
-    rates.take(0.0, views.totals(watched))
-    rates.take(1.0, views.totals(watched))
+    rates.take_sample(0.0, views.totals(watched))
+    rates.take_sample(1.0, views.totals(watched))
     page = json.loads(json.dumps(views.page(watched, rates), allow_nan=False))
     assert page["status"]["version"] == "1.2.3"
     assert page["status"]["totals"]["batches"] == 3
@@ -283,7 +283,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names(tmp_path: Path) 
     watched.telemetry(events.DuplicateAnswered("client", TOPIC))
     watched.telemetry(events.CertificateLoaded("listeners[0].tls", "CN=x", 1.0))
     watched.telemetry(events.RedisMemoryMeasured(1, 2))
-    watched.telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5))
+    watched.telemetry(events.UnknownOutcomeResolved(7, "t", 0, 0, "found", 100, 1.5))
     watched.telemetry.metrics.measure_passes(watched.now)
     answered = events.BatchAnswered("refused", 7, 0, 0, TOPIC, 0, 10, -1)
     watched.telemetry(answered)
@@ -302,24 +302,32 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names(tmp_path: Path) 
     assert all(type(sample.value) in (int, float) for sample in taken), "OTLP knows no truth values"
 
 
-def test_lanes_of_clients_who_show_the_broker_who_they_are_stand_apart_and_their_appends_wait_with_the_others() -> None:
+def test_produce_connections_of_pass_through_clients_are_counted_apart() -> None:
     world, watched = watched_world(has_pass_through=True)
     world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0))
     (client,) = world.clients
     client.send(TOPIC, 0)
     assert world.network.run(30, lambda: client.is_done)
     (broker,) = views.brokers(watched)
-    assert [broker[f"{kind}lanes_{state}"] for kind in ("", "own_") for state in ("busy", "idle")] == [0, 0, 0, 1]
+    assert [broker[f"{kind}produce_connections_{state}"] for kind in ("", "own_") for state in ("busy", "idle")] == [
+        0,
+        0,
+        0,
+        1,
+    ]
 
     world.cluster.choose_fault = lambda one: BrokerFault.SLOW
     client.send(TOPIC, 0)
     # The client may be in the middle of a fetch, which is answered first.
-    assert world.network.run(10, lambda: views.brokers(watched)[0]["own_lanes_busy"] == 1)
+    assert world.network.run(10, lambda: views.brokers(watched)[0]["own_produce_connections_busy"] == 1)
     client.send(TOPIC, 1)
     assert world.network.run(2, lambda: views.brokers(watched)[0]["appends_waiting"] == 1)
     found = series(watched)
-    lanes = {state: found[(names.LANES.name, ("1", state))] for state in ("busy", "idle", "own_busy", "own_idle")}
-    assert lanes == {"busy": 0, "idle": 0, "own_busy": 1, "own_idle": 0}
+    produce_connections = {
+        state: found[(names.PRODUCE_CONNECTIONS.name, ("1", state))]
+        for state in ("busy", "idle", "own_busy", "own_idle")
+    }
+    assert produce_connections == {"busy": 0, "idle": 0, "own_busy": 1, "own_idle": 0}
     assert found[(names.APPENDS_WAITING.name, ("1",))] == 1
 
 
@@ -328,15 +336,15 @@ def test_a_rate_is_the_mean_of_the_last_steps() -> None:
     rates = Rates()
     assert rates.per_second("batches") is None
     for second in range(WINDOW_STEPS + 6):
-        rates.take(float(second), {"batches": 100.0 * second if second > 5 else 0.0})
+        rates.take_sample(float(second), {"batches": 100.0 * second if second > 5 else 0.0})
     assert rates.per_second("batches") == 150.0
     assert rates.per_second("nothing") == 0.0
 
 
 def test_two_looks_at_the_same_moment_have_no_rate() -> None:
     rates = Rates()
-    rates.take(1.0, {"batches": 1.0})
-    rates.take(1.0, {"batches": 2.0})
+    rates.take_sample(1.0, {"batches": 1.0})
+    rates.take_sample(1.0, {"batches": 2.0})
     assert rates.per_second("batches") == 0.0
 
 

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from idemproxy.proxy.admin import summed, views
 from idemproxy.proxy.admin.rates import Rates
-from idemproxy.proxy.admin.summed import Told
+from idemproxy.proxy.admin.summed import WorkerAnswer
 from idemproxy.proxy.telemetry import metric_names as names
 from testkit.virtual.world import TOPIC
 
@@ -16,9 +16,9 @@ idemproxy_batches_answered_total{verdict="appended"} 3.0
 # HELP idemproxy_lease_remaining_seconds Until.
 # TYPE idemproxy_lease_remaining_seconds gauge
 idemproxy_lease_remaining_seconds 4.0
-# HELP idemproxy_doubt_age_seconds Age.
-# TYPE idemproxy_doubt_age_seconds gauge
-idemproxy_doubt_age_seconds 0.0
+# HELP idemproxy_unknown_outcome_age_seconds Age.
+# TYPE idemproxy_unknown_outcome_age_seconds gauge
+idemproxy_unknown_outcome_age_seconds 0.0
 # HELP idemproxy_batch_duration_seconds From.
 # TYPE idemproxy_batch_duration_seconds histogram
 idemproxy_batch_duration_seconds_bucket{le="0.1"} 2.0
@@ -50,7 +50,7 @@ def test_metrics_are_added_or_have_the_least_or_the_most_by_their_meaning() -> N
     assert found == {
         "idemproxy_batches_answered_totalappended": 8.0,
         "idemproxy_lease_remaining_seconds": 1.5,
-        "idemproxy_doubt_age_seconds": 7.0,
+        "idemproxy_unknown_outcome_age_seconds": 7.0,
         "idemproxy_batch_duration_seconds_bucket0.1": 4.0,
         "idemproxy_batch_duration_seconds_bucket+Inf": 8.0,
         "idemproxy_batch_duration_seconds_count": 8.0,
@@ -61,12 +61,12 @@ def test_metrics_are_added_or_have_the_least_or_the_most_by_their_meaning() -> N
 
 
 def test_a_sentence_of_all_workers_is_said_once_and_any_other_names_the_worker() -> None:
-    assert summed.reasons([Told(1, ["Redis is away"]), Told(2, ["Redis is away", "no broker"])]) == [
+    assert summed.reasons([WorkerAnswer(1, ["Redis is away"]), WorkerAnswer(2, ["Redis is away", "no broker"])]) == [
         "Redis is away",
         "worker 2: no broker",
     ]
-    assert summed.reasons([Told(1, []), Told(2, ["a"]), Told(3, ["a"])]) == ["worker 2, 3: a"]
-    assert summed.reasons([Told(1, ["a"])]) == ["worker 1: a"]
+    assert summed.reasons([WorkerAnswer(1, []), WorkerAnswer(2, ["a"]), WorkerAnswer(3, ["a"])]) == ["worker 2, 3: a"]
+    assert summed.reasons([WorkerAnswer(1, ["a"])]) == ["worker 1: a"]
 
 
 def test_every_view_of_real_workers_can_be_made_one() -> None:
@@ -78,9 +78,9 @@ def test_every_view_of_real_workers_can_be_made_one() -> None:
             watched.telemetry.metrics.histograms[names.BATCH].observe(0.002)
         rates = Rates()
         for at in (0.0, 1.0):
-            rates.take(at, views.totals(watched))
+            rates.take_sample(at, views.totals(watched))
         told.append((number, views.page(watched, rates)))
-    found = summed.page([Told(*one) for one in told])
+    found = summed.page([WorkerAnswer(*one) for one in told])
     (_, first), (_, second) = told
     assert found.keys() == first.keys()
     status = found["status"]
@@ -98,7 +98,7 @@ def test_every_view_of_real_workers_can_be_made_one() -> None:
 def test_history_is_added_step_by_step_from_the_newest_back() -> None:
     first = {"batches": [1.0, 2.0, 3.0], "batch_p99_seconds": [0.1, None, 0.5], "seconds_ago": [60.0, 30.0, 0.0]}
     second = {"batches": [10.0], "batch_p99_seconds": [None], "seconds_ago": [0.0]}
-    assert summed.history([Told(1, first), Told(2, second)]) == {
+    assert summed.history([WorkerAnswer(1, first), WorkerAnswer(2, second)]) == {
         "batches": [1.0, 2.0, 13.0],
         "batch_p99_seconds": [0.1, None, 0.5],
         "seconds_ago": [60.0, 30.0, 0.0],
@@ -106,50 +106,62 @@ def test_history_is_added_step_by_step_from_the_newest_back() -> None:
 
 
 def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_added() -> None:
-    one = {"id": 3, "address": "b:1", "version": "0.10.2", "ready": True, "lanes_busy": 1, "lanes_idle": 2}
-    other = {**one, "ready": False, "lanes_busy": 4}
-    assert summed.brokers([Told(1, [one]), Told(2, [other])]) == [
-        {**one, "ready": False, "lanes_busy": 5, "lanes_idle": 4}
+    one = {
+        "id": 3,
+        "address": "b:1",
+        "version": "0.10.2",
+        "ready": True,
+        "produce_connections_busy": 1,
+        "produce_connections_idle": 2,
+    }
+    other = {**one, "ready": False, "produce_connections_busy": 4}
+    assert summed.brokers([WorkerAnswer(1, [one]), WorkerAnswer(2, [other])]) == [
+        {**one, "ready": False, "produce_connections_busy": 5, "produce_connections_idle": 4}
     ]
     row = {"client_id": "c", "topic": "t", "count": 2, "answered": 1, "joined": 1}
     least = {"client_id": "d", "topic": "t", "count": 3, "answered": 3, "joined": 0}
     added = {**row, "count": 4, "answered": 2, "joined": 2}
-    assert summed.duplicates([Told(1, [least, row]), Told(2, [row])]) == [added, least]
+    assert summed.duplicates([WorkerAnswer(1, [least, row]), WorkerAnswer(2, [row])]) == [added, least]
 
 
 def test_a_producer_that_has_moved_between_workers_has_one_client_id() -> None:
     first, second = {"client_ids": {"7": "orders"}}, {"client_ids": {"7": "orders", "8": "audit"}}
-    assert summed.client_ids([Told(1, first), Told(2, second)]) == {"client_ids": {"7": "orders", "8": "audit"}}
+    assert summed.client_ids([WorkerAnswer(1, first), WorkerAnswer(2, second)]) == {
+        "client_ids": {"7": "orders", "8": "audit"}
+    }
 
 
-def test_lines_and_doubts_of_all_are_in_their_order() -> None:
-    lines = [Told(1, [{"at": 2.0, "level": "info", "text": "b"}]), Told(2, [{"at": 3.0, "level": "info", "text": "c"}])]
+def test_lines_and_unknown_outcomes_of_all_are_in_their_order() -> None:
+    lines = [
+        WorkerAnswer(1, [{"at": 2.0, "level": "info", "text": "b"}]),
+        WorkerAnswer(2, [{"at": 3.0, "level": "info", "text": "c"}]),
+    ]
     assert [line["text"] for line in summed.lines(lines)] == ["worker 2: c", "worker 1: b"]
-    doubts = [Told(1, [{"age_seconds": 1.0}]), Told(2, [{"age_seconds": 5.0}])]
-    assert [doubt["worker"] for doubt in summed.doubts(doubts)] == [2, 1]
+    unknown_outcomes = [WorkerAnswer(1, [{"age_seconds": 1.0}]), WorkerAnswer(2, [{"age_seconds": 5.0}])]
+    assert [unknown_outcome["worker"] for unknown_outcome in summed.unknown_outcomes(unknown_outcomes)] == [2, 1]
 
 
 def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_counts() -> None:
     row = {"client_id": "c", "topic": "t", "batches": 3, "records": 9, "bytes": 90, "duplicates_prevented": 1}
     one = {**row, "verdicts": {"appended": 2, "refused": 1}, "idle_seconds": 7.0, "failing": True}
     other = {**row, "verdicts": {"appended": 3}, "idle_seconds": 2.0, "failing": False}
-    (found,) = summed.clients([Told(1, [one]), Told(2, [other])])
+    (found,) = summed.clients([WorkerAnswer(1, [one]), WorkerAnswer(2, [other])])
     assert found["verdicts"] == {"appended": 5, "refused": 1}
     assert (found["batches"], found["records"], found["bytes"], found["duplicates_prevented"]) == (6, 18, 180, 2)
     assert (found["idle_seconds"], found["failing"]) == (2.0, True)
     newer = {**other, "client_id": "d", "idle_seconds": 0.0}
-    names = [one["client_id"] for one in summed.clients([Told(1, [one]), Told(2, [newer])])]
+    names = [one["client_id"] for one in summed.clients([WorkerAnswer(1, [one]), WorkerAnswer(2, [newer])])]
     assert names == ["c", "d"], "one that fails comes first"
 
 
 def test_findings_of_all_workers_are_told_once_and_their_requests_are_added() -> None:
     same, own = {"sign": "note", "what": "a", "text": "x"}, {"sign": "problem", "what": "b", "text": "y"}
-    assert summed.findings([Told(1, [same]), Told(2, [same, own])]) == [same, own]
+    assert summed.findings([WorkerAnswer(1, [same]), WorkerAnswer(2, [same, own])]) == [same, own]
     first, second = (
         [{"api": "fetch", "requests": 3}],
         [{"api": "produce", "requests": 9}, {"api": "fetch", "requests": 1}],
     )
-    assert summed.passing([Told(1, first), Told(2, second)]) == [
+    assert summed.passing([WorkerAnswer(1, first), WorkerAnswer(2, second)]) == [
         {"api": "produce", "requests": 9},
         {"api": "fetch", "requests": 4},
     ]
@@ -163,7 +175,7 @@ def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_co
     row = {**row, "stopped": [old, elsewhere]}
     newer = {**row, "epoch": 4, "instances": 1, "age_seconds": 2.0, "stopped": [new]}
     other = {**row, "name": "orders-2", "age_seconds": 9.0}
-    found = summed.named([Told(1, [row, other]), Told(2, [newer])])
+    found = summed.named([WorkerAnswer(1, [row, other]), WorkerAnswer(2, [newer])])
     assert found == [{**newer, "instances": 3, "fenced": 2, "stopped": [new, elsewhere]}, other]
 
 
@@ -172,4 +184,4 @@ def test_workers_share_their_hidden_ranges_and_who_has_read_the_list_last_knows_
     asked = {**place, "state": "asked", "age_seconds": 9.0}
     active = {**place, "state": "active", "age_seconds": 1.0}
     other = {**place, "partition": 1, "state": "active", "age_seconds": 4.0}
-    assert summed.hidden_ranges([Told(1, [asked]), Told(2, [active, other])]) == [active, other]
+    assert summed.hidden_ranges([WorkerAnswer(1, [asked]), WorkerAnswer(2, [active, other])]) == [active, other]

@@ -199,13 +199,13 @@ def test_a_full_proxy_and_one_that_is_ending_say_why_they_take_nobody() -> None:
     ]
 
 
-def test_for_each_broker_as_many_connections_are_counted_as_its_lanes_may_be() -> None:
+def test_for_each_broker_as_many_connections_are_counted_as_its_produce_connections_may_be() -> None:
     world = World(1, WorldSettings(brokers=3))
     world.start()
     world.network.run(1.0)
     engine = world.proxies[0].engine
-    assert engine.own_connections_max == 3 * (limits.LANES_PER_BROKER + 4)
-    engine.set_caps(Caps(lanes_per_broker_max=30))
+    assert engine.own_connections_max == 3 * (limits.PRODUCE_CONNECTIONS_PER_BROKER + 4)
+    engine.set_caps(Caps(produce_connections_per_broker_max=30))
     assert engine.own_connections_max == 3 * 34
 
 

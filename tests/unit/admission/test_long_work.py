@@ -172,7 +172,7 @@ def test_who_breaks_when_told_stops_nobody_else() -> None:
 
 
 def test_what_is_short_and_modest_does_not_wait_for_what_is_long_and_modest() -> None:
-    """A doubt near the end of its log, beside readings of whole logs."""
+    """An unknown outcome near the end of its log, beside readings of whole logs."""
     scene = Scene()
     for number in range(5):
         scene.add(f"long {number}", 50, f"topic {number}", is_modest=True)

@@ -94,9 +94,11 @@ def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_f
         broker.host.pause(1_000)
     first, second = scene.client(), scene.client()
     records = batch([bytes(range(250)) * 200], producer_id=1_000)
-    life = scene.engine.context.life  # an id that was issued: another one is told at once that no leader is there
-    claim = Stored(pack_block(life.generation, 0), None)
-    scene.world.redis.server.data[block_key(life.cluster, block_of(1_000))] = claim
+    instance = (
+        scene.engine.context.instance
+    )  # an id that was issued: another one is told at once that no leader is there
+    claim = Stored(pack_block(instance.data_generation, 0), None)
+    scene.world.redis.server.data[block_key(instance.cluster, block_of(1_000))] = claim
     scene.send(second, WHOLE[:-1])
     scene.send(first, request(7, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, records)], timeout_ms=4_000)))
     assert scene.engine.memory.bytes_held > HELD_MAX

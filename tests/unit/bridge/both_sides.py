@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from idemproxy.codecs import messages
-from idemproxy.proxy.bridge.base import Bridge, Refused
+from idemproxy.proxy.bridge.base import Bridge, RequestRefused
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import KNOWN
 
@@ -16,14 +16,14 @@ ADDRESSES = {2: ("proxy.example", 19092)}
 def bridge_for(key: int, version: int, release: str) -> Bridge:
     """The bridge, which has to exist."""
     bridge = plan(key, version, KNOWN[release], ADDRESSES)
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     return bridge
 
 
 def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
     """What the broker is asked, decoded; or the refusal."""
     result = bridge.request(memoryview(messages.encode_request(key, version, **fields)))
-    if isinstance(result, Refused):
+    if isinstance(result, RequestRefused):
         return result
     return messages.decode_request(key, bridge.broker_version, b"".join(result))
 

@@ -9,7 +9,7 @@ import pytest
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import LimitExceeded, WireError
-from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.base import RequestRefused
 from idemproxy.proxy.bridge.explained import EXPLAINED_BYTES_MAX, GROUPS, PARTITIONS, SETTINGS
 from idemproxy.proxy.bridge.fields import Reader
 from idemproxy.proxy.bridge.table import plan
@@ -49,11 +49,11 @@ def served() -> Iterator[tuple[int, int]]:
             yield from ((int(key), version) for version in range(last + 1))
 
 
-def refused(key: int, version: int, body: bytes) -> Refused:
+def refused(key: int, version: int, body: bytes) -> RequestRefused:
     bridge = plan(key, version, KNOWN["0.10.2"])
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     result = bridge.request(memoryview(body))
-    assert isinstance(result, Refused)
+    assert isinstance(result, RequestRefused)
     return result
 
 
@@ -85,10 +85,10 @@ def test_garbage_is_a_wire_error_and_much_is_not_read(key: int, version: int) ->
 @pytest.mark.parametrize(("key", "version"), list(served()))
 def test_a_broker_that_has_it_is_asked(key: int, version: int) -> None:
     bridge = plan(key, version, {**KNOWN["0.10.2"], key: (0, version)})
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     body = messages.encode_request(key, version, **ASKED[key])
     chunks = bridge.request(memoryview(body))
-    assert not isinstance(chunks, Refused)
+    assert not isinstance(chunks, RequestRefused)
     assert b"".join(chunks) == body
 
 

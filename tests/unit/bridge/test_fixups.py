@@ -9,7 +9,7 @@ import pytest
 from idemproxy.codecs import messages, produce
 from idemproxy.codecs.errors import LimitExceeded, Malformed, WireError
 from idemproxy.proxy import limits
-from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.base import RequestRefused
 from idemproxy.proxy.bridge.fetch import PARTITION_BYTES_MIN
 from idemproxy.proxy.bridge.list_offsets import LOOKED_AT_BYTES_MAX
 from idemproxy.proxy.bridge.refusals import REFUSED_BYTES_MAX, refusal
@@ -82,7 +82,7 @@ def test_a_fetch_whose_answer_could_not_be_rewritten_in_a_step_is_refused() -> N
 
 def test_a_broker_that_stops_at_fetch_4_is_asked_in_the_version_that_is_translated_to() -> None:
     bridge = plan(1, 5, {1: (0, 4)})
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     assert bridge.broker_version == 3
 
 
@@ -103,7 +103,7 @@ def test_records_of_a_fetch_are_never_copied(version: int) -> None:
 @pytest.mark.parametrize(("version", "release"), [(2, "0.10.1"), (3, "0.10.1"), (3, "0.8.2")])
 def test_all_offsets_of_a_group_are_refused_where_the_broker_can_not_list_them(version: int, release: str) -> None:
     refused = ask(bridge_for(9, version, release), 9, version, group_id="g", topics=None)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.answer is not None
     told = messages.decode_response(9, version, refused.answer)
     assert (told.error_code, told.topics) == (35, [])
@@ -172,9 +172,9 @@ def test_an_offset_of_a_kind_that_no_old_broker_knows_is_refused_and_the_rest_go
 @pytest.mark.parametrize("kind", [HIGHEST_TIME_STAMP, -4, -(2**63)])
 def test_such_offsets_alone_need_no_broker(version: int, kind: int) -> None:
     bridge = plan(2, version, {**KNOWN["0.10.2"], 2: (0, 3)})
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     refused = ask(bridge, 2, version, **by_time(kind, kind))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.answer is not None
     told = messages.decode_response(2, version, refused.answer)
     assert [(one.error_code, one.offset) for one in told.topics[0].partitions] == [(35, -1), (35, -1)]
@@ -188,7 +188,7 @@ def test_what_takes_too_long_to_be_looked_at_is_not_asked_for() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_search_by_time_alone_needs_no_broker(version: int) -> None:
     refused = ask(bridge_for(2, version, "0.9.0"), 2, version, **by_time(5, 6))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.answer is not None
     told = messages.decode_response(2, version, refused.answer)
     assert [one.error_code for one in told.topics[0].partitions] == [43, 43]
@@ -218,7 +218,7 @@ def test_numbers_that_are_left_to_the_broker_are_the_proxys_defaults(version: in
         },
     ]
     bridge = plan(ApiKey.CREATE_TOPICS, version, KNOWN["0.10.2"], {}, TopicDefaults(12, 3))
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     validate_only = {"validate_only": True} if version >= 1 else {}
     asked = ask(bridge, ApiKey.CREATE_TOPICS, version, topics=wanted, timeout_ms=1, **validate_only)
     numbers = {one.name: (one.num_partitions, one.replication_factor) for one in asked.topics}
@@ -231,7 +231,7 @@ def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it(versio
     bridge = plan(
         ApiKey.CREATE_TOPICS, version, {**KNOWN["0.10.2"], ApiKey.CREATE_TOPICS: (0, 4)}, {}, TopicDefaults(12, 3)
     )
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     wanted = [{"name": "both", "num_partitions": -1, "replication_factor": -1}]
     asked = ask(bridge, ApiKey.CREATE_TOPICS, version, topics=wanted, timeout_ms=1, validate_only=False)
     assert (asked.topics[0].num_partitions, asked.topics[0].replication_factor) == (-1, -1)
@@ -242,7 +242,7 @@ def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
     """It would keep everybody waiting while its numbers are looked for."""
     body = memoryview(bytes(limits.CREATE_TOPICS_NUMBERS_BYTES_MAX + 1))
     request = bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(body)
-    assert not isinstance(request, Refused)
+    assert not isinstance(request, RequestRefused)
     assert b"".join(request) == body
 
 
@@ -251,7 +251,7 @@ def test_a_request_whose_answer_would_take_a_long_step_is_refused() -> None:
     with pytest.raises(WireError, match=f"the limit is {limits.CREATE_TOPICS_BYTES_MAX}"):
         bridge.request(memoryview(bytes(limits.CREATE_TOPICS_BYTES_MAX + 1)))
     shorter = bridge.request(memoryview(bytes(limits.CREATE_TOPICS_BYTES_MAX)))
-    assert not isinstance(shorter, Refused)
+    assert not isinstance(shorter, RequestRefused)
     assert len(b"".join(shorter)) == limits.CREATE_TOPICS_BYTES_MAX - 1, "the flag is the last byte"
 
 
@@ -296,7 +296,7 @@ def test_garbage_instead_of_topics_is_a_wire_error(version: int) -> None:
 def test_topics_are_not_created_for_a_client_that_only_wants_to_know_if_they_could_be(version: int) -> None:
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("a", "b")]
     refused = ask(bridge_for(19, version, "0.10.1"), 19, version, topics=topics, timeout_ms=1, validate_only=True)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.answer is not None
     told = messages.decode_response(19, version, refused.answer)
     assert [(one.name, one.error_code) for one in told.topics] == [("a", 35), ("b", 35)]
@@ -319,7 +319,7 @@ def test_a_coordinator_is_found_at_the_proxy(version: int, release: str) -> None
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_coordinator_of_a_newer_broker_is_found_at_the_proxy_too(version: int) -> None:
     bridge = plan(10, version, {10: (0, 4)}, ADDRESSES)
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     told = tell(bridge, 10, version, **FOUND, error_message="fine")
     assert (told.host, told.port, told.error_message) == (*ADDRESSES[2], "fine")
 
@@ -336,7 +336,7 @@ def test_an_address_of_a_real_broker_never_gets_out(version: int) -> None:
 @pytest.mark.parametrize(("key_type", "code"), [(1, 53), (2, 42)])
 def test_only_groups_have_coordinators(key_type: int, code: int) -> None:
     refused = ask(bridge_for(10, 1, "0.10.2"), 10, 1, key="writer", key_type=key_type)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.answer is not None
     told = messages.decode_response(10, 1, refused.answer)
     assert (told.error_code, told.node_id) == (code, -1)
@@ -461,7 +461,7 @@ def test_an_unknown_version_of_api_versions_gets_what_every_client_can_read() ->
 @pytest.mark.parametrize(("key", "version"), [(24, 0), (4, 0), (65, 0), (1, 7), (99, 0)])
 def test_what_is_not_served_has_no_bridge_even_where_the_broker_has_it(key: int, version: int) -> None:
     refused = plan(key, version, {1: (0, 17), 4: (0, 7), 24: (0, 5), 65: (0, 2), 99: (0, 0)})
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.error_code == 35
     assert refused.reason
 

@@ -9,7 +9,7 @@ import pytest
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import WireError
-from idemproxy.proxy.bridge.base import Bridge, Refused
+from idemproxy.proxy.bridge.base import Bridge, RequestRefused
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, RAISED_TO, ApiKey, advertised
 
@@ -204,14 +204,14 @@ def served() -> Iterator[tuple[int, int, str]]:
 def sent(bridge: Bridge, body: bytes) -> bytes:
     """What goes to the broker."""
     chunks = bridge.request(memoryview(body))
-    assert not isinstance(chunks, Refused)
+    assert not isinstance(chunks, RequestRefused)
     return b"".join(chunks)
 
 
-def refused(bridge: Bridge, body: bytes) -> Refused:
+def refused(bridge: Bridge, body: bytes) -> RequestRefused:
     """The refusal that a request meets."""
     result = bridge.request(memoryview(body))
-    assert isinstance(result, Refused)
+    assert isinstance(result, RequestRefused)
     return result
 
 
@@ -265,9 +265,9 @@ def test_every_raised_api_is_covered_here() -> None:
 @pytest.mark.parametrize("key", RAISED_TO.keys() - {ApiKey.FIND_COORDINATOR, ApiKey.FETCH, ApiKey.CREATE_TOPICS})
 def test_the_same_version_on_both_sides_goes_through_untouched(key: int) -> None:
     bridge = plan(key, 0, KNOWN["0.10.2"])
-    assert not isinstance(bridge, Refused)
+    assert not isinstance(bridge, RequestRefused)
     body = memoryview(b"whatever this is")
     request = bridge.request(body)
-    assert not isinstance(request, Refused)
+    assert not isinstance(request, RequestRefused)
     assert request[0] is body
     assert bridge.response(body)[0] is body

@@ -12,7 +12,7 @@ PARTITIONS = 8
 DISK_SECONDS = 0.3
 
 
-def test_doubts_of_which_the_logs_are_read_when_the_address_changes_come_to_an_end(
+def test_unknown_outcomes_of_which_the_logs_are_read_when_the_address_changes_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(1, WorldSettings(brokers=2, partitions=PARTITIONS))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from idemproxy.proxy.broker.append_queue import AppendQueue
-from idemproxy.proxy.broker.lane_pool import LanePool
+from idemproxy.proxy.broker.produce_connection_pool import ProduceConnectionPool
 from idemproxy.proxy.broker.queued_append import AppendOfFlow, QueuedAppend
 from idemproxy.proxy.broker.slow_partitions import ON_TRIAL, SLOW, SUSPECT, USUAL, Place
 from idemproxy.proxy.flow.effects import Append
@@ -53,7 +53,7 @@ def names(appends: list[QueuedAppend]) -> list[str]:
 def take(
     waiting: AppendQueue, pace: int = USUAL, bytes_max: int = REQUEST_BYTES, *, one: bool = False
 ) -> list[QueuedAppend]:
-    return waiting.take(pace, bytes_max, None, one=one)
+    return waiting.take_appends(pace, bytes_max, None, one=one)
 
 
 # ---------------------------------------------------------------------- turns
@@ -61,10 +61,10 @@ def take(
 def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None:
     waiting = AppendQueue(all_usual)
     for number in range(1000):
-        waiting.push(queued(sender="10.0.0.1", name=f"flood {number}"))
-    waiting.push(queued(sender="10.0.0.2", name="a"))
-    waiting.push(queued(sender="10.0.0.3", name="b"))
-    waiting.push(queued(sender="10.0.0.2", name="c"))
+        waiting.queue_append(queued(sender="10.0.0.1", name=f"flood {number}"))
+    waiting.queue_append(queued(sender="10.0.0.2", name="a"))
+    waiting.queue_append(queued(sender="10.0.0.3", name="b"))
+    waiting.queue_append(queued(sender="10.0.0.2", name="c"))
     taken = [names(take(waiting)) for _ in range(7)]
     assert taken == [["flood 0"], ["flood 1"], ["a"], ["b"], ["flood 2"], ["c"], ["flood 3"]]
     assert waiting.count == 1003 - 7
@@ -73,27 +73,27 @@ def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None
 def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -> None:
     waiting = AppendQueue(all_usual)
     for name in ("a", "b", "c"):
-        waiting.push(queued(sender="10.0.0.1", name=name))
+        waiting.queue_append(queued(sender="10.0.0.1", name=name))
     taken = []
     for again in ("a again", "b again"):
         taken += names(take(waiting))
-        waiting.push(queued(sender="10.0.0.1", name=again))
+        waiting.queue_append(queued(sender="10.0.0.1", name=again))
     assert taken + [name for _ in range(3) for name in names(take(waiting))] == ["a", "b", "c", "a again", "b again"]
 
 
 def test_partitions_have_their_turn_though_one_is_flooded() -> None:
     waiting = AppendQueue(all_usual)
     for _ in range(1000):
-        waiting.push(queued(0, size=REQUEST_BYTES))
-    waiting.push(queued(1, name="a", size=REQUEST_BYTES))
-    waiting.push(queued(2, name="b", size=REQUEST_BYTES))
+        waiting.queue_append(queued(0, size=REQUEST_BYTES))
+    waiting.queue_append(queued(1, name="a", size=REQUEST_BYTES))
+    waiting.queue_append(queued(2, name="b", size=REQUEST_BYTES))
     assert [names(take(waiting)) for _ in range(3)] == [[""], ["a"], ["b"]]
 
 
 def test_what_does_not_fit_any_more_is_the_first_of_the_next_request() -> None:
     waiting = AppendQueue(all_usual)
     for partition, (name, kib) in enumerate((("a", 100), ("b", 40), ("c", 20))):
-        waiting.push(queued(partition, name=name, size=kib * KIB))
+        waiting.queue_append(queued(partition, name=name, size=kib * KIB))
     assert [names(take(waiting)) for _ in range(2)] == [["a"], ["b", "c"]]
     assert (waiting.count, waiting.size_bytes) == (0, 0)
 
@@ -102,16 +102,18 @@ def test_one_that_may_not_be_sent_makes_room_for_the_next_of_its_partition() -> 
     waiting = AppendQueue(all_usual)
     outcomes: list[Outcome] = []
     for _ in range(3):
-        waiting.push(queued(refusal="a client has gone", done=outcomes.append))
-    waiting.push(queued(name="wanted"))
+        waiting.queue_append(queued(refusal="a client has gone", done=outcomes.append))
+    waiting.queue_append(queued(name="wanted"))
     assert names(take(waiting)) == ["wanted"]
     assert outcomes == [NotSent("a client has gone")] * 3
 
 
 def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> None:
     waiting = AppendQueue(all_usual)
-    waiting.push(queued(refusal="a client has gone", done=lambda _outcome: waiting.push(queued(name="again"))))
-    waiting.push(queued(name="other"))
+    waiting.queue_append(
+        queued(refusal="a client has gone", done=lambda _outcome: waiting.queue_append(queued(name="again")))
+    )
+    waiting.queue_append(queued(name="other"))
     assert [names(take(waiting)) for _ in range(2)] == [["other"], ["again"]]
 
 
@@ -119,20 +121,20 @@ def test_what_is_queued_because_of_a_refusal_waits_for_the_next_request() -> Non
 def test_a_partition_whose_pace_changes_is_taken_with_others_of_that_pace(pace: int) -> None:
     waiting = AppendQueue(all_usual)
     for partition, timeout_ms in ((0, 30_000), (0, 1000), (1, 30_000)):
-        waiting.push(queued(partition, name=f"{partition} in {timeout_ms}", timeout_ms=timeout_ms))
+        waiting.queue_append(queued(partition, name=f"{partition} in {timeout_ms}", timeout_ms=timeout_ms))
     waiting.move((TOPIC, 0), pace)
     assert names(take(waiting)) == ["1 in 30000"]
     assert not waiting.has(USUAL)
     assert sorted(names(take(waiting, pace)) + names(take(waiting, pace))) == ["0 in 1000", "0 in 30000"]
     waiting.move((TOPIC, 0), USUAL)
-    waiting.push(queued(0, name="later"))
+    waiting.queue_append(queued(0, name="later"))
     assert names(take(waiting)) == ["later"]
 
 
 def test_queues_of_partitions_that_are_not_used_any_more_are_dropped() -> None:
     waiting = AppendQueue(all_usual)
     for partition in range(10_000):
-        waiting.push(queued(partition))
+        waiting.queue_append(queued(partition))
         take(waiting)
     assert len(waiting._queues) <= 1024
 
@@ -169,7 +171,7 @@ def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[
     for count in (600, 10_000):
         waiting = AppendQueue(all_usual)
         for number in range(count):
-            waiting.push(make(number))
+            waiting.queue_append(make(number))
         requests = []
         for _ in range(20):
             with Work() as work:
@@ -181,17 +183,17 @@ def test_a_request_costs_by_what_it_takes_and_not_by_what_waits(make: Callable[[
     assert calls[1] <= 30, "calls for each append that is taken"
 
 
-def test_nor_does_a_lane_that_is_answered_and_sends_the_next_request() -> None:
+def test_nor_does_a_produce_connection_that_is_answered_and_sends_the_next_request() -> None:
     calls = []
     for count in (100, 10_000):
         broker = SlowBroker(0.01)
-        pool = LanePool(
+        pool = ProduceConnectionPool(
             broker,
             BROKER,
             partial(broker.connect, ADDRESS),
             may_send=lambda: True,
             report=lambda _: None,
-            lanes_max=lambda: 1,
+            produce_connections_max=lambda: 1,
         )
         pool.set_usable(True)
         for number in range(count):

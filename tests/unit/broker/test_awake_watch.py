@@ -1,4 +1,4 @@
-"""One question at a time to each broker, for all who wait until it was seen awake (rule R6)."""
+"""One question at a time to each broker, for all who wait until it has passed the quiescence check (rule R6)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import OffsetAnswer
-from idemproxy.proxy.broker.awake_watch import AwakeWatch
+from idemproxy.proxy.broker.quiescence_watch import QuiescenceWatch
 from idemproxy.proxy.flow.effects import Unanswered
 from testkit.stage.clock import Clock
 
@@ -22,7 +22,7 @@ class Brokers:
         self.answer_seconds: float | None = ANSWER_SECONDS
         self.asked: list[int] = []
         self.is_broken = False
-        self.watch = AwakeWatch(self.clock, self._ask)
+        self.watch = QuiescenceWatch(self.clock, self._ask)
 
     def _ask(self, broker_id: int, _question: Any, done: Callable[[Any], None]) -> None:
         if self.is_broken:
@@ -36,18 +36,18 @@ class Brokers:
     def wait_for(self, broker_id: int = 1) -> list[Any]:
         """Return where the result will be."""
         results: list[Any] = []
-        self.watch.when_awake(broker_id, "topic", 0, results.append)
+        self.watch.when_quiescent(broker_id, "topic", 0, results.append)
         return results
 
 
 def test_twenty_thousand_share_ten_questions() -> None:
     brokers = Brokers()
     waiting = [brokers.wait_for() for _ in range(20_000)]
-    brokers.clock.run(limits.SETTLE_SECONDS)
+    brokers.clock.run(limits.QUIESCENCE_SECONDS)
     assert waiting == [[]] * 20_000
     brokers.clock.run(3 * limits.PROBE_SECONDS)
     assert waiting == [[True]] * 20_000
-    assert len(brokers.asked) <= limits.SETTLE_SECONDS / limits.PROBE_SECONDS + 2
+    assert len(brokers.asked) <= limits.QUIESCENCE_SECONDS / limits.PROBE_SECONDS + 2
 
 
 def test_nobody_is_asked_when_nobody_waits() -> None:
@@ -68,7 +68,7 @@ def test_the_second_of_each_begins_when_it_comes(before_seconds: float) -> None:
     first = brokers.wait_for()
     brokers.clock.run(before_seconds)
     second = brokers.wait_for()
-    brokers.clock.run(limits.SETTLE_SECONDS)
+    brokers.clock.run(limits.QUIESCENCE_SECONDS)
     assert second == []
     brokers.clock.run(3 * limits.PROBE_SECONDS)
     assert (first, second) == ([True], [True])
@@ -77,7 +77,7 @@ def test_the_second_of_each_begins_when_it_comes(before_seconds: float) -> None:
 def test_brokers_are_watched_apart() -> None:
     brokers = Brokers()
     waiting = [brokers.wait_for(broker_id) for broker_id in (1, 2, 3)]
-    brokers.clock.run(limits.SETTLE_SECONDS + 3 * limits.PROBE_SECONDS)
+    brokers.clock.run(limits.QUIESCENCE_SECONDS + 3 * limits.PROBE_SECONDS)
     assert waiting == [[True]] * 3
     assert {broker_id: brokers.asked.count(broker_id) for broker_id in (1, 2, 3)} == dict.fromkeys((1, 2, 3), 11)
 
@@ -86,7 +86,7 @@ def test_while_a_broker_is_away_those_who_wait_hear_of_it_some_seconds_later_and
     brokers = Brokers()
     brokers.answer_seconds = None
     waiting = [brokers.wait_for() for _ in range(100)]
-    brokers.clock.run(limits.AWAKE_WAIT_SECONDS - 0.1)
+    brokers.clock.run(limits.QUIESCENCE_WAIT_SECONDS - 0.1)
     assert waiting == [[]] * 100
     brokers.clock.run(0.3)
     assert waiting == [[Unanswered("away")]] * 100
@@ -96,9 +96,9 @@ def test_whoever_waits_while_it_comes_back_goes_on_a_second_later() -> None:
     brokers = Brokers()
     brokers.answer_seconds = None
     waiting = brokers.wait_for()
-    brokers.clock.run(limits.AWAKE_WAIT_SECONDS - limits.SETTLE_SECONDS / 2)
+    brokers.clock.run(limits.QUIESCENCE_WAIT_SECONDS - limits.QUIESCENCE_SECONDS / 2)
     brokers.answer_seconds = ANSWER_SECONDS
-    brokers.clock.run(limits.SETTLE_SECONDS)
+    brokers.clock.run(limits.QUIESCENCE_SECONDS)
     assert waiting == [], "it is awake, and that is waited for"
     brokers.clock.run(3 * limits.PROBE_SECONDS)
     assert waiting == [True]
@@ -108,7 +108,7 @@ def test_one_that_answers_too_late_is_told_from_one_that_is_away() -> None:
     brokers = Brokers()
     brokers.answer_seconds = 2.0
     waiting = brokers.wait_for()
-    brokers.clock.run(limits.AWAKE_WAIT_SECONDS + 3)
+    brokers.clock.run(limits.QUIESCENCE_WAIT_SECONDS + 3)
     assert waiting == [False]
 
 
@@ -119,5 +119,5 @@ def test_an_internal_error_leaves_nobody_behind() -> None:
     with pytest.raises(ZeroDivisionError):
         brokers.clock.run(0.5)
     brokers.is_broken = False
-    brokers.clock.run(limits.SETTLE_SECONDS * 2 + 0.5)
+    brokers.clock.run(limits.QUIESCENCE_SECONDS * 2 + 0.5)
     assert waiting == [True]

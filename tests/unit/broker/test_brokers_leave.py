@@ -69,7 +69,9 @@ def test_a_broker_that_is_down_is_waited_for_as_long_as_it_has_a_replica(monkeyp
     assert scene.cluster.brokers[2].address in scene.dialled
 
 
-def test_a_doubt_about_an_append_at_a_broker_that_has_left_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_about_an_append_at_a_broker_that_has_left_comes_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene(monkeypatch)
     network, cluster, (client,) = scene.world.network, scene.cluster, scene.world.clients
     cluster.partitions[TOPIC, 0].leader = LEAVES

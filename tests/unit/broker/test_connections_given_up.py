@@ -7,7 +7,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import LOG_END_REPLICA_ID, FetchRecords, LatestOffset
 from idemproxy.proxy.broker.broker import Broker
-from idemproxy.proxy.broker.lane_pool import LanePool
+from idemproxy.proxy.broker.produce_connection_pool import ProduceConnectionPool
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
@@ -17,13 +17,13 @@ from testkit.virtual import kafka_bytes as kafka
 BROKER = 1
 
 
-def pool_on(clock: Clock) -> LanePool:
-    pool = LanePool(clock, BROKER, clock.opening.append, may_send=lambda: True, report=lambda _event: None)
+def pool_on(clock: Clock) -> ProduceConnectionPool:
+    pool = ProduceConnectionPool(clock, BROKER, clock.opening.append, may_send=lambda: True, report=lambda _event: None)
     pool.set_usable(True)
     return pool
 
 
-def append_to(pool: LanePool, partition: int, outcomes: list[Outcome]) -> None:
+def append_to(pool: ProduceConnectionPool, partition: int, outcomes: list[Outcome]) -> None:
     pool.append(Append(BROKER, "topic", partition, b"set", 30_000, lambda: None), outcomes.append)
 
 
@@ -35,9 +35,9 @@ def test_a_lane_that_is_given_up_while_it_is_being_opened_stays_closed() -> None
     clock.run()
     pool.close()
     assert [type(outcome) for outcome in outcomes] == [NotSent]
-    (lane,) = clock.opening
+    (produce_connection,) = clock.opening
     wire = Wire()
-    lane.connected(wire)
+    produce_connection.connected(wire)
     clock.run(5)
     assert wire.was_reset
     assert wire.sent == b""
@@ -56,7 +56,7 @@ def test_a_lane_that_is_given_up_while_it_is_being_opened_may_fail_to_open() -> 
     assert len(clock.opening) == 1, "nothing is opened for a pool that is closed"
 
 
-def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() -> None:
+def test_an_append_behind_a_busy_produce_connection_gets_another_try_to_open_a_second_one() -> None:
     clock = Clock()
     pool = pool_on(clock)
     outcomes: list[Outcome] = []
@@ -83,7 +83,9 @@ def test_an_append_behind_a_busy_lane_gets_another_try_to_open_a_second_one() ->
 def test_a_write_is_late_if_the_lease_ended_after_its_first_look(had_begun: bool) -> None:
     clock = Clock()
     may_send = True
-    pool = LanePool(clock, BROKER, clock.opening.append, may_send=lambda: may_send, report=lambda _event: None)
+    pool = ProduceConnectionPool(
+        clock, BROKER, clock.opening.append, may_send=lambda: may_send, report=lambda _event: None
+    )
     pool.set_usable(True)
     outcomes: list[Outcome] = []
     for partition in (0, 1):  # what was asked for the one before does not count
@@ -125,7 +127,7 @@ def test_a_broker_that_throttles_is_waited_for_unless_it_was_away_meanwhile(was_
     if was_away:
         pool.set_usable(False)
         pool.set_usable(True)
-    clock.run(limits.UPSTREAM_TIMEOUT_SECONDS_MAX + limits.LANE_ANSWER_SECONDS_MAX + 2)
+    clock.run(limits.UPSTREAM_TIMEOUT_SECONDS_MAX + limits.PRODUCE_CONNECTION_ANSWER_SECONDS_MAX + 2)
     assert len(outcomes) == was_away
 
 
@@ -213,7 +215,7 @@ def _ours(_: str | None) -> bool:
     return True
 
 
-def test_a_thousand_doubts_share_one_probe() -> None:
+def test_a_thousand_unknown_outcomes_share_one_probe() -> None:
     broker = Asked()
     answers: list[Any] = []
     for _ in range(1000):
@@ -226,7 +228,7 @@ def test_a_thousand_doubts_share_one_probe() -> None:
     assert len(broker.questions) == 2
 
 
-def test_a_thousand_doubts_share_an_end_of_the_log_that_was_asked_for_after_each_of_them() -> None:
+def test_a_thousand_unknown_outcomes_share_an_end_of_the_log_that_was_asked_for_after_each_of_them() -> None:
     broker = Asked()
     early: list[Any] = []
     late: list[Any] = []
@@ -245,7 +247,7 @@ def test_a_thousand_doubts_share_an_end_of_the_log_that_was_asked_for_after_each
     assert len(broker.questions) == 0
 
 
-def test_a_thousand_doubts_read_the_log_a_few_at_a_time() -> None:
+def test_a_thousand_unknown_outcomes_read_the_log_a_few_at_a_time() -> None:
     broker = Asked()
     answers: list[Any] = []
     for offset in range(1000):
@@ -275,7 +277,7 @@ def test_a_lost_connection_answers_every_question() -> None:
 
 
 def test_a_question_is_answered_while_logs_are_read() -> None:
-    """Behind a megabyte it would be late, and a doubt would wait until every log has been read (rule R6)."""
+    """Behind a megabyte it would be late, and an unknown outcome would wait until every log has been read (rule R6)."""
     broker = Asked()
     control, wire, answers = broker.endpoint, broker.wire, list[Any]()
     for _ in range(limits.FETCHES_AT_A_TIME + 1):
@@ -385,7 +387,7 @@ def test_a_broker_that_is_slow_is_asked_for_less_of_its_logs() -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_an_answer_is_waited_for_as_long_as_bytes_of_it_come(ends: bool) -> None:
-    """A megabyte over a slow link, or a message of 60 MB over any: asked for anew, it would take as long again."""
+    """A megabyte over a slow link, or a message of 60 MB over any: asked for again, it would take as long again."""
     broker, answers = Asked(), list[Any]()
     broker.ask(FetchRecords("topic", 0, 0, limits.FETCH_BYTES), answers.append)
     broker.open_reading()

@@ -1,4 +1,4 @@
-"""Topics that were deleted: before 0.11 a broker creates anew whatever a question for Metadata names."""
+"""Topics that were deleted: before 0.11 a broker creates again whatever a question for Metadata names."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_topic_whose_leader_has_moved_away_is_found_without_its_name(scene: Sc
     partition = scene.cluster.partitions[TOPIC, 0]
     first = partition.leader
     scene.cluster.move_leader(TOPIC, 0, 3 - (first or 0), keep=True)
-    scene.engine.topology.doubt(TOPIC)
+    scene.engine.topology.distrust(TOPIC)
     found: list[int | None] = []
     scene.engine.topology.leader(TOPIC, 0, True, found.append)
     scene.network.run(1)
@@ -101,7 +101,7 @@ def test_a_topic_whose_leader_has_moved_away_is_found_without_its_name(scene: Sc
 
 def test_a_topic_that_is_there_after_all_is_named_again(scene: Scene) -> None:
     topology, found = scene.engine.topology, list[Any]()
-    topology.doubt(TOPIC)
+    topology.distrust(TOPIC)
     for _ in range(3):
         topology.leader(TOPIC, 0, True, found.append)
         scene.network.run(1)
@@ -115,7 +115,7 @@ def test_in_a_large_cluster_this_is_no_burden(scene: Scene, monkeypatch: pytest.
     monkeypatch.setattr(limits, "METADATA_PARTITION_SECONDS", 1.0)
     topology, found = scene.engine.topology, list[Any]()
     for _ in range(1000):
-        topology.doubt(TOPIC)
+        topology.distrust(TOPIC)
         topology.leader(TOPIC, 0, True, found.append)
         scene.network.run(0.01)
     assert len(scene.asked) <= 11

@@ -320,7 +320,7 @@ def test_a_topic_that_a_question_has_created_is_there_though_a_later_answer_had_
     scene.network.run(limits.METADATA_FRESH_SECONDS)
     scene.reactor.post(lambda: scene.topology.leader("new", 0, False, lambda _: None))
     scene.network.run(1)
-    assert scene.questions == [None], "it may be gone again, and would be created anew"
+    assert scene.questions == [None], "it may be gone again, and would be created again"
     assert "new" not in scene.topology.cluster.topics, "no broker lists it"
     scene.topology._learn(("new",), asked_at, {**known, **created.topics}, created)
     assert "new" not in scene.topology.cluster.topics, "it was known when it was asked for, so it was deleted meanwhile"
@@ -348,7 +348,7 @@ def reactor() -> VirtualReactor:
     return Network(1, NetworkSettings()).host("proxy")
 
 
-def test_an_answer_is_made_once_and_anew_when_anything_about_it_has_changed(reactor: VirtualReactor) -> None:
+def test_an_answer_is_made_once_and_again_when_anything_about_it_has_changed(reactor: VirtualReactor) -> None:
     answers, cluster = MetadataAnswers(reactor, "x"), large_cluster()
     got: list[bytes] = []
 

@@ -40,7 +40,7 @@ def test_a_leader_is_looked_for_soon_and_then_more_and_more_seldom() -> None:
     assert not freshness.may_look_for_leader("t", last - limits.METADATA_FRESH_SECONDS / 2)
     later = last + limits.METADATA_LOOKED_FOR_SECONDS + 1
     freshness.learned(["t"], later - 0.1, later - 0.1)
-    assert freshness.may_look_for_leader("t", later), "it is looked for anew"
+    assert freshness.may_look_for_leader("t", later), "it is looked for again"
 
 
 def test_a_topic_that_has_appeared_after_a_long_time_gets_its_leaders_soon() -> None:
@@ -130,10 +130,10 @@ def test_what_one_broker_tells_of_a_change_is_looked_at_again_soon() -> None:
 
 def test_a_topic_that_is_told_by_a_broker_that_has_not_heard_of_its_end_stays_doubted() -> None:
     freshness = seen()
-    freshness.doubt("t", STARTED_AT)
-    for after, is_doubted in ((0.1, True), (limits.METADATA_SPREAD_SECONDS + 0.1, False)):
+    freshness.distrust("t", STARTED_AT)
+    for after, is_distrusted in ((0.1, True), (limits.METADATA_SPREAD_SECONDS + 0.1, False)):
         freshness.learned_all(10, STARTED_AT + after, STARTED_AT + after)
-        assert freshness.is_doubted("t") == is_doubted
+        assert freshness.is_distrusted("t") == is_distrusted
 
 
 def test_changes_without_end_do_not_have_a_large_cluster_asked_for_without_end() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from idemproxy.codecs.headers import FLEXIBLE_FROM
 from idemproxy.proxy.bridge import api_versions
-from idemproxy.proxy.bridge.base import Refused
+from idemproxy.proxy.bridge.base import RequestRefused
 from idemproxy.proxy.bridge.table import plan
 from idemproxy.proxy.versions import (
     EXPLAINED,
@@ -71,7 +71,7 @@ def test_whatever_is_advertised_has_a_bridge(ranges: BrokerRanges) -> None:
             if key in OWN_RANGES or key in OWN_WHERE_MISSING.keys() - ranges.keys():
                 continue
             bridge = plan(key, version, ranges)
-            assert not isinstance(bridge, Refused), (key, version)
+            assert not isinstance(bridge, RequestRefused), (key, version)
             if key not in ranges:
                 assert key in EXPLAINED
                 continue
@@ -83,8 +83,8 @@ def test_what_is_not_advertised_has_no_bridge(version: str) -> None:
     ranges = advertised([KNOWN[version]])
     for key in set(range(80)) - OWN_RANGES.keys():
         _, last = ranges.get(key, (0, -1))
-        assert isinstance(plan(key, last + 1, KNOWN[version]), Refused)
-        assert isinstance(plan(key, -1, KNOWN[version]), Refused)
+        assert isinstance(plan(key, last + 1, KNOWN[version]), RequestRefused)
+        assert isinstance(plan(key, -1, KNOWN[version]), RequestRefused)
 
 
 @pytest.mark.parametrize("version", KNOWN)

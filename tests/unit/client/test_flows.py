@@ -161,7 +161,7 @@ def test_the_end_is_certain_when_no_more_can_be_left_out() -> None:
     assert 9 - 4 < len(run.asked) < 20
 
 
-def test_after_a_lost_connection_all_is_left_out_anew() -> None:
+def test_after_a_lost_connection_all_is_left_out_again() -> None:
     """The new one begins at the reader's offset again."""
     batch = encode_batch([Record(0, 1, None, b"a")], base_offset=8)
     replies = [*[fetched()] * 4, ConnectionFailed("lost"), metadata({PLACE: 0})] * 6

@@ -167,7 +167,9 @@ def test_every_error_is_in_the_table_with_what_the_client_does(page: str) -> Non
         reaction = REACTIONS[ErrorCode[name]]
         assert do.startswith(DO[reaction.meaning]), name
         assert bool(re.search("who leads|the leader first", do)) == reaction.moves, name
-        assert doubtful == ("" if reaction.meaning is Meaning.STORED else "yes" if reaction.is_doubtful else "no"), name
+        assert doubtful == (
+            "" if reaction.meaning is Meaning.STORED else "yes" if reaction.is_outcome_unknown else "no"
+        ), name
     assert ("again, three in a row are final" in page, limits.CORRUPT_TRIES_MAX) == (True, 3)
 
 

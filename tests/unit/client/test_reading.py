@@ -51,7 +51,7 @@ def test_a_log_may_change_its_format_and_end_in_the_middle_of_a_message() -> Non
     assert records_from(b"", 5) == ([], 5)
 
 
-def test_markers_of_transactions_are_passed_over() -> None:
+def test_batch_markers_of_transactions_are_passed_over() -> None:
     data = encode_batch(ROWS[:1], base_offset=4, attributes=CONTROL_FLAG) + encode_batch(ROWS[:1], base_offset=5)
     found, offset = records_from(data, 4)
     assert ([one.offset for one in found], offset) == ([5], 6)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from idemproxy.codecs import record_batch
+from idemproxy.codecs.batch_marker import content_digest
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import Conversion, HeaderPolicy, Inner, digesting_batch
 from idemproxy.codecs.errors import LimitExceeded, WireError
-from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.codecs.record_batch import BatchHeader, Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import STEP_BYTES, at_once

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs import messages  # noqa: F401  (imports the library without warnings)
+from idemproxy.codecs.batch_marker import Identity, content_digest, encode_batch_marker, parse_batch_marker
 from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.convert import (
     TRACING_HEADERS,
@@ -18,7 +19,6 @@ from idemproxy.codecs.convert import (
     content_of_message,
 )
 from idemproxy.codecs.errors import LimitExceeded, WireError
-from idemproxy.codecs.marker import Identity, content_digest, encode_marker, parse_marker
 from idemproxy.codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, verify_crc
 from idemproxy.codecs.primitives import encode_varlong
 from idemproxy.codecs.record_batch import (
@@ -36,7 +36,7 @@ aiokafka_records = import_module("aiokafka.record._crecords")
 
 NO_LIMIT = 100_000_000
 POLICY = HeaderPolicy()
-MARKER = encode_marker([Identity(1000, 3, 0, 4)])
+BATCH_MARKER = encode_batch_marker([Identity(1000, 3, 0, 4)])
 RECORDS = [
     Record(0, 1_700_000_000_000, b"key", b"value"),
     Record(1, 1_700_000_000_900, None, b""),
@@ -50,7 +50,9 @@ def batch(records: Sequence[Record] = RECORDS, **fields: Any) -> memoryview:
 
 
 def convert(*batches: memoryview, codec: Codec = Codec.NONE, limit: int = NO_LIMIT, harder: bool = False) -> Converted:
-    return to_wrapper(batches, key=MARKER, codec=codec, policy=POLICY, output_bytes_max=limit, compress_harder=harder)
+    return to_wrapper(
+        batches, key=BATCH_MARKER, codec=codec, policy=POLICY, output_bytes_max=limit, compress_harder=harder
+    )
 
 
 def only_message(converted: Converted) -> ShallowMessage:
@@ -76,7 +78,7 @@ def test_a_wrapper_holds_all_records_of_all_batches_in_order(sent: Codec, codec:
     assert converted.record_count == 9
     assert (message.offset, message.magic, message.timestamp) == (8, 1, 1_700_000_000_900)
     assert message.codec == (Codec.GZIP if codec in (Codec.NONE, Codec.ZSTD) else codec)
-    assert parse_marker(message.key) == (Identity(1000, 3, 0, 4),)
+    assert parse_batch_marker(message.key) == (Identity(1000, 3, 0, 4),)
     assert [(m.offset, m.timestamp, m.key, m.value) for m in inner_messages(message, NO_LIMIT)] == [
         (index, record.timestamp, record.key, record.value) for index, record in enumerate(expected)
     ]

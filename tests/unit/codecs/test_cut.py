@@ -6,9 +6,9 @@ from itertools import accumulate
 import pytest
 
 from idemproxy.codecs import steps
+from idemproxy.codecs.batch_marker import content_digest
 from idemproxy.codecs.convert import HeaderPolicy, Inner, border_of_halves, cutting, digesting_batch
 from idemproxy.codecs.errors import LimitExceeded, WireError
-from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import encode_set, iterate_shallow, verify_crc
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once

@@ -242,7 +242,7 @@ def test_a_finished_batch_is_stamped_in_place_as_if_it_had_been_made_so(codec: C
 
 
 @pytest.mark.parametrize("at", [8, 16, 17, 30, 60, 70])
-def test_what_is_damaged_is_not_signed_anew(at: int) -> None:
+def test_what_is_damaged_is_not_signed_again(at: int) -> None:
     batch = bytearray(encode_batch(RECORDS))
     batch[at] ^= 1
     before = bytes(batch)

@@ -12,6 +12,7 @@ import cramjam
 import pytest
 
 from idemproxy.codecs import compression, convert
+from idemproxy.codecs.batch_marker import content_digest
 from idemproxy.codecs.compression import BLOCK_BYTES_MAX, Codec, compress, compressing, decompressing
 from idemproxy.codecs.convert import (
     HeaderPolicy,
@@ -23,7 +24,6 @@ from idemproxy.codecs.convert import (
     wrapping,
 )
 from idemproxy.codecs.errors import LimitExceeded, Malformed, Truncated
-from idemproxy.codecs.marker import content_digest
 from idemproxy.codecs.message_set import ShallowMessage, encode_message, encode_set, iterate_shallow, spanning
 from idemproxy.codecs.record_batch import (
     HEADERS_BYTES_UNCHECKED,

@@ -1,4 +1,4 @@
-"""Second copies that an audit or a proxy has found, as ``idemproxy hide add`` reads them from files."""
+"""Duplicates that an audit or a proxy has found, as ``idemproxy hide add`` reads them from files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from idemproxy.codecs.marker import Identity
-from idemproxy.proxy.commands.inspection.found_copies import SecondCopy, found_by_audit, found_by_proxy
+from idemproxy.codecs.batch_marker import Identity
+from idemproxy.proxy.commands.inspection.found_duplicates import Duplicate, found_by_audit, found_by_proxy
 from idemproxy.proxy.events import AppendEnded, AppendSent, DuplicateFound
 from idemproxy.proxy.settings.config import ConfigError
 from idemproxy.proxy.telemetry.journal import Journal
@@ -19,18 +19,18 @@ ROW = {"topic": "orders", "partition": 3, "first": 30, "last": 49, "first_copy":
 
 
 def audited(folder: Path, *rows: Any, **more: Any) -> Path:
-    data = {"format": 1, "is_whole": True, "second_copies": [*rows], **more}
-    (folder / "second_copies.json").write_text(json.dumps(data))
+    data = {"format": 1, "is_whole": True, "duplicates": [*rows], **more}
+    (folder / "duplicates.json").write_text(json.dumps(data))
     return folder
 
 
 def test_what_an_audit_has_written_is_read(tmp_path: Path) -> None:
     other = ROW | {"topic": "more", "partition": 0}
     found = found_by_audit(audited(tmp_path, ROW, other))
-    copy = SecondCopy(OffsetRange("orders", 3, 30, 50), 10)
-    assert found.copies == [copy, SecondCopy(OffsetRange("more", 0, 30, 50), 10)]
+    copy = Duplicate(OffsetRange("orders", 3, 30, 50), 10)
+    assert found.copies == [copy, Duplicate(OffsetRange("more", 0, 30, 50), 10)]
     assert (found.by, found.notes) == ("the audit", [])
-    assert found_by_audit(tmp_path / "second_copies.json").copies == found.copies
+    assert found_by_audit(tmp_path / "duplicates.json").copies == found.copies
     assert found.only("orders", None).copies == [copy]
     assert found.only("orders", 2).copies == []
 
@@ -62,7 +62,7 @@ def test_an_audit_that_lists_less_than_it_found_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_range_is_refused_with_the_file(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"second_copies\.json is damaged"):
+    with pytest.raises(ConfigError, match=r"duplicates\.json is damaged"):
         found_by_audit(audited(tmp_path, ROW, ROW | wrong))
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_range_is_refused_with_the_file(tmp_path: Path, wrong: dict[st
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "summary.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=r"summary\.json is no second_copies\.json of an audit"):
+    with pytest.raises(ConfigError, match=r"summary\.json is no duplicates\.json of an audit"):
         found_by_audit(file)
 
 
@@ -88,7 +88,7 @@ def journal(path: Path, *events: Any) -> Path:
     return path
 
 
-def test_the_second_copies_in_a_journal_are_read_with_their_sizes(tmp_path: Path) -> None:
+def test_the_duplicates_in_a_journal_are_read_with_their_sizes(tmp_path: Path) -> None:
     name = Identity(7, 1, 30, 4)
     beside = Identity(7, 1, 34, 9)
     file = journal(
@@ -102,8 +102,8 @@ def test_the_second_copies_in_a_journal_are_read_with_their_sizes(tmp_path: Path
     found = found_by_proxy(file)
     assert (found.by, found.notes) == ("the proxy", [])
     assert found.copies == [
-        SecondCopy(OffsetRange("orders", 2, 404, 408), 400),
-        SecondCopy(OffsetRange("orders", 2, 420, 424), 400),
+        Duplicate(OffsetRange("orders", 2, 404, 408), 400),
+        Duplicate(OffsetRange("orders", 2, 420, 424), 400),
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_copy_whose_size_is_not_in_the_journal_is_told(tmp_path: Path) -> None
     found = found_by_proxy(file)
     assert found.copies == []
     (note,) = found.notes
-    assert "orders/2: a second copy begins at offset 404" in note
+    assert "orders/2: a duplicate begins at offset 404" in note
     assert "sequence 30" in note
 
 
@@ -123,8 +123,8 @@ def test_lines_that_are_cut_off_or_strange_are_passed_over(tmp_path: Path) -> No
         DuplicateFound(7, 1, 30, "orders", 2, (400, 404)),
     )
     with file.open("ab") as more:
-        more.write(b'{"event":"second_copy","producer_id":7}\n[1,2,3,4]\n')
-        more.write(b'{"event":"second_copy","producer_id":9,"producer_epoch":0,"base_sequence":0,"topic":"orders",')
+        more.write(b'{"event":"duplicate_found","producer_id":7}\n[1,2,3,4]\n')
+        more.write(b'{"event":"duplicate_found","producer_id":9,"producer_epoch":0,"base_sequence":0,"topic":"orders",')
     assert len(found_by_proxy(file).copies) == 1
     with pytest.raises(ConfigError, match="cannot be read"):
         found_by_proxy(tmp_path / "absent.jsonl")

@@ -30,13 +30,13 @@ def record(key: bytes | None, value: bytes | None) -> StoredRecord:
 
 def test_the_last_record_of_a_key_counts() -> None:
     contents = TopicContents()
-    contents.take(record(None, b""))
-    contents.take(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
-    contents.take(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
+    contents.take_record(record(None, b""))
+    contents.take_record(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
+    contents.take_record(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
     assert (contents.hidden_ranges, contents.unreadable) == ({PLACE: ACTIVE}, 0)
-    contents.take(record(key_of(PLACE), None))
-    contents.take(record(b"other", b"{}"))
-    contents.take(record(b"another", b"{}"))
+    contents.take_record(record(key_of(PLACE), None))
+    contents.take_record(record(b"other", b"{}"))
+    contents.take_record(record(b"another", b"{}"))
     assert (contents.hidden_ranges, contents.unreadable) == ({}, 2)
     assert "other" in contents.problem
 
@@ -44,11 +44,11 @@ def test_the_last_record_of_a_key_counts() -> None:
 def test_a_topic_of_somebody_else_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden_ranges_topic, "RANGES_MAX", 1)
     contents = TopicContents()
-    contents.take(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
-    contents.take(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
+    contents.take_record(record(key_of(PLACE), value_of(PLACE, REMOVED, "x")))
+    contents.take_record(record(key_of(PLACE), value_of(PLACE, ACTIVE, "x")))
     other = OffsetRange("orders", 4, 5, 8)
     with pytest.raises(ConfigError, match="more than 1 ranges"):
-        contents.take(record(key_of(other), value_of(other, REMOVED, "x")))
+        contents.take_record(record(key_of(other), value_of(other, REMOVED, "x")))
 
 
 def test_what_redis_lacks_is_written_and_a_later_word_there_stays() -> None:
@@ -81,6 +81,6 @@ def test_nothing_in_redis_gets_an_older_word(known: HiddenRanges, topic: HiddenR
 def test_any_time_that_a_record_names_can_be_shown() -> None:
     late = HiddenRange(State.REMOVED, (1 << 63) - 2)
     contents = TopicContents()
-    contents.take(record(key_of(PLACE), value_of(PLACE, late, "x")))
+    contents.take_record(record(key_of(PLACE), value_of(PLACE, late, "x")))
     assert contents.hidden_ranges == {PLACE: late}
     assert "9999-12-31 23:59:59Z" in "\n".join(table_of(contents.hidden_ranges))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from idemproxy.proxy.commands.inspection.table import ROWS_MEASURED, printable, table_lines
 from idemproxy.state.entry import (
-    NO_GENERATION,
+    NO_DATA_GENERATION,
     NOBODY,
     Entry,
     Intent,
@@ -37,7 +37,7 @@ from idemproxy.state.inspection import (
 from idemproxy.state.producer_ids import Block, pack_block
 from idemproxy.state.store import block_key, cluster_key, entry_key, member_key
 
-LIFE, EARLIER_LIFE = b"L" * 16, b"E" * 16
+LIFE, EARLIER_DATA_GENERATION = b"L" * 16, b"E" * 16
 OWNER = b"incarnat"
 QUIET = Entry(9, LIFE, b"somebody", 2, 14, (WindowBatch(4, 10, 100),), 90, 110, b"anchored")
 INTENT = Intent(OWNER, 2, (IntentBatch(14, 3, b"digest-5"),), 110, b"anchored", bytes(8), 1)
@@ -57,9 +57,9 @@ def test_every_key_of_an_entry_is_read_back_whatever_the_topic_is_called(
 
 
 @given(CLUSTER_NAMES, st.integers(0, 2**62), st.binary(min_size=8, max_size=16))
-def test_the_other_keys_are_read_back(cluster: str, start: int, incarnation: bytes) -> None:
+def test_the_other_keys_are_read_back(cluster: str, start: int, instance_id: bytes) -> None:
     assert parse_key(cluster, block_key(cluster, start)) == BlockPlace(start)
-    assert parse_key(cluster, member_key(cluster, incarnation)) == MemberPlace(incarnation)
+    assert parse_key(cluster, member_key(cluster, instance_id)) == MemberPlace(instance_id)
     assert parse_key(cluster, cluster_key(cluster)) == ClusterPlace()
 
 
@@ -71,8 +71,8 @@ def test_any_key_is_one_that_would_be_written_so_or_none_of_ours(cluster: str, r
             assert place.key(cluster) == key
         case BlockPlace(start):
             assert block_key(cluster, start) == key
-        case MemberPlace(incarnation):
-            assert member_key(cluster, incarnation) == key
+        case MemberPlace(instance_id):
+            assert member_key(cluster, instance_id) == key
         case ClusterPlace():
             assert cluster_key(cluster) == key
 
@@ -97,10 +97,10 @@ def test_a_claimed_block_is_read_back() -> None:
     ("entry", "is_owner_alive", "state"),
     [
         (QUIET, False, "quiet"),
-        (replace(QUIET, generation=EARLIER_LIFE), False, "suspect"),
+        (replace(QUIET, data_generation=EARLIER_DATA_GENERATION), False, "unverified"),
         (OPEN, True, "open"),
         (OPEN, False, "abandoned"),
-        (replace(OPEN, generation=EARLIER_LIFE), True, "open"),
+        (replace(OPEN, data_generation=EARLIER_DATA_GENERATION), True, "open"),
         (replace(QUIET, intent=replace(INTENT, batches=())), True, "rebuilding"),
         (replace(QUIET, intent=replace(INTENT, batches=())), False, "abandoned"),
         (
@@ -109,11 +109,13 @@ def test_a_claimed_block_is_read_back() -> None:
             "append_reservation",
         ),
         (replace(QUIET, intent=replace(INTENT, batches=(), kind=IntentKind.APPEND_RESERVATION)), False, "abandoned"),
-        (replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)), True, "given_up"),
+        (replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)), True, "unrecoverable"),
         (
-            replace(QUIET, generation=EARLIER_LIFE, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)),
+            replace(
+                QUIET, data_generation=EARLIER_DATA_GENERATION, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE)
+            ),
             True,
-            "suspect",
+            "unverified",
         ),
         (Damaged("cut"), False, "damaged"),
     ],
@@ -122,26 +124,26 @@ def test_the_state_of_an_entry_is_one_word(entry: Entry | Damaged, is_owner_aliv
     assert state_of(entry, LIFE, is_owner_alive) == state
 
 
-def test_without_a_known_generation_nothing_is_called_suspect() -> None:
+def test_without_a_known_data_generation_nothing_is_called_unverified() -> None:
     assert state_of(QUIET, None, False) == "quiet"
 
 
-def test_an_intent_that_was_left_or_given_up_has_no_owner_to_be_asked_for() -> None:
+def test_an_intent_that_was_left_or_unrecoverable_has_no_owner_to_be_asked_for() -> None:
     assert owner_of(OPEN) == OWNER
     assert owner_of(replace(QUIET, intent=replace(INTENT, owner=NOBODY))) is None
     assert owner_of(replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE))) is None
     assert owner_of(QUIET) is owner_of(Damaged("cut")) is None
 
 
-def test_what_is_forgotten_is_suspect_and_blank_and_keeps_its_owner() -> None:
+def test_what_is_forgotten_is_unverified_and_blank_and_keeps_its_owner() -> None:
     entry = forgotten(pack(OPEN), now_us=10**15)
-    assert entry == Entry(QUIET.version + 1, NO_GENERATION, b"somebody", 0, 0)
-    assert state_of(entry, LIFE, False) == "suspect"
+    assert entry == Entry(QUIET.version + 1, NO_DATA_GENERATION, b"somebody", 0, 0)
+    assert state_of(entry, LIFE, False) == "unverified"
 
 
 def test_what_cannot_be_read_is_forgotten_under_a_version_that_no_proxy_can_hold() -> None:
     entry = forgotten(b"damage", now_us=10**15, issued_to=b"somebody")
-    assert entry == Entry(10**15, NO_GENERATION, b"somebody", 0, 0)
+    assert entry == Entry(10**15, NO_DATA_GENERATION, b"somebody", 0, 0)
 
 
 # ---------------------------------------------------------------------- tables

@@ -86,8 +86,8 @@ def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_sec
         "untouched_seconds": 7,
         "bytes": 70,
         "version": 9,
-        "generation": LIFE.hex(),
-        "is_present_generation": True,
+        "data_generation": LIFE.hex(),
+        "is_present_data_generation": True,
         "principal": b"somebody".hex(),
         "producer_epoch": 2,
         "next_sequence": 15,
@@ -111,7 +111,7 @@ def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_sec
         "anchor": b"anchored".hex(),
         "leader": 1,
         "attempts": 2,
-        "is_given_up": False,
+        "is_unrecoverable": False,
         "is_append_reservation": False,
     }
 
@@ -120,10 +120,10 @@ def test_what_is_not_known_is_null_and_never_a_number_that_stands_for_it() -> No
     shown = render.entry_fields(row(BLANK, expires_ms=None), LIFE)
     unknown = ("expires_in_seconds", "principal", "first_base_offset", "end_offset", "anchor", "intent")
     assert [shown[name] for name in unknown] == [None] * len(unknown)
-    assert shown["is_present_generation"] is False
-    given_up = replace(INTENT, owner=NOBODY, anchor=bytes(8), kind=IntentKind.UNRECOVERABLE)
-    intent = render.entry_fields(row(replace(QUIET, intent=given_up)), LIFE)["intent"]
-    assert [intent[name] for name in ("owner", "anchor", "attempts", "is_given_up")] == [None, None, None, True]
+    assert shown["is_present_data_generation"] is False
+    unrecoverable = replace(INTENT, owner=NOBODY, anchor=bytes(8), kind=IntentKind.UNRECOVERABLE)
+    intent = render.entry_fields(row(replace(QUIET, intent=unrecoverable)), LIFE)["intent"]
+    assert [intent[name] for name in ("owner", "anchor", "attempts", "is_unrecoverable")] == [None, None, None, True]
 
 
 def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
@@ -139,7 +139,7 @@ def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
 
 # ---------------------------------------------------------------------- sentences
 def test_a_producer_is_told_in_sentences() -> None:
-    entry = replace(QUIET, intent=INTENT, generation=EARLIER)
+    entry = replace(QUIET, intent=INTENT, data_generation=EARLIER)
     shown = views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False, {2**62: "shop\n"}.get)
     assert list(shown) == [
         "orders/2: open, used 7 s ago, expires: 90 s",
@@ -152,12 +152,12 @@ def test_a_producer_is_told_in_sentences() -> None:
         "    to be looked for from offset 111 on",
         "    nobody has read or written it for 7 s",
         f"  belongs to the principal {b'somebody'.hex()}",
-        "  version 9, generation 45454545 (earlier), 70 bytes",
+        "  version 9, data generation 45454545 (earlier), 70 bytes",
     ]
-    given_up = replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE))
-    lines = list(views.producer([row(given_up, untouched_seconds=None)], SERVER, False))
+    unrecoverable = replace(QUIET, intent=replace(INTENT, kind=IntentKind.UNRECOVERABLE))
+    lines = list(views.producer([row(unrecoverable, untouched_seconds=None)], SERVER, False))
     assert lines[5:7] == [
-        "  intent: sequences 15..19 of epoch 2, given up",
+        "  intent: sequences 15..19 of epoch 2, unrecoverable",
         "    meant for broker 1, forwarded again an unknown number of times",
     ]
     assert not any("nobody has read" in line for line in lines)
@@ -199,8 +199,8 @@ def test_a_name_shows_its_newest_instance() -> None:
         "producer_epoch": 4,
         "began_at_ms": 17,
         "partitions": 2,
-        "generation": LIFE.hex(),
-        "is_present_generation": True,
+        "data_generation": LIFE.hex(),
+        "is_present_data_generation": True,
         "principal": b"a person".hex(),
         "version": 3,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.demo.proxy_log import ProxyLog, kind_of
-from idemproxy.proxy.events import BatchAnswered, DoubtOpened, DoubtResolved, OperatorMessage
+from idemproxy.proxy.events import BatchAnswered, OperatorMessage, UnknownOutcomeOpened, UnknownOutcomeResolved
 from idemproxy.proxy.telemetry.reports import Telemetry
 
 
@@ -27,38 +27,38 @@ def log(tmp_path: Path) -> Iterator[Path]:
     handler.close()
 
 
-def resolved(result: str) -> DoubtResolved:
-    return DoubtResolved(7, "orders", 0, 12, result, 4096, 1.1)
+def resolved(result: str) -> UnknownOutcomeResolved:
+    return UnknownOutcomeResolved(7, "orders", 0, 12, result, 4096, 1.1)
 
 
 def answered(verdict: str, error_code: int = 0, base_offset: int = 12) -> BatchAnswered:
     return BatchAnswered(verdict, 7, 0, 12, "orders", 0, error_code, base_offset, None)
 
 
-def test_doubts_and_duplicates_are_counted_by_kind_and_nothing_else_is(log: Path) -> None:
+def test_unknown_outcomes_and_duplicates_are_counted_by_kind_and_nothing_else_is(log: Path) -> None:
     telemetry = Telemetry()
     for event in (
-        *map(resolved, ("found", "found", "not_found", "prefix", "unknown")),
+        *map(resolved, ("found", "found", "not_found", "prefix", "unrecoverable")),
         *(answered("duplicate") for _ in range(3)),
         answered("appended"),
         answered("duplicate_below_window", 46, -1),
         answered("duplicate_unverified", 7, -1),
-        DoubtOpened(7, "orders", 0, 12, "resolved as found: it only looks like it"),
+        UnknownOutcomeOpened(7, "orders", 0, 12, "resolved as found: it only looks like it"),
         OperatorMessage("warning", "duplicate: it only looks like it"),
         OperatorMessage("error", "something is wrong"),
     ):
         telemetry(event)
     read = ProxyLog(log)
     counts = read.read()
-    assert {kind: counts[kind] for kind in ("found", "not_found", "prefix", "unknown")} == {
+    assert {kind: counts[kind] for kind in ("found", "not_found", "prefix", "unrecoverable")} == {
         "found": 2,
         "not_found": 1,
         "prefix": 1,
-        "unknown": 1,
+        "unrecoverable": 1,
     }
     assert counts["duplicate"] == 3
     assert [line.partition(" ERROR ")[2] for line in read.errors][1:] == ["something is wrong"]
-    assert len(read.errors) == 2, "a doubt that cannot be decided is an error too"
+    assert len(read.errors) == 2, "an unknown outcome that cannot be decided is an error too"
 
 
 def test_every_line_is_counted_once_however_the_file_grows(tmp_path: Path) -> None:

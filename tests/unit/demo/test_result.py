@@ -14,10 +14,10 @@ from idemproxy.demo.verdict import Verdict
 CLEAN = Verdict(stored=100, duplicates=0, lost=0, reordered=0, misplaced=0, foreign=0)
 FACTS = ProxyFacts(
     kills=2,
-    doubts_found=3,
-    doubts_in_part=0,
-    doubts_not_found=4,
-    doubts_undecided=0,
+    unknown_outcomes_found=3,
+    unknown_outcomes_in_part=0,
+    unknown_outcomes_not_found=4,
+    unknown_outcomes_unrecoverable=0,
     duplicates_answered=5,
     producer_ids=3,
 )
@@ -76,8 +76,8 @@ def test_readers_that_differ_and_records_without_a_good_answer_end_with_1(proxie
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"doubts_found": 0}, "no doubt was resolved as found"),
-        ({"doubts_not_found": 0}, "no doubt was resolved as not found"),
+        ({"unknown_outcomes_found": 0}, "no doubt was resolved as found"),
+        ({"unknown_outcomes_not_found": 0}, "no doubt was resolved as not found"),
         ({"duplicates_answered": 0}, "no duplicate was answered"),
         ({"producer_ids": 0}, "no producer id crossed the wire"),
         ({"kills": 0}, "the proxy was never killed"),

@@ -1,13 +1,14 @@
-"""Segment files written by hand: what the raw reader makes of messages, wrappers, markers and unfinished tails."""
+"""Segment files written by hand: what the raw reader makes of messages, wrappers, batch markers and unfinished
+tails."""
 
 from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.errors import ChecksumMismatch, Malformed
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.record_batch import CONTROL_FLAG, Record, encode_batch
 from idemproxy.demo.segments import StoredRecord, read_partition, stored_partitions
@@ -37,8 +38,8 @@ def test_plain_messages_of_both_formats_are_read_in_order(tmp_path: Path) -> Non
     ]
 
 
-def test_records_in_a_wrapper_have_its_marker_and_their_own_offsets(tmp_path: Path) -> None:
-    write(tmp_path, 5, wrapper(7, encode_marker(IDENTITIES)))
+def test_records_in_a_wrapper_have_its_batch_marker_and_their_own_offsets(tmp_path: Path) -> None:
+    write(tmp_path, 5, wrapper(7, encode_batch_marker(IDENTITIES)))
     assert list(read_partition(tmp_path, "orders", 0)) == [
         StoredRecord(5, 10, None, b"a", IDENTITIES, 1, 7),
         StoredRecord(6, 11, b"k", b"b", IDENTITIES, 1, 7),
@@ -46,9 +47,9 @@ def test_records_in_a_wrapper_have_its_marker_and_their_own_offsets(tmp_path: Pa
     ]
 
 
-def test_a_key_that_is_no_marker_is_none(tmp_path: Path) -> None:
-    write(tmp_path, 0, wrapper(2, encode_marker(IDENTITIES)[:-1]))
-    assert {record.marker for record in read_partition(tmp_path, "orders", 0)} == {None}
+def test_a_key_that_is_no_batch_marker_is_none(tmp_path: Path) -> None:
+    write(tmp_path, 0, wrapper(2, encode_batch_marker(IDENTITIES)[:-1]))
+    assert {record.batch_marker for record in read_partition(tmp_path, "orders", 0)} == {None}
 
 
 def test_segments_are_read_in_the_order_of_their_offsets(tmp_path: Path) -> None:

@@ -77,15 +77,15 @@ def test_a_produce_takes_no_more_calls_than_it_did(
     assert calls <= calls_max[way]
 
 
-def with_ownerships(engine: Engine) -> None:
+def with_append_reservations(engine: Engine) -> None:
     """Each batch of a busy producer leaves without a swap of its own."""
     engine.context.owns = True
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_under_an_ownership_a_produce_takes_fewer_calls(way: str) -> None:
+def test_under_an_append_reservation_a_produce_takes_fewer_calls(way: str) -> None:
     with with_kernel(current() if way == "kernel" else None):
-        calls, called = calls_per_produce(50, 1, 100, with_ownerships)
+        calls, called = calls_per_produce(50, 1, 100, with_append_reservations)
     print(f"{calls:.1f} calls per produce;", ", ".join(f"{name} {n}" for name, n in called.most_common(20)))
     assert calls <= {"python": 142.2, "kernel": 67.2}[way]
 

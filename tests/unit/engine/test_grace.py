@@ -12,7 +12,7 @@ from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.commit import reserved
 from idemproxy.state.entry import NO_ANCHOR, NOBODY, Intent, IntentBatch
-from testkit.stage.sequencer import GENERATION, INCARNATION, Client, Stage
+from testkit.stage.sequencer import DATA_GENERATION, INSTANCE_ID, Client, Stage
 from testkit.stage.store import StoreScene
 from testkit.virtual.proxy import VirtualProxy
 from testkit.virtual.world import REDIS_ADDRESS, TOPIC, World, WorldSettings
@@ -39,7 +39,7 @@ class Cut:
         else:
             self._connect(host, address, endpoint)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """What it tries last gets through."""
         self._network.connect = self._connect  # type: ignore[method-assign]
         assert self.last is not None
@@ -47,9 +47,9 @@ class Cut:
 
 
 def behind_a_slow_follower(world: World, is_time: Callable[[], bool] = lambda: True) -> None:
-    """The first client's batch is reserved by the first proxy, whose next heartbeat is far, and waits for a lane: its
-    partition is slow, and all lanes that it may have are busy. The client's connection ends unseen, and it goes on at
-    the second proxy."""
+    """The first client's batch is reserved by the first proxy, whose next heartbeat is far, and waits for a produce
+    connection: its partition is slow, and all produce connections that it may have are busy. The client's connection
+    ends unseen, and it goes on at the second proxy."""
     network, (one, two) = world.network, world.proxies
     client, *others = world.clients
     beats = one.store._beats
@@ -61,12 +61,12 @@ def behind_a_slow_follower(world: World, is_time: Callable[[], bool] = lambda: T
 
     assert network.run(60, has_just_beaten)
     world.cluster.partitions[TOPIC, 1].stalled_until = network.now + 1.9
-    one.engine.set_caps(Caps(lanes_per_broker_max=1))
+    one.engine.set_caps(Caps(produce_connections_per_broker_max=1))
     pool = one.engine.topology.broker(1).pool
     for other in others[:3]:
         other.send(TOPIC, 1)
         network.run(0.02)
-    assert network.run(0.5, lambda: pool.busy_lanes == 1 + limits.SLOW_LANES_PER_BROKER)
+    assert network.run(0.5, lambda: pool.busy_produce_connections == 1 + limits.SLOW_PRODUCE_CONNECTIONS_PER_BROKER)
     assert pool.slow_partitions == 1
     reserved: list[float] = []
 
@@ -109,11 +109,11 @@ def test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_re
     network, (_, two), client = world.network, world.proxies, world.clients[0]
     cut = Cut(world, two)
     network.run(16)
-    assert two.engine.context.life.grace_until < two.host.now(), "what counts from the loss of the lease is over"
+    assert two.engine.context.instance.grace_until < two.host.now(), "what counts from the loss of the lease is over"
     behind_a_slow_follower(world, lambda: cut.last is not None and network.now - cut.last[0] < 1.0)
     world.redis.flush()
-    cut.mend()
-    assert network.run(0.2, lambda: two.store.generation is not None)
+    cut.fix()
+    assert network.run(0.2, lambda: two.store.data_generation is not None)
     registered_at = network.now
     assert network.run(60, lambda: client.is_done)
     assert network.now - registered_at > GRACE_SECONDS - 0.2
@@ -162,11 +162,11 @@ def left_open(owner: bytes) -> tuple[Stage, Client]:
 
 def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_though_its_client_has_gone() -> None:
     stage, client = left_open(b"stranger")
-    stage.begin_era(GENERATION)
+    stage.begin_lease_epoch(DATA_GENERATION)
     stage.send(client, 1, b"of another client")
     stage.run(3)
     client.is_closed = True
-    stage.run(stage.context.life.grace_until - stage.now - 0.1)
+    stage.run(stage.context.instance.grace_until - stage.now - 0.1)
     intent = stage.entry().intent
     assert intent is not None
     assert intent.owner == b"stranger"
@@ -175,15 +175,15 @@ def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_tho
     assert stage.sequencer.is_idle
 
 
-@pytest.mark.parametrize(("owner", "has_lost"), [(INCARNATION, True), (NOBODY, True), (b"stranger", False)])
-def test_what_was_ours_or_is_nobodys_is_taken_over_at_once_and_a_strangers_in_the_first_era(
+@pytest.mark.parametrize(("owner", "has_lost"), [(INSTANCE_ID, True), (NOBODY, True), (b"stranger", False)])
+def test_what_was_ours_or_is_nobodys_is_taken_over_at_once_and_a_strangers_in_the_first_lease_epoch(
     owner: bytes, has_lost: bool
 ) -> None:
     stage, client = left_open(owner)
     if has_lost:
-        stage.begin_era(GENERATION)
+        stage.begin_lease_epoch(DATA_GENERATION)
     else:
-        stage.context.life.grace_until = stage.now + GRACE_SECONDS  # as others use the store
+        stage.context.instance.grace_until = stage.now + GRACE_SECONDS  # as others use the store
     request = stage.send(client, 1)
     stage.run(2)
     assert request.code == 0

@@ -1,4 +1,5 @@
-"""A new incarnation closes the connections of idempotent clients in steps; none goes on in the new era (R10)."""
+"""A new proxy instance closes the connections of idempotent clients in steps; none goes on in the new lease epoch
+(R10)."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_thousands_of_clients_are_closed_in_steps_and_none_goes_on(monkeypatch: 
         return later(seconds, call)
 
     monkeypatch.setattr(engine.reactor, "later", next_pass, raising=False)
-    engine._incarnation_begun()
+    engine._instance_begun()
     assert most <= STEP_MAX
     for session in old:  # what has come already, before its connection is closed
         if session in engine.sessions:

@@ -215,14 +215,14 @@ def joined(scene: Scene, line: Line) -> list[int]:
     return [7, 0]
 
 
-def doubt_is_resolved(scene: Scene, line: Line) -> list[int]:
+def unknown_outcome_is_resolved(scene: Scene, line: Line) -> list[int]:
     scene.faults = [BrokerFault.LOST_ANSWER]
     scene.send(line, [(0, records())])
     scene.run(30)
     return [0]
 
 
-def doubt_and_forwarded_again(scene: Scene, line: Line) -> list[int]:
+def unknown_outcome_and_forwarded_again(scene: Scene, line: Line) -> list[int]:
     scene.faults = [BrokerFault.LOST_REQUEST]
     scene.send(line, [(0, records())])
     scene.run(60)
@@ -443,8 +443,8 @@ PATHS: list[Callable[[Scene, Line], list[int]]] = [
     refused_by_the_broker,
     time_is_up,
     joined,
-    doubt_is_resolved,
-    doubt_and_forwarded_again,
+    unknown_outcome_is_resolved,
+    unknown_outcome_and_forwarded_again,
     without_an_answer,
     without_an_answer_and_refused,
     without_a_producer_id,
@@ -481,7 +481,11 @@ def test_a_request_and_its_connection_leave_nothing_to_collect(
     garbage.clear()
     line = scene.line()
     codes = path(scene, line)
-    if kind == "pass_through" and path in (doubt_is_resolved, doubt_and_forwarded_again, usual_and_in_doubt):
+    if kind == "pass_through" and path in (
+        unknown_outcome_is_resolved,
+        unknown_outcome_and_forwarded_again,
+        usual_and_in_doubt,
+    ):
         assert line.is_lost, "his own connection to the broker has ended, and with it his session"
         codes = codes[:-1]
     assert scene.codes(line) == codes

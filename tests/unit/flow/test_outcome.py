@@ -4,34 +4,36 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy.flow.outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, Refused, classify
-from testkit.stage.sequencer import Lane
+from testkit.stage.sequencer import ProduceConnection
 
 KNOWN = sorted(set(map(int, ErrorCode)) - {-1, 0})
 UNKNOWN = [-32768, -3, -2, max(KNOWN) + 1, 1000, 32767]
-LANE = Lane()
+PRODUCE_CONNECTION = ProduceConnection()
 
 
 @pytest.mark.promise("append-with-error")
 @pytest.mark.parametrize("error_code", [-1, 0, 3, 6, 7, 19, 20, *UNKNOWN])
 @pytest.mark.parametrize("base_offset", [0, 1, 2**62])
 def test_a_base_offset_means_appended_on_that_leader_whatever_the_code(error_code: int, base_offset: int) -> None:
-    assert classify(error_code, base_offset, 17, LANE, 4) == Appended(base_offset, error_code, 17, LANE)
+    assert classify(error_code, base_offset, 17, PRODUCE_CONNECTION, 4) == Appended(
+        base_offset, error_code, 17, PRODUCE_CONNECTION
+    )
 
 
 @pytest.mark.parametrize("error_code", KNOWN)
 def test_a_known_code_without_an_offset_means_not_appended(error_code: int) -> None:
-    assert classify(error_code, -1, -1, LANE, 4) == Refused(error_code)
+    assert classify(error_code, -1, -1, PRODUCE_CONNECTION, 4) == Refused(error_code)
 
 
 def test_success_without_an_offset_is_no_commit_and_nothing_to_send_again() -> None:
-    outcome = classify(0, -1, -1, LANE, 4)
+    outcome = classify(0, -1, -1, PRODUCE_CONNECTION, 4)
     assert isinstance(outcome, Refused)
     assert outcome.error_code != 0
 
 
 @pytest.mark.parametrize("error_code", [-1, *UNKNOWN])
 def test_an_unknown_code_without_an_offset_is_in_doubt_at_that_broker(error_code: int) -> None:
-    outcome = classify(error_code, -1, -1, LANE, 4)
+    outcome = classify(error_code, -1, -1, PRODUCE_CONNECTION, 4)
     assert isinstance(outcome, InDoubt)
     assert outcome.broker_id == 4
     assert str(error_code) in outcome.reason

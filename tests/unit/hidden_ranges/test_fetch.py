@@ -43,7 +43,7 @@ class Scene:
         self.known = KnownHiddenRanges(lambda: self.now)
         self.skips = Skips(lambda: self.now)
         hidden = tuple((offset, checksum(offset), offset) for offset in (3, 4, 5))
-        self.known.take({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=hidden)})
+        self.known.take_list({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=hidden)})
 
     def asked(self, offset: int, max_bytes: int = 1000) -> tuple[FetchWithoutHiddenRanges, Any]:
         """A fetch of both partitions at this offset, and how it reaches the broker."""
@@ -139,7 +139,7 @@ def test_partitions_share_the_bytes_that_are_looked_into() -> None:
     """What does not fit would be fetched again and again."""
     scene = Scene(4)
     (hidden_range,) = scene.known.listed.values()
-    scene.known.take({HIDDEN: hidden_range, OffsetRange("t", 1, 3, 6): hidden_range})
+    scene.known.take_list({HIDDEN: hidden_range, OffsetRange("t", 1, 3, 6): hidden_range})
     _, request = scene.asked(0, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [
         limits.HIDDEN_RANGES_FETCH_BYTES_MAX // 2
@@ -160,7 +160,7 @@ def test_what_was_cut_off_is_fetched_next(version: int) -> None:
     scene = Scene(version)
     large = [encode_message(None, bytes(400 << 10), magic=1, offset=at, timestamp=7) for at in range(4)]
     place = OffsetRange("t", 0, 0, 4)
-    scene.known.take(
+    scene.known.take_list(
         {place: HiddenRange(State.ACTIVE, 1, messages=tuple((at, crc_of(large[at]), at) for at in range(4)))}
     )
     scene.log = [*large, encode_message(b"k", b"v4", magic=1, offset=4, timestamp=7)]
@@ -176,7 +176,7 @@ def test_no_partition_waits_for_another_one(version: int) -> None:
     scene = Scene(version)
     (hidden_range,) = scene.known.listed.values()
     far = replace(hidden_range, messages=((99, 1, 99),))
-    scene.known.take({OffsetRange("t", number, 99, 100): far for number in (0, 1)})
+    scene.known.take_list({OffsetRange("t", number, 99, 100): far for number in (0, 1)})
     scene.log = [encode_message(None, bytes(600 << 10), magic=1, offset=at, timestamp=7) for at in range(6)]
     got = [scene.answered(scene.asked(0)[0], 0, 5) for _ in range(4)]
     assert sorted(map(str, got)) == ["[[0], []]"] * 2 + ["[[], [0]]"] * 2
@@ -184,7 +184,7 @@ def test_no_partition_waits_for_another_one(version: int) -> None:
 
 def test_without_active_hidden_ranges_there_are_none() -> None:
     known = KnownHiddenRanges(lambda: 0.0)
-    known.take({OffsetRange("t", 0, 3, 6): HiddenRange(State.ASKED, 1)})
+    known.take_list({OffsetRange("t", 0, 3, 6): HiddenRange(State.ASKED, 1)})
     assert (known.is_any, known.ranges_of("t", 0), known.records_left_out) == (False, (), 0)
 
 
@@ -200,7 +200,7 @@ def test_answers_of_which_something_was_left_out_are_counted() -> None:
 # ---------------------------------------------------------------------- whose skip it is, and for how long (R24)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_one_client_has_seen_is_not_believed_for_another(version: int) -> None:
-    """The topic may have been made anew since."""
+    """The topic may have been recreated since."""
     scene = Scene(version)
     scene.answered(scene.asked(3)[0], 3, 5)
     scene.skips = Skips(lambda: scene.now)
@@ -232,9 +232,9 @@ def test_a_skip_ends_with_its_range_and_not_with_another() -> None:
     known = scene.known.listed
     scene.answered(scene.asked(3)[0], 3, 5)
     other = HiddenRange(State.ACTIVE, 2, messages=((7, checksum(7), 7),))
-    scene.known.take({**known, OffsetRange("t", 1, 7, 8): other})
+    scene.known.take_list({**known, OffsetRange("t", 1, 7, 8): other})
     assert offsets_of(scene.asked(3)[1]) == [6, 3]
-    scene.known.take({**known, OffsetRange("t", 0, 7, 8): other})
+    scene.known.take_list({**known, OffsetRange("t", 0, 7, 8): other})
     assert offsets_of(scene.asked(3)[1]) == [3, 3]
 
 
@@ -251,7 +251,7 @@ def test_who_has_had_the_first_records_of_a_wrapper_goes_on_behind_it(version: i
     scene = Scene(version)
     stored = wrapper(0, 6)
     (message,) = iterate_shallow(stored)
-    scene.known.take({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=((5, message.crc, 0),))})
+    scene.known.take_list({HIDDEN: HiddenRange(State.ACTIVE, 1, messages=((5, message.crc, 0),))})
     scene.log = [stored, encode_message(b"k", b"v6", magic=1, offset=6, timestamp=7)]
     body = scene.asked(0)[0].response(memoryview(answer_of(version, stored)))
     (left,) = iterate_shallow(records_of(version, b"".join(body)))
@@ -293,14 +293,16 @@ def inside(scene: Scene, fetch: FetchWithoutHiddenRanges, stored: bytes) -> list
 def test_a_range_of_an_earlier_log_does_not_count_in_a_wrapper_of_a_later_one() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
     old, new = OffsetRange("t", 0, 1, 2), OffsetRange("t", 0, 4, 6)
-    scene.known.take({**noted(old, LOG[1], 1), **noted(new, stored, 0)})
+    scene.known.take_list({**noted(old, LOG[1], 1), **noted(new, stored, 0)})
     assert inside(scene, scene.asked(0)[0], stored) == [0, 1, 2, 3]
     assert inside(scene, scene.asked(0)[0], LOG[0] + LOG[1] + LOG[2]) == [0, 2]
 
 
 def test_two_ranges_in_one_wrapper_count_both() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
-    scene.known.take({**noted(OffsetRange("t", 0, 1, 2), stored, 0), **noted(OffsetRange("t", 0, 4, 6), stored, 0)})
+    scene.known.take_list(
+        {**noted(OffsetRange("t", 0, 1, 2), stored, 0), **noted(OffsetRange("t", 0, 4, 6), stored, 0)}
+    )
     assert len(scene.known.ranges_of("t", 0)) == 1
     assert inside(scene, scene.asked(0)[0], stored) == [0, 2, 3]
 
@@ -308,7 +310,7 @@ def test_two_ranges_in_one_wrapper_count_both() -> None:
 def test_a_range_behind_another_one_does_not_count_in_its_wrapper_if_it_was_not_seen_there() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
     later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 4, 5)
-    scene.known.take({**noted(later, stored, 0), **noted(earlier, LOG[4], 4)})
+    scene.known.take_list({**noted(later, stored, 0), **noted(earlier, LOG[4], 4)})
     assert inside(scene, scene.asked(0)[0], stored) == [0, 3, 4, 5]
     assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [5]
 
@@ -322,7 +324,7 @@ def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_e
         **noted(OffsetRange("t", 0, 1, 2), wrapper(0, 4), 0),
         **noted(OffsetRange("t", 0, 9, 10), stored, 6),
     }
-    scene.known.take(hidden_ranges)
+    scene.known.take_list(hidden_ranges)
     assert inside(scene, scene.asked(0)[0], stored) == [8]
 
 
@@ -330,7 +332,7 @@ def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -
     scene, stored, longer = Scene(4), wrapper(4, 2), wrapper(4, 4)
     wide, narrow = OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 5, 6)
     both = noted(wide, LOG[3], 3)[wide].messages + noted(wide, longer, 4)[wide].messages
-    scene.known.take({wide: HiddenRange(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
+    scene.known.take_list({wide: HiddenRange(State.ACTIVE, 1, messages=both), **noted(narrow, stored, 4)})
     assert inside(scene, scene.asked(0)[0], LOG[3] + stored) == [4]
 
 
@@ -341,12 +343,12 @@ def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out()
     for number in range(logs + 1):
         message = encode_message(b"k", b"log %d" % number, magic=1, offset=9, timestamp=7)
         hidden_ranges |= noted(OffsetRange("t", 0, 9, 10 + number), message, 9)
-    scene.known.take(hidden_ranges)
+    scene.known.take_list(hidden_ranges)
     assert len(scene.known.ranges_of("t", 0)) == logs
 
 
 def test_a_message_with_another_checksum_is_another_one() -> None:
-    """The log was cut off, or the topic was made anew."""
+    """The log was cut off, or the topic was recreated."""
     scene = Scene(4)
     scene.log = [*LOG[:4], *(encode_message(b"k", b"new", magic=1, offset=at, timestamp=8) for at in range(4, 10))]
     assert scene.answered(scene.asked(0)[0], 0, 9)[0] == [0, 1, 2, 4, 5, 6, 7, 8, 9]

@@ -55,7 +55,7 @@ def logs_with(named: Sequence[tuple[int, int]], log: Sequence[bytes]) -> tuple[L
         found = tuple(one for one in stored if one[2] < end and first <= one[0])
         hidden_ranges[OffsetRange("t", 0, first, end)] = HiddenRange(State.ACTIVE, 1, messages=found)
     known = KnownHiddenRanges(lambda: 0.0)
-    known.take(hidden_ranges)
+    known.take_list(hidden_ranges)
     return known.ranges_of("t", 0)
 
 

@@ -99,7 +99,7 @@ class Stage:
     def look(self, known: HiddenRanges, own: Sequence[OffsetRange] = (), *, times: int = 1) -> None:
         """So many looks, each behind a comparison with Redis."""
         for _ in range(times):
-            self.known.take(known)
+            self.known.take_list(known)
             self.stored(own)
             self.turn()
 
@@ -244,12 +244,12 @@ def test_while_redis_or_the_broker_is_away_nothing_is_said_or_written() -> None:
     assert (stage.said, stage.appends) == ([], 0)
 
 
-def test_a_topic_that_was_made_anew_is_filled_again() -> None:
+def test_a_topic_that_was_recreated_is_filled_again() -> None:
     stage = Stage()
     stage.look({ONE: ACTIVE, TWO: REMOVED}, [ONE, TWO], times=2)
     assert len(stage.records) == 2
     assert stage.log is not None
-    stage.log.begin_anew()
+    stage.log.begin_again()
     stage.look({ONE: ACTIVE, TWO: REMOVED}, times=TURN + 1)
     assert dict(stage.records) == {ONE: ACTIVE, TWO: REMOVED}
 

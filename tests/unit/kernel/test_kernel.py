@@ -13,13 +13,13 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from idemproxy.codecs import kernel, marker
+from idemproxy.codecs import batch_marker, kernel
 from idemproxy.codecs.batch_digest import digesting_messages
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
 from idemproxy.codecs.kernel import Kernel
-from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
@@ -101,7 +101,7 @@ def test_messages_have_the_same_digest_however_many_calls_it_takes(compiled: lis
         assert one.digest_messages(messages, 0, 1, b"short") is None
 
 
-def test_no_wrapper_is_made_of_what_no_marker_names(compiled: list[Kernel]) -> None:
+def test_no_wrapper_is_made_of_what_no_batch_marker_names(compiled: list[Kernel]) -> None:
     batch = encode_batch([Record(0, 0, None, b"v")], producer_id=7, producer_epoch=2, base_sequence=3)
     for one in compiled:
         assert one.wrap_batches(OUTPUT_BYTES_MAX, batch) == wrapper_in_python([batch])
@@ -359,7 +359,7 @@ def test_what_no_wrapper_has_is_left_to_the_python(compiled: list[Kernel]) -> No
                 call(*wrong)
 
 
-def test_a_marker_is_the_one_that_the_python_makes(compiled: list[Kernel]) -> None:
+def test_a_batch_marker_is_the_one_that_the_python_makes(compiled: list[Kernel]) -> None:
     random = Random(3)
     for _ in range(300):
         identities = [
@@ -372,8 +372,8 @@ def test_a_marker_is_the_one_that_the_python_makes(compiled: list[Kernel]) -> No
             for _ in range(random.randint(1, 6))
         ]
         with with_kernel(None):
-            expected = marker.encode_marker(identities)
-            digest = marker.anchor_of_marker(expected)
+            expected = batch_marker.encode_batch_marker(identities)
+            digest = batch_marker.anchor_of_batch_marker(expected)
         for one in compiled:
             assert one.encode_marker(*identities) == (expected if len(identities) <= kernel.BATCHES_MAX else None)
             assert one.digest_marker(expected) == digest
@@ -402,7 +402,7 @@ def test_the_digest_of_a_content_is_the_one_that_the_python_makes(compiled: list
     for key in (None, b"", b"key", data):
         for value in (None, b"", data):
             with with_kernel(None):
-                expected = marker.content_digest(key, value)
+                expected = batch_marker.content_digest(key, value)
             assert [one.digest_content(key, value) for one in compiled] == [expected] * len(compiled)
     for one in compiled:
         assert one.digest_content(None, bytes(kernel.OUTPUT_BYTES_MAX + 1)) is None

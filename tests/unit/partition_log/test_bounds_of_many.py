@@ -105,7 +105,7 @@ def test_many_are_taken_in_steps_and_each_at_its_own_time(process: Process) -> N
     assert process.found(f"t{last - 1}", 2 * HORIZON_SECONDS) is None, "it was seen not to fit meanwhile"
 
 
-def test_a_bound_that_was_forgotten_is_read_anew_before_the_next_reserve() -> None:
+def test_a_bound_that_was_forgotten_is_read_again_before_the_next_reserve() -> None:
     """Others have appended meanwhile, and the log was cut: what is known again is what there is (rule R8)."""
     stage = Stage()
     client = Client()

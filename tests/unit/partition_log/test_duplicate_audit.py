@@ -53,7 +53,7 @@ def test_a_first_try_that_is_appended_after_all_is_told() -> None:
 
 
 @pytest.mark.promise("pause-before-write")
-def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> None:
+def test_a_write_that_left_late_is_told_and_a_duplicate_of_it_as_well() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -62,7 +62,7 @@ def test_a_write_that_left_late_is_told_and_a_second_copy_of_it_as_well() -> Non
 
     def stand_still(effect: Append) -> Outcome:
         late.append(effect)
-        stage.begin_era(stage.context.life.generation)  # meanwhile its lease has ended
+        stage.begin_lease_epoch(stage.context.instance.data_generation)  # meanwhile its lease has ended
         return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
 
     stage.outcomes.append(stand_still)
@@ -171,7 +171,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
 @pytest.mark.promise("second-copy-reported")
 @pytest.mark.parametrize("held_part", [0, 1])
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_second_copy_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(
+def test_a_duplicate_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(
     held_part: int, dies: bool
 ) -> None:
     stage = Stage()
@@ -210,7 +210,7 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
             return stage.refuses(int(ErrorCode.MESSAGE_TOO_LARGE))(effect)
         if len(stage.log.messages) == 1 and not late:
             late.append(effect)
-            stage.begin_era(stage.context.life.generation)  # meanwhile its lease has ended
+            stage.begin_lease_epoch(stage.context.instance.data_generation)  # meanwhile its lease has ended
             return InDoubt("the lease ended before the last byte was sent", effect.broker_id, is_late=True)
         return stage.succeeds(effect)
 
@@ -227,7 +227,7 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
     assert copies(stage) == [(1, 2)]
 
 
-def test_a_second_copy_behind_much_that_others_have_written_is_told() -> None:
+def test_a_duplicate_behind_much_that_others_have_written_is_told() -> None:
     """A partition that gets a megabyte a second; the broker wakes up after more than half a minute."""
     stage = Stage()
     broker = Sleeper(stage)

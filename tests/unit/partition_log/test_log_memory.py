@@ -12,8 +12,8 @@ import pytest
 from mutants.scenes import foreign
 
 from idemproxy.codecs.batch_digest import digesting_stored
+from idemproxy.codecs.batch_marker import Identity, content_digest, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity, content_digest, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.codecs.steps import STEP_RECORDS, at_once
 from idemproxy.proxy import limits
@@ -57,7 +57,7 @@ def test_a_wrapper_that_unpacks_to_more_than_a_chunk_may_is_a_chunk_of_its_own()
 
 def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHUNK_MEMORY_BYTES_MAX", 8 * limits.KIB)
-    data = b"".join(wrapper(number, b"v", key=encode_marker([Identity(7, 0, number, 1)])) for number in range(20))
+    data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(20))
     chunk = chunk_of(data)
     assert 1 < chunk.end < 20
     assert len(chunk.pieces_of(7)) == chunk.end
@@ -65,15 +65,15 @@ def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.
 
 def ours(count: int) -> bytes:
     return b"".join(
-        wrapper(BASE + number, b"v", key=encode_marker([Identity(BASE + number, 0, BASE, 1)]))
+        wrapper(BASE + number, b"v", key=encode_batch_marker([Identity(BASE + number, 0, BASE, 1)]))
         for number in range(count)
     )
 
 
 def merged(count: int) -> bytes:
-    marker = encode_marker([Identity(BASE + number, 0, BASE, 1) for number in range(100)])
+    batch_marker = encode_batch_marker([Identity(BASE + number, 0, BASE, 1) for number in range(100)])
     values = [b"v"] * 100
-    return b"".join(wrapper(BASE + first, *values, key=marker) for first in range(0, count, 100))
+    return b"".join(wrapper(BASE + first, *values, key=batch_marker) for first in range(0, count, 100))
 
 
 def unmarked(count: int) -> bytes:

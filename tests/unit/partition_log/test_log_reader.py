@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from mutants.scenes import foreign
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.codecs.steps import STEP_RECORDS, Steps, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.long_work import LongWork
 from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import UnknownOutcomeResolved
 from idemproxy.proxy.flow.effects import Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
@@ -45,7 +45,7 @@ def marked(*identities: Identity, value: bytes = b"v") -> bytes:
     records = sum(identity.record_count for identity in identities)
     inner = encode_set([(None, value, 0)] * records, magic=1)
     packed = compress(Codec.GZIP, inner, magic=1)
-    return encode_message(encode_marker(identities), packed, magic=1, offset=records - 1, codec=Codec.GZIP)
+    return encode_message(encode_batch_marker(identities), packed, magic=1, offset=records - 1, codec=Codec.GZIP)
 
 
 def a_log(*message_sets: bytes) -> PartitionLog:
@@ -305,7 +305,7 @@ def test_a_wrapper_from_which_compaction_took_a_record_has_a_gap() -> None:
     assert chunk.gaps == [(0, 3)]
 
 
-def test_a_chunk_knows_the_contents_of_what_has_no_marker() -> None:
+def test_a_chunk_knows_the_contents_of_what_has_no_batch_marker() -> None:
     from idemproxy.codecs.convert import content_of_message
 
     log = a_log(plain(b"a"), plain(b"b"), plain(b"a"), marked(Identity(7, 0, 0, 1), value=b"a"))
@@ -396,7 +396,7 @@ def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_prod
 
 
 @pytest.mark.promise("one-reading")
-def test_doubts_of_one_partition_that_open_together_share_one_reading(fetched: list[FetchRecords]) -> None:
+def test_unknown_outcomes_of_one_partition_that_open_together_share_one_reading(fetched: list[FetchRecords]) -> None:
     world = World(1, WorldSettings(brokers=1, clients=100, network=CALM))
     world.start()
     for _ in range(2):
@@ -407,15 +407,15 @@ def test_doubts_of_one_partition_that_open_together_share_one_reading(fetched: l
 
     def choose(seen: ProduceSeen) -> BrokerFault:
         lost.append(seen)
-        return BrokerFault.LOST_ANSWER if len(lost) <= limits.LANES_PER_BROKER else BrokerFault.NONE
+        return BrokerFault.LOST_ANSWER if len(lost) <= limits.PRODUCE_CONNECTIONS_PER_BROKER else BrokerFault.NONE
 
     world.cluster.choose_fault = choose
     fetched.clear()
     for client in world.clients:
         client.send(TOPIC, 0)
     assert world.network.run(60, lambda: all(client.is_done for client in world.clients))
-    events = [event for _, _, event in world.proxies[0].events if isinstance(event, DoubtResolved)]
-    assert [event.result for event in events] == ["found"] * limits.LANES_PER_BROKER
+    events = [event for _, _, event in world.proxies[0].events if isinstance(event, UnknownOutcomeResolved)]
+    assert [event.result for event in events] == ["found"] * limits.PRODUCE_CONNECTIONS_PER_BROKER
     assert len(fetched) == 1
     assert world.errors() == []
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from idemproxy.codecs.batch_marker import anchor_of
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import anchor_of
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.proxy.bridge.asks import FetchRecords
 from idemproxy.proxy.flow.effects import Append, Ask, Unanswered, Wait
@@ -17,7 +17,7 @@ from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, NOBODY
 from idemproxy.state.producer_ids import pack_block
-from testkit.stage.sequencer import BLOCK_KEY, GENERATION, PARTITION, TOPIC, Client, Stage
+from testkit.stage.sequencer import BLOCK_KEY, DATA_GENERATION, PARTITION, TOPIC, Client, Stage
 from testkit.virtual.log import Message, Stored
 
 pytestmark = pytest.mark.promise("truncated-same-records")
@@ -51,7 +51,7 @@ def test_a_foreign_message_of_another_format_does_not_keep_producers_away() -> N
     assert (request.code, request.offset) == (0, 1)
 
 
-def test_a_doubt_above_a_foreign_message_that_cannot_be_opened_is_resolved() -> None:
+def test_an_unknown_outcome_above_a_foreign_message_that_cannot_be_opened_is_resolved() -> None:
     stage = Stage()
     store(stage, encode_message(None, b"no lz4 at all", magic=1, codec=Codec.LZ4), records=5, codec=3)
     stage.outcomes.append(stage.loses_answer)
@@ -67,7 +67,7 @@ def test_a_batch_whose_first_copy_the_bound_was_read_from_is_found_where_it_lies
     assert stage.context.bounds.known[TOPIC, PARTITION][1].offset == 1
     stage.log.truncate(0, unclean=True)
     stage.values.clear()
-    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0)
+    stage.values[BLOCK_KEY] = pack_block(DATA_GENERATION, 0)
     stage.sequencer = stage.new_sequencer()
     stage.outcomes.append(stage.loses_answer)
     again = stage.send(Client(), 0)
@@ -101,7 +101,7 @@ def chosen(own: Position, newest: Position) -> Position:
     """Of the producer's last commit and the newest position of the partition."""
     stage = Stage()
     stage.context.bounds.note(TOPIC, PARTITION, newest)
-    entry = replace(fresh(GENERATION, NO_PRINCIPAL, 0, 1), end_offset=own.offset, anchor=own.anchor)
+    entry = replace(fresh(DATA_GENERATION, NO_PRINCIPAL, 0, 1), end_offset=own.offset, anchor=own.anchor)
     found: list[Any] = []
     stage.runner.start(stage.context.bounds.lower_bound(TOPIC, PARTITION, entry), found.append)
     (position,) = found
@@ -129,7 +129,7 @@ def test_of_two_bounds_that_are_recognised_the_later_is_taken_and_else_the_lower
 
 
 def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> None:
-    """The topic is made anew after the bound was learned; the batch is stored at its start, and behind it the message
+    """The topic is recreated after the bound was learned; the batch is stored at its start, and behind it the message
     that lay below the bound: the offset is in the middle of it now."""
     stage = Stage()
     inner = b"".join(encode_message(None, b"%d" % at, magic=1, offset=at) for at in range(3))
@@ -140,7 +140,7 @@ def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> 
     stage.context.bounds.known[TOPIC, PARTITION] = (stage.now, Position(3, anchor_of(message)))
 
     def comes_before_it(effect: Append) -> Outcome:
-        stage.log.begin_anew()
+        stage.log.begin_again()
         lost = stage.loses_answer(effect)
         stage.log.append(others, stage.now)
         stage.log.advance(stage.log.end_offset)
@@ -153,13 +153,13 @@ def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> 
     assert len(stage.sent) == 1
 
 
-# ---------------------------------------------------------------------- a topic that was made anew
+# ---------------------------------------------------------------------- a topic that was recreated
 FOREIGN = encode_set([(None, b"foreign", 0)], magic=1)
 
 
-def two_foreign_records(*, keeps_markers: bool = True) -> Stage:
+def two_foreign_records(*, keeps_batch_markers: bool = True) -> Stage:
     """The second one lies below the bound of what comes next."""
-    stage = Stage(keeps_markers=keeps_markers)
+    stage = Stage(keeps_batch_markers=keeps_batch_markers)
     foreign_record(stage)
     foreign_record(stage)
     return stage
@@ -172,11 +172,11 @@ def foreign_record(stage: Stage) -> None:
 
 
 def test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again() -> None:
-    """Behind its second copy's place the same record comes to lie at the same offset as before."""
+    """Behind its duplicate's place the same record comes to lie at the same offset as before."""
     stage = two_foreign_records()
 
-    def made_anew(_effect: Append) -> Outcome:
-        stage.log.begin_anew()
+    def recreated(_effect: Append) -> Outcome:
+        stage.log.begin_again()
         return InDoubt("it is not known whether it has left", 1)
 
     def with_one_behind_it(effect: Append) -> Outcome:
@@ -184,7 +184,7 @@ def test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again() -> None:
         foreign_record(stage)
         return lost
 
-    stage.outcomes.extend([made_anew, with_one_behind_it])
+    stage.outcomes.extend([recreated, with_one_behind_it])
     request = stage.send(Client(), 0)
     stage.run(10)
     assert (request.code, request.offset) == (0, 0)
@@ -198,12 +198,12 @@ def test_nor_does_the_process_take_it_for_one_of_the_next_batch() -> None:
     stage = two_foreign_records()
     client = Client()
 
-    def made_anew(_effect: Append) -> Outcome:
-        stage.log.begin_anew()
+    def recreated(_effect: Append) -> Outcome:
+        stage.log.begin_again()
         client.is_closed = True
         return InDoubt("it is not known whether it has left", 1)
 
-    stage.outcomes.append(made_anew)
+    stage.outcomes.append(recreated)
     stage.send(client, 0)
     stage.run(10)
     assert (TOPIC, PARTITION) not in stage.context.bounds.known
@@ -211,12 +211,12 @@ def test_nor_does_the_process_take_it_for_one_of_the_next_batch() -> None:
 
 
 def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown() -> None:
-    """Without markers it cannot be decided whether the record at the start is the batch."""
-    stage = two_foreign_records(keeps_markers=False)
+    """Without batch markers it cannot be decided whether the record at the start is the batch."""
+    stage = two_foreign_records(keeps_batch_markers=False)
     was_read: list[object] = []
 
-    def made_anew(effect: Append) -> Outcome:
-        stage.log.begin_anew()
+    def recreated(effect: Append) -> Outcome:
+        stage.log.begin_again()
         return stage.loses_answer(effect)
 
     def grows(_effect: Wait) -> None:
@@ -227,7 +227,7 @@ def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown
         if isinstance(effect.question, ReadLog):
             was_read.append(effect)
 
-    stage.outcomes.append(made_anew)
+    stage.outcomes.append(recreated)
     stage.before.update({Wait: grows, Ask: note})
     request = stage.send(Client(), 0)
     stage.run(60)
@@ -235,12 +235,12 @@ def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown
     assert len(stage.sent) == 1
 
 
-def test_who_hands_a_doubt_over_says_that_the_bound_does_not_hold() -> None:
+def test_who_hands_an_unknown_outcome_over_says_that_the_bound_does_not_hold() -> None:
     stage = two_foreign_records()
     stage.outcomes.append(stage.never_answers)
     stage.send(Client(), 0)
     stage.die()
-    stage.log.begin_anew()
+    stage.log.begin_again()
     foreign_record(stage)
     stage.reply = lambda _broker_id, question: Unanswered("away") if isinstance(question, FetchRecords) else None
     client = Client()

@@ -1,4 +1,5 @@
-"""Leaders that move while a batch is in doubt: who has to be seen awake, and whose log is read (rules R6, R8)."""
+"""Leaders that move while a batch is in doubt: who has to pass the quiescence check, and whose log is read (rules R6,
+R8)."""
 
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_rebuild_waits_for_the_leader_of_the_open_intent_that_it_replaces() ->
     stage.outcomes.append(stage.never_answers)
     stage.send(Client(), 0)
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.leader = 2
     stage.asked.clear()
     request = stage.send(Client(), 0)
@@ -81,10 +82,10 @@ def test_without_a_leader_nothing_is_concluded() -> None:
     began = stage.now
     stage.run(30, until=lambda: bool(request.answers))
     assert request.offset == 0
-    assert stage.now - began >= limits.SETTLE_SECONDS
+    assert stage.now - began >= limits.QUIESCENCE_SECONDS
 
 
-def test_a_search_that_has_to_begin_anew_does_not_go_on_with_nothing_in_its_hands() -> None:
+def test_a_search_that_has_to_begin_again_does_not_go_on_with_nothing_in_its_hands() -> None:
     stage = Stage()
     for sequence in range(3):
         stage.send(Client(), sequence)

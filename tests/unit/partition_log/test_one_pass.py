@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity, content_digest, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.codecs.marker import Identity, content_digest, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, LatestOffset, OffsetAnswer
-from idemproxy.proxy.flow.effects import Ask, Leader, Now, Replicas, SeenAwake, Unanswered
+from idemproxy.proxy.flow.effects import Ask, Leader, Now, QuiescenceCheck, Replicas, Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, Reach, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_offsets import Later, Position
 from idemproxy.proxy.partition_log.log_reader import LogReader
@@ -206,7 +206,8 @@ WANTED = b"wanted"
 
 
 def random_log(random: Random) -> PartitionLog:
-    """Batches of one producer among others', with and without markers; compaction and retention may have been here."""
+    """Batches of one producer among others', with and without batch markers; compaction and retention may have been
+    here."""
     log = PartitionLog()
     epoch = sequence = 0
     for _ in range(random.randrange(1, 60)):
@@ -216,15 +217,15 @@ def random_log(random: Random) -> PartitionLog:
             if random.random() < 0.1:
                 epoch, sequence = epoch + 1, 0
             elif random.random() < 0.1:
-                sequence += 2  # what is between is stored without a marker, or nowhere
+                sequence += 2  # what is between is stored without a batch marker, or nowhere
             identities = [Identity(ME, epoch, sequence, count)]
             sequence += count
             if random.random() < 0.3:
                 identities.insert(random.randrange(2), Identity(OTHER, 0, 0, 1))
             records = sum(one.record_count for one in identities)
             inner = compress(Codec.GZIP, encode_set([(None, b"v", 0)] * records, magic=1), magic=1)
-            marker = encode_marker(tuple(identities))
-            log.append(encode_message(marker, inner, magic=1, offset=records - 1, codec=Codec.GZIP), 0.0)
+            batch_marker = encode_batch_marker(tuple(identities))
+            log.append(encode_message(batch_marker, inner, magic=1, offset=records - 1, codec=Codec.GZIP), 0.0)
         else:
             log.append(encode_message(None, WANTED if kind > 0.97 else b"x", magic=1), 0.0)
     log.advance(log.end_offset)
@@ -266,7 +267,7 @@ def tried(
                 answer = 1
             case Now():
                 answer = 0.0
-            case SeenAwake():
+            case QuiescenceCheck():
                 answer = True
             case Replicas():
                 answer = (1,)
@@ -309,7 +310,7 @@ def test_a_rebuild_concludes_the_same_wherever_it_joins_a_pass(block: int) -> No
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_what_retention_deletes_meanwhile_does_not_make_a_rebuild_begin_anew(block: int) -> None:
+def test_what_retention_deletes_meanwhile_does_not_make_a_rebuild_begin_again(block: int) -> None:
     """It has joined a pass, and the beginning of the log is deleted before it comes there: each reading may take longer
     than retention needs for that, so that it would never end."""
     was_any = False

@@ -1,4 +1,5 @@
-"""A doubt ends when its broker was seen awake for a second, and not before: worlds that random ones do not draw."""
+"""An unknown outcome ends when its broker passed the quiescence check, and not before: worlds that random ones do not
+draw."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def stored(world: World) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.25, 0.35, 0.9])
-def test_a_doubt_ends_at_a_broker_whose_answers_all_take_long(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def test_an_unknown_outcome_ends_at_a_broker_whose_answers_all_take_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
     world = running_world()
     (client,) = world.clients
     shipped = BrokerConnection._answer

@@ -134,7 +134,7 @@ def with_seven_batches() -> Stage:
     for sequence in range(7):
         stage.send(client, sequence)
         stage.run(1)
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     return stage
 
 

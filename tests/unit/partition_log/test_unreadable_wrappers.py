@@ -40,7 +40,7 @@ def after_one_batch() -> tuple[Stage, Client]:
 
 def new_life(stage: Stage) -> None:
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
 
 
@@ -61,7 +61,7 @@ def test_a_batch_behind_a_wrapper_that_cannot_be_read_is_found() -> None:
 
 
 @pytest.mark.promise("log-cannot-tell")
-def test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_marker() -> None:
+def test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_batch_marker() -> None:
     stage, client = after_one_batch()
 
     def is_stored_so(effect: Append) -> Outcome:

@@ -71,7 +71,7 @@ def test_a_broker_of_another_cluster_at_the_address_of_one_that_is_down_is_not_b
     assert len(values_of(ours)) == 2
 
 
-def test_a_doubt_does_not_wait_until_the_logs_of_its_broker_have_been_read() -> None:
+def test_an_unknown_outcome_does_not_wait_until_the_logs_of_its_broker_have_been_read() -> None:
     """Every fetch takes long; the look whether the broker is awake goes another way (rule R6)."""
     world = World(1, WorldSettings(brokers=1, partitions=5, clients=1))
     world.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.pass_through.authentication import Authentication
+from idemproxy.proxy.pass_through.authentication import ClientAuthentication
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch
@@ -135,7 +135,7 @@ def test_who_sends_a_token_when_the_broker_has_just_died_is_told_nothing_and_com
 
 def test_who_is_accepted_has_a_session_of_its_own_name_and_cannot_begin_again() -> None:
     scene = Scene()
-    assert scene.endpoints == [Authentication]
+    assert scene.endpoints == [ClientAuthentication]
     scene.send(handshake(NAME))
     scene.send(token(NAME))
     assert scene.endpoints == [Session]

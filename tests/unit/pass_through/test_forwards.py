@@ -59,27 +59,27 @@ def test_of_the_rights_to_many_topics_those_that_were_told_last_are_remembered(
     rights.answered(dict.fromkeys(many, 0))
     assert rights.missing(many) == {}, "a request may have more"
     for topic in ("topic 3", "topic 0", "topic 4"):
-        rights.told(topic, 0, 100.0)
+        rights.reported(topic, 0, 100.0)
     rights.forget_oldest()
     assert rights.missing(many) == dict.fromkeys(("topic 1", "topic 2"), 0)
 
 
 # ---------------------------------------------------------------------- who may forward
-class Way:
+class Route:
     """Of one client."""
 
-    def push(self, append: QueuedAppend, broker_id: int) -> None:
+    def queue_append(self, append: QueuedAppend, broker_id: int) -> None:
         raise AssertionError("the stage carries appends out itself")
 
 
-def client_of(way: Way) -> Client:
+def client_of(route: Route) -> Client:
     client = Client("User:alice")
-    client.way = way
+    client.route = route
     return client
 
 
 def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
-    stage, first, second = Stage(), Way(), Way()
+    stage, first, second = Stage(), Route(), Route()
     stage.outcomes.append(stage.loses_request)
     one = client_of(first)
     stage.send(one, 0)
@@ -88,24 +88,24 @@ def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_it
     retry = stage.send(client_of(second), 0)
     stage.run(20)
     assert (retry.code, retry.offset) == (0, 0)
-    assert [effect.way for effect in stage.sent] == [first, second]
+    assert [effect.route for effect in stage.sent] == [first, second]
 
 
 @pytest.mark.promise("principal")
 def test_nobody_forwards_a_batch_of_a_client_that_has_gone() -> None:
-    stage, way = Stage(), Way()
+    stage, route = Stage(), Route()
     stage.outcomes.append(stage.loses_request)
-    one = client_of(way)
+    one = client_of(route)
     stage.send(one, 0)
     stage.run(0.5)
     one.is_closed = True
     stage.run(60)
-    assert [effect.way for effect in stage.sent] == [way]
+    assert [effect.route for effect in stage.sent] == [route]
     assert stage.entry().intent is None
 
 
 def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
-    stage, first, second = Stage(), Way(), Way()
+    stage, first, second = Stage(), Route(), Route()
     stage.context.topics.note_too_large("topic", 120)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])
     one = client_of(first)
@@ -118,17 +118,17 @@ def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_ag
     stage.run(30)
     assert retry.code == 0
     assert stage.stored_values() == values
-    assert {effect.way for effect in stage.sent} == {first, second}
-    assert stage.sent[-1].way is second
+    assert {effect.route for effect in stage.sent} == {first, second}
+    assert stage.sent[-1].route is second
 
 
 def test_a_batch_of_another_kind_of_client_does_not_join() -> None:
     """Should a certificate bear the very name: what has to leave over a client's own connection never leaves by the
     pool."""
-    stage, way = Stage(), Way()
+    stage, route = Stage(), Route()
     stage.outcomes.append(stage.loses_request)
-    own = stage.send(client_of(way), 0)
+    own = stage.send(client_of(route), 0)
     other = stage.send(Client("User:alice"), 0)
     stage.run(20)
-    assert [effect.way for effect in stage.sent] == [way, way]
+    assert [effect.route for effect in stage.sent] == [route, route]
     assert [(one.code, one.offset) for one in (own, other)] == [(0, 0)] * 2

@@ -52,7 +52,7 @@ class Scene:
         return BrokerFault.LATE_ANSWER
 
 
-def test_nothing_is_left_when_his_lane_gives_the_connection_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_when_his_produce_connection_gives_the_connection_up(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     assert scene.run(120, lambda: scene.client.is_done)
     scene.client.close()

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from simulation.oracle import Oracle
 
+from idemproxy.codecs.batch_marker import Identity as Marked
+from idemproxy.codecs.batch_marker import encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity as Marked
-from idemproxy.codecs.marker import encode_marker
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.proxy import limits
 from idemproxy.proxy.versions import ApiKey
@@ -161,7 +161,7 @@ def wrapper(key: bytes | None) -> bytes:
     return encode_message(key, value, magic=1, offset=0, timestamp=1, codec=Codec.GZIP)
 
 
-def test_nobody_writes_the_marker_of_anothers_batch_through_the_proxy() -> None:
+def test_nobody_writes_the_batch_marker_of_anothers_batch_through_the_proxy() -> None:
     """Else it would be found in the log in place of the batch that did not arrive."""
     scene = Scene(thief_may_write=True)
     scene.send()
@@ -169,9 +169,11 @@ def test_nobody_writes_the_marker_of_anothers_batch_through_the_proxy() -> None:
     host = scene.world.network.host("thief's")
     host.connect(scene.world.proxies[0].addresses[0], Introduced("thief", line))
     scene.run(1)
-    marker = encode_marker([Marked(scene.client.producer.producer_id, 0, 1, 1)])
+    batch_marker = encode_batch_marker([Marked(scene.client.producer.producer_id, 0, 1, 1)])
     codes = []
-    for number, records in enumerate((wrapper(marker), wrapper(None) + wrapper(marker), wrapper(marker[:-1]))):
+    for number, records in enumerate(
+        (wrapper(batch_marker), wrapper(None) + wrapper(batch_marker), wrapper(batch_marker[:-1]))
+    ):
         body = RawClient.produce_body([(TOPIC, 0, records)], version=2, acks=1, timeout_ms=3_000)
         assert line.wire is not None
         line.wire.send(request(number, ApiKey.PRODUCE, 2, body))
@@ -264,7 +266,7 @@ def test_a_lost_request_is_sent_again_when_its_client_brings_it() -> None:
     scene.check()
 
 
-def test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone() -> None:
+def test_a_new_instance_id_resets_what_a_client_has_out_though_he_has_gone() -> None:
     scene = Scene()
     scene.send()
     scene.world.cluster.rates = BrokerFaultRates(slow=(3.0, 3.0), straggle=(0.8, 0.8))
@@ -281,7 +283,7 @@ def test_a_new_incarnation_resets_what_a_client_has_out_though_he_has_gone() -> 
     assert scene.world.errors() == []
 
 
-def test_a_client_that_goes_while_his_batch_is_out_leaves_no_doubt() -> None:
+def test_a_client_that_goes_while_his_batch_is_out_leaves_no_unknown_outcome() -> None:
     scene = Scene()
     scene.send()
     scene.world.cluster.rates = BrokerFaultRates(slow=(0.5, 0.5))
@@ -291,7 +293,7 @@ def test_a_client_that_goes_while_his_batch_is_out_leaves_no_doubt() -> None:
     scene.client.close()
     scene.run(5)
     (proxy,) = scene.world.proxies
-    assert [event for _, _, event in proxy.events if type(event).__name__ == "DoubtOpened"] == []
+    assert [event for _, _, event in proxy.events if type(event).__name__ == "UnknownOutcomeOpened"] == []
     assert proxy.engine.statistics().client_pools == 0
     assert len(scene.world.cluster.log(TOPIC, 0).messages) == 2
 

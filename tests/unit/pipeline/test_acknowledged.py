@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.pipeline.audit.acknowledged import acknowledged, read_journals
 from idemproxy.pipeline.journal.files import JournalProblem
 from idemproxy.proxy import events
@@ -31,7 +31,7 @@ def sent(*identities: Identity, partition: int = 0) -> events.AppendSent:
 
 
 def answered(identity: Identity, code: int = 0, offset: int = 10, topic: str = "orders") -> events.BatchAnswered:
-    return events.BatchAnswered("said", *identity[:3], topic, 0, code, offset, record_count=identity[3])
+    return events.BatchAnswered("message", *identity[:3], topic, 0, code, offset, record_count=identity[3])
 
 
 def of_format_1(lines: list[bytes]) -> list[bytes]:

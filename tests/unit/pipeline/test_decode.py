@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec, compress, store_gzip
 from idemproxy.codecs.errors import WireError
-from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import BATCH_OVERHEAD_BYTES, CONTROL_FLAG, Record, encode_batch
 from idemproxy.pipeline.reading import new_format, old_format
@@ -23,7 +23,7 @@ WHO = Identity(7, 1, 40, 3)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_a_wrapper_has_the_offsets_the_times_and_the_batches_of_its_marker(codec: Codec) -> None:
+def test_a_wrapper_has_the_offsets_the_times_and_the_batches_of_its_batch_marker(codec: Codec) -> None:
     other = Identity(9, 0, 0, 2)
     (one,) = containers(wrapper(numbered(0, 5), 100, WHO, other, codec=codec))
     assert (one.first, one.last, one.offsets.tolist()) == (100, 104, [100, 101, 102, 103, 104])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
 from idemproxy.pipeline.audit.rows import Kind
@@ -100,8 +100,8 @@ def test_however_a_range_comes_in_pieces_its_rows_are_the_same(size: int) -> Non
 
 def test_offsets_that_are_missing_within_a_wrapper_are_told() -> None:
     inner = plain(numbered(0, 1), 0) + plain(numbered(1, 1), 3)
-    packed_anew = encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=13, codec=Codec.GZIP)
-    taken = RangeTaker(0, 10, 14).take(packed_anew)
+    packed_again = encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=13, codec=Codec.GZIP)
+    taken = RangeTaker(0, 10, 14).take(packed_again)
     assert spans(of(Kind.HOLE, taken)) == [(11, 12)]
     assert spans(of(Kind.RUN, taken)) == [(10, 13)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.pipeline.journal.files import Reader, journals, merged
 from idemproxy.pipeline.journal.shown import _TEXTS
 from idemproxy.proxy import events
@@ -94,11 +94,12 @@ def test_a_batch_is_told_with_all_that_is_known_of_it(tmp_path: Path, proxy: Mak
     one.answers(batch=Identity(7, 1, 2**31 - 1, 2), offset=-1)
     assert cat(tmp_path / "j") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "2026-11-26T05:00:01.000Z  journal      format 2, idemproxy 1.2.3, cluster default, host h, pid 9",
-        "2026-11-26T05:00:01.000Z  sent         orders-2  producer 7/1 seq 30..31 to broker 4",
-        "2026-11-26T05:00:02.000Z  answered     orders-2  producer 7/1 seq 30..31: appended at 400..401, 2 records, "
+        "2026-11-26T05:00:01.000Z  journal          format 2, idemproxy 1.2.3, cluster default, host h, pid 9",
+        "2026-11-26T05:00:01.000Z  sent             orders-2  producer 7/1 seq 30..31 to broker 4",
+        "2026-11-26T05:00:02.000Z  answered         orders-2  producer 7/1 seq 30..31: appended at 400..401, 2 "
+        "records, "
         "crc 0000cafe, 3.2 ms",
-        "2026-11-26T05:00:03.000Z  answered     orders-2  producer 7/1 seq 2147483647..0: appended, 2 records, "
+        "2026-11-26T05:00:03.000Z  answered         orders-2  producer 7/1 seq 2147483647..0: appended, 2 records, "
         "crc 0000cafe, 3.2 ms",
     ]
 
@@ -111,14 +112,14 @@ def test_every_event_has_a_sentence_and_an_unknown_one_is_shown_as_it_stands(
     for event in (
         events.AppendEnded(4, "orders", 2, names, "appended", 400, 0, ""),
         events.AppendEnded(4, "orders", 2, names, "in_doubt", -1, 7, "the connection broke"),
-        events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
-        events.DoubtResolved(7, "orders", 2, 30, "found", 12_345, 0.25, "at 400"),
-        events.Reforwarded(7, "orders", 2, 30, 1),
+        events.UnknownOutcomeOpened(7, "orders", 2, 30, "the connection broke"),
+        events.UnknownOutcomeResolved(7, "orders", 2, 30, "found", 12_345, 0.25, "at 400"),
+        events.AppendSentAgain(7, "orders", 2, 30, 1),
         events.AppendAfterDeadline(7, 1, (30, 32), "orders", 2),
         events.DuplicateFound(7, 1, 30, "orders", 2, (400, 500)),
         events.TakenOver(7, "orders", 2, b"\x01\x02"),
-        events.GenerationChanged(b"\x03"),
-        events.IncarnationBegun(b"\x04"),
+        events.DataGenerationChanged(b"\x03"),
+        events.ProxyInstanceBegun(b"\x04"),
         events.OperatorMessage("warning", "a\x1b[31m word"),
     ):
         one.journal(event)
@@ -132,22 +133,22 @@ def test_every_event_has_a_sentence_and_an_unknown_one_is_shown_as_it_stands(
     assert cat(tmp_path / "j") == 0
     texts = [line.split("Z  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert texts[1:] == [
-        "outcome      orders-2  producer 7/1 seq 30..31, 32: appended at 400..402",
-        "outcome      orders-2  producer 7/1 seq 30..31, 32: in_doubt, error 7, the connection broke",
-        "doubt        orders-2  producer 7 seq 30: the connection broke",
-        "resolved     orders-2  producer 7 seq 30: found, 12,345 bytes of the log read in 0.250 s, at 400",
-        "sent_again   orders-2  producer 7 seq 30: try 1",
-        "late_write   orders-2  producer 7/1 seq 30, 32",
-        "second_copy  orders-2  producer 7/1 seq 30: at 400 and 500",
-        "taken_over   orders-2  producer 7, from incarnation 0102",
-        "generation   Redis has begun the life 03",
-        "incarnation  this process is 04 from now on",
-        "said         warning: a\\x1b[31m word",
-        "not_synced   for 1.5 s: it does not get to the disk: Input/output error; a power cut since then may have "
+        "outcome          orders-2  producer 7/1 seq 30..31, 32: appended at 400..402",
+        "outcome          orders-2  producer 7/1 seq 30..31, 32: in_doubt, error 7, the connection broke",
+        "unknown_outcome  orders-2  producer 7 seq 30: the connection broke",
+        "resolved         orders-2  producer 7 seq 30: found, 12,345 bytes of the log read in 0.250 s, at 400",
+        "sent_again       orders-2  producer 7 seq 30: try 1",
+        "append_after_deadline  orders-2  producer 7/1 seq 30, 32",
+        "duplicate_found  orders-2  producer 7/1 seq 30: at 400 and 500",
+        "taken_over       orders-2  producer 7, from proxy instance 0102",
+        "data_generation  Redis has begun the data generation 03",
+        "proxy_instance   this process is 04 from now on",
+        "message          warning: a\\x1b[31m word",
+        "not_synced       for 1.5 s: it does not get to the disk: Input/output error; a power cut since then may have "
         "taken lines",
-        "missing      1,234 events could not be written before this line",
-        "later        some 1, thing x",
-        "sent         of another shape",
+        "missing          1,234 events could not be written before this line",
+        "later            some 1, thing x",
+        "sent             of another shape",
     ]
 
 
@@ -233,8 +234,8 @@ def test_another_format_ends_in_a_sentence_and_one_without_a_first_line_is_the_f
     tmp_path: Path, proxy: Make, capsys: Said
 ) -> None:
     path = tmp_path / "j"
-    path.write_bytes(b'{"time_ms":5,"event":"generation","generation":"00"}\n')
-    assert events_of(capsys, path) == ["generation"]
+    path.write_bytes(b'{"time_ms":5,"event":"data_generation","generation":"00"}\n')
+    assert events_of(capsys, path) == ["data_generation"]
     path.write_bytes(b'{"journal":3,"time_ms":5,"event":"journal","proxy":"9.0"}\n')
     assert cat(path) == 2
     assert capsys.readouterr().err == (

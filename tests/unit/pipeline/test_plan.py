@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.pipeline.audit.plan import Plan, of_files
 from idemproxy.pipeline.audit.read import compare, contents_at, read_range
 from idemproxy.pipeline.audit.rows import Kind

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idemproxy.codecs.batch_marker import Identity, anchor_of, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity, anchor_of, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set, iterate_shallow
 from idemproxy.pipeline.rebuild.found import FoundRange, RangeReading, joined
 from idemproxy.state.commit import Stored
@@ -17,12 +17,17 @@ from testkit.stage.logs import modern, numbered
 
 
 def wrapper(first: int, *identities: Identity) -> bytes:
-    """A stored wrapper with a marker, whose first record is at this offset."""
+    """A stored wrapper with a batch marker, whose first record is at this offset."""
     count = sum(identity.record_count for identity in identities)
     inside = encode_set([(None, b"value", 1000)] * count, magic=1)
     packed = compress(Codec.GZIP, inside)
     return encode_message(
-        encode_marker(identities), packed, magic=1, offset=first + count - 1, timestamp=1000 + first, codec=Codec.GZIP
+        encode_batch_marker(identities),
+        packed,
+        magic=1,
+        offset=first + count - 1,
+        timestamp=1000 + first,
+        codec=Codec.GZIP,
     )
 
 
@@ -55,7 +60,7 @@ def test_each_producer_has_its_pieces_with_offsets_and_the_end_of_its_last_messa
     assert found.last == (7, anchor_of(last))
 
 
-def test_what_has_no_marker_may_be_of_any_producer_that_has_nothing_behind_it() -> None:
+def test_what_has_no_batch_marker_may_be_of_any_producer_that_has_nothing_behind_it() -> None:
     found = joined([read(LOG, 0, 8)])
     assert {one.producer_id: one.has_unmarked for one in found.producers} == {7: False, 8: True, 9: False}
 
@@ -86,8 +91,8 @@ def test_ranges_together_have_what_the_whole_has(cuts: set[int]) -> None:
         parts.append(read(data, start, end))
     whole, together = joined([read(LOG, 0, 8)]), joined(parts)
     assert together.producers == whole.producers
-    assert (together.start, together.end, together.doubt_to, together.last) == (0, 8, 6, whole.last)
-    assert whole.doubt_to == 6 != NO_OFFSET
+    assert (together.start, together.end, together.unknown_outcome_to, together.last) == (0, 8, 6, whole.last)
+    assert whole.unknown_outcome_to == 6 != NO_OFFSET
 
 
 def test_a_batch_of_format_v2_that_seems_to_end_behind_the_range_hides_what_lies_behind_it() -> None:

@@ -13,7 +13,7 @@ from idemproxy.state.conditional import begun, ended_at
 from idemproxy.state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
-    NO_GENERATION,
+    NO_DATA_GENERATION,
     NO_PRINCIPAL,
     Entry,
     Intent,
@@ -50,31 +50,40 @@ def test_what_is_missing_is_written_with_a_version_above_all_that_a_proxy_rememb
     said = judged(FOUND, None, pack_block(LIFE, 1, PRINCIPAL))
     assert (said.difference, said.effect, said.expected_version) == (Difference.MISSING, Effect.WHOLE, 0)
     entry = written(said)
-    assert (entry.generation, entry.principal, entry.producer_epoch, entry.next_sequence) == (LIFE, PRINCIPAL, 0, 5)
+    assert (entry.data_generation, entry.principal, entry.producer_epoch, entry.next_sequence) == (
+        LIFE,
+        PRINCIPAL,
+        0,
+        5,
+    )
     assert (entry.window, entry.end_offset, entry.anchor, entry.is_rebuilt) == (WINDOW, 17, ANCHOR, False)
     assert entry.version > VERSION_FROM
 
 
-def test_behind_which_something_may_hide_it_stays_suspect_with_a_later_bound() -> None:
+def test_behind_which_something_may_hide_it_stays_unverified_with_a_later_bound() -> None:
     said = judged(IN_DOUBT, None)
-    assert (said.effect, written(said).generation, written(said).end_offset) == (Effect.BOUND, NO_GENERATION, 17)
-    suspect = replace(written(said), version=8)
-    assert judged(IN_DOUBT, suspect) == Judged(Difference.SUSPECT)  # it says so already
+    assert (said.effect, written(said).data_generation, written(said).end_offset) == (
+        Effect.BOUND,
+        NO_DATA_GENERATION,
+        17,
+    )
+    unverified = replace(written(said), version=8)
+    assert judged(IN_DOUBT, unverified) == Judged(Difference.UNVERIFIED)  # it says so already
 
 
-@pytest.mark.parametrize("less", [LESS, replace(LESS, generation=EARLIER)])
+@pytest.mark.parametrize("less", [LESS, replace(LESS, data_generation=EARLIER)])
 def test_less_is_raised_by_a_swap_of_what_was_read(less: Entry) -> None:
     said = judged(FOUND, less)
     assert said.expected_version == less.version
     entry = written(said)
-    assert (entry.version, entry.next_sequence, entry.generation) == (less.version + 1, 5, LIFE)
+    assert (entry.version, entry.next_sequence, entry.data_generation) == (less.version + 1, 5, LIFE)
     assert entry.principal == PRINCIPAL
 
 
 def test_more_is_never_lowered() -> None:
     more = replace(KNOWN, next_sequence=9)
     assert judged(FOUND, more) == Judged(Difference.AHEAD)
-    assert judged(FOUND, replace(more, generation=EARLIER)) == Judged(Difference.AHEAD)
+    assert judged(FOUND, replace(more, data_generation=EARLIER)) == Judged(Difference.AHEAD)
     assert judged(FOUND, replace(KNOWN, producer_epoch=1, next_sequence=1)) == Judged(Difference.AHEAD)
 
 
@@ -87,8 +96,8 @@ def test_an_epoch_that_has_begun_and_has_nothing_in_the_log_is_no_difference() -
     "intent", [INTENT, replace(INTENT, kind=IntentKind.UNRECOVERABLE), replace(INTENT, batches=())]
 )
 def test_an_intent_is_left_to_the_proxies(intent: Intent) -> None:
-    for generation in (LIFE, EARLIER):
-        assert judged(FOUND, replace(LESS, generation=generation, intent=intent)) == Judged(Difference.BUSY)
+    for data_generation in (LIFE, EARLIER):
+        assert judged(FOUND, replace(LESS, data_generation=data_generation, intent=intent)) == Judged(Difference.BUSY)
 
 
 def test_what_others_look_after_is_left_alone() -> None:
@@ -98,8 +107,8 @@ def test_what_others_look_after_is_left_alone() -> None:
 
 def test_nothing_is_written_of_a_conditional_partition_so_that_a_fence_stays() -> None:
     found = replace(FOUND, producer_id=CONDITIONAL_ID)
-    fenced = ended_at(begun(fresh(NO_GENERATION, NO_PRINCIPAL, 0, 0), EARLIER, 15), 17)
-    for entry in (None, fenced, replace(fenced, generation=LIFE), KNOWN):
+    fenced = ended_at(begun(fresh(NO_DATA_GENERATION, NO_PRINCIPAL, 0, 0), EARLIER, 15), 17)
+    for entry in (None, fenced, replace(fenced, data_generation=LIFE), KNOWN):
         assert judged(found, entry) == Judged(Difference.CONDITIONAL)
     assert judge(FOUND, b"damaged", None, LIFE, VERSION_FROM) == Judged(Difference.DAMAGED)
 
@@ -112,6 +121,6 @@ def test_a_newer_epoch_in_the_log_takes_the_place_of_the_older_one() -> None:
 
 
 def test_nothing_known_of_the_producer_is_no_more_than_the_log_has() -> None:
-    forgotten = replace(fresh(NO_GENERATION, PRINCIPAL, 0, 0), version=9)
+    forgotten = replace(fresh(NO_DATA_GENERATION, PRINCIPAL, 0, 0), version=9)
     assert forgotten.anchor == NO_ANCHOR
     assert written(judged(FOUND, forgotten)).window == WINDOW

@@ -154,7 +154,7 @@ def test_records_without_a_producer_are_foreign_only_beside_others() -> None:
         (told(1, 0, 2, 3, 2), []),
         (told(1, 0, 4, 3, 4), ["acknowledged_absent"]),  # two of them are not there
         (told(1, 1, 0, 1, 3), ["acknowledged_absent"]),
-        (told(1, 0, 90, 1, 7), ["acknowledged_unknown"]),  # something without a marker is there
+        (told(1, 0, 90, 1, 7), ["acknowledged_unknown"]),  # something without a batch marker is there
         (told(1, 0, 90, 1, 9), ["acknowledged_unknown"]),  # compacted
         (told(1, 0, 90, 1, END), ["acknowledged_unknown"]),  # later
     ],

@@ -53,7 +53,7 @@ def test_batches_are_numbered_in_the_order_of_tasks_and_files_each_partition_by_
     assert manifest.record_count == 19
 
 
-def test_sequences_begin_anew_behind_the_last_one() -> None:
+def test_sequences_begin_again_behind_the_last_one() -> None:
     manifest = numbered(1, [staged("x", ("a", 0, 3), ("a", 0, 2))], WRITER, {("a", 0): LAST - 1}, 0)
     assert [one.base_sequence for one in manifest.planned["a", 0]] == [LAST - 1, 1]
     assert manifest.next_sequences == {("a", 0): 3}

@@ -60,12 +60,12 @@ def test_the_stream_goes_on_with_what_is_there(
     with caplog.at_level(logging.WARNING):
         offset, rows = trigger(reader, offset)
     assert (offset, rows) == ({"t": {"0": 5}}, [])
-    assert "u-0: not there any more; was the topic deleted or made anew" in caplog.text
+    assert "u-0: not there any more; was the topic deleted or recreated" in caplog.text
     assert trigger(reader, offset) == (offset, [])
     assert trigger(stream(server, way), offset) == (offset, []), "also when it is started again"
     server.topics = ["t", "u"]
     offset, rows = trigger(reader, offset)
-    assert rows == [("u", number) for number in range(5)], "made anew, it is read from its start"
+    assert rows == [("u", number) for number in range(5)], "recreated, it is read from its start"
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: next(iter(way)))
@@ -75,7 +75,7 @@ def test_the_last_topic_may_be_deleted_too(server: ReadingServer, way: dict[str,
     server.topics = []
     offset, rows = trigger(stream(server, given), offset)
     assert rows == []
-    assert offset, "else it would begin anew, at the latest offset"
+    assert offset, "else it would begin again, at the latest offset"
     assert trigger(stream(server, given), offset) == (offset, [])
     server.topics = ["t", "u"]
     _, rows = trigger(stream(server, given), offset)

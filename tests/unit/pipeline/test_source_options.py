@@ -167,7 +167,9 @@ def test_the_page_has_every_option_and_every_column() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs/how-to/spark-source.md").read_text()
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    columns = {column for column, _ in BATCHES} - {"marker"} | {"batchMarker"}  # it has the name that the column gets
+    columns = {column for column, _ in BATCHES} - {"batchMarker"} | {
+        "batchMarker"
+    }  # it has the name that the column gets
     assert set(KNOWN) | columns <= named
     assert {name for name in named if name.startswith("kafka.")} <= set(KNOWN)
     for name, _ in RECORDS_WITH_HEADERS:

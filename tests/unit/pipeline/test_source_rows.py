@@ -23,9 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import WireError
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch
 from idemproxy.pipeline.reading.container import ENTRY_BYTES_MIN, Broken
 from idemproxy.pipeline.reading.contents import StoredContents
@@ -147,7 +147,7 @@ def test_a_batch_is_a_row_from_its_header() -> None:
     data = modern(numbered(0, 4), 10, Identity(77, 3, 40, 4), Codec.LZ4)
     (row,) = batch_rows(memoryview(data))
     assert (row.base_offset, row.last_offset, row.record_count) == (10, 13, 4)
-    assert (row.producer_id, row.producer_epoch, row.base_sequence, row.marker) == (77, 3, 40, None)
+    assert (row.producer_id, row.producer_epoch, row.base_sequence, row.batch_marker) == (77, 3, 40, None)
     assert (row.magic, row.codec, row.crc_is_valid, row.size_bytes) == (2, "lz4", True, len(data))
     assert (row.timestamp, row.timestamp_type) == (BEGUN_MS + 3, 0)
 
@@ -166,24 +166,24 @@ def test_a_batch_without_a_producer_and_one_of_a_transaction() -> None:
     assert (row.is_transactional, row.is_control, row.producer_id, row.base_sequence) == (True, True, 1, None)
 
 
-def test_a_marker_is_a_row_for_each_batch_that_it_names() -> None:
+def test_a_batch_marker_is_a_row_for_each_batch_that_it_names() -> None:
     identities = (Identity(5, 0, 10, 4), Identity(6, 1, 0, 2))
     first, other = batch_rows(memoryview(wrapper(numbered(0, 6), 20, *identities)))
     assert (first.base_offset, first.last_offset, other.base_offset, other.last_offset) == (20, 23, 24, 25)
     assert (first.producer_id, first.producer_epoch, first.base_sequence, first.record_count) == (5, 0, 10, 4)
     assert (other.producer_id, other.producer_epoch, other.base_sequence, other.record_count) == (6, 1, 0, 2)
-    assert first.marker == other.marker == encode_marker(identities)
+    assert first.batch_marker == other.batch_marker == encode_batch_marker(identities)
     assert first.entry_offset == other.entry_offset == first.entry_end == 25
     assert first.crc == other.crc
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_wrappers_without_a_marker_are_counted_and_plain_messages_are_rows(magic: int) -> None:
+def test_wrappers_without_a_batch_marker_are_counted_and_plain_messages_are_rows(magic: int) -> None:
     data = wrapper(numbered(0, 6), 20, magic=magic) + plain(numbered(6, 2), 26, magic=magic)
     found = list(batch_rows(memoryview(data)))
     assert [(row.base_offset, row.last_offset) for row in found] == [(20, 25), (26, 26), (27, 27)]
     assert [row.record_count for row in found] == [6, 1, 1]
-    assert {(row.producer_id, row.marker) for row in found} == {(None, None)}
+    assert {(row.producer_id, row.batch_marker) for row in found} == {(None, None)}
     assert [row.codec for row in found] == ["gzip", "none", "none"]
     assert found[0].timestamp_type == (0 if magic else -1)
 

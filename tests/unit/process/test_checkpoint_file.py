@@ -68,11 +68,11 @@ def test_damaged_checkpoints_are_said_once_and_not_used(begin: Begin, tmp_path: 
     assert len(server.engine.context.bounds.checkpoints) == 0
 
 
-def test_incarnations_that_are_damaged_are_said_and_are_none(begin: Begin, tmp_path: Path) -> None:
+def test_instance_ids_that_are_damaged_are_said_and_are_none(begin: Begin, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_bytes(packed(1000))
-    (tmp_path / "incarnations").write_bytes(bytes(17))
+    (tmp_path / "instances").write_bytes(bytes(17))
     server, said = begin()
-    assert [(event.level, "incarnations" in event.what) for event in said] == [("warning", True)]
+    assert [(event.level, "instances" in event.what) for event in said] == [("warning", True)]
     assert server._earlier == []
 
 

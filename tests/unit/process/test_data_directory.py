@@ -1,4 +1,5 @@
-"""The incarnations in the data directory: what the next life knows of those before it, and what a power cut leaves."""
+"""The proxy instances in the data directory: what the next life knows of those before it, and what a power cut
+leaves."""
 
 import os
 import resource
@@ -21,10 +22,10 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
 
 
 def test_who_lived_here_is_known_to_the_next_life(directory: DataDirectory) -> None:
-    assert (directory.earlier_incarnations(), directory.damage) == ([], None)
+    assert (directory.earlier_instance_ids(), directory.damage) == ([], None)
     for lived in ([ONE, OTHER], []):
         directory.remember(lived)
-        assert (directory.earlier_incarnations(), directory.damage) == (lived, None)
+        assert (directory.earlier_instance_ids(), directory.damage) == (lived, None)
 
 
 def test_a_directory_of_another_user_is_refused_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,11 +45,11 @@ def test_a_directory_of_another_user_is_refused_with_both(tmp_path: Path, monkey
     ids=["zeros", "no text", "half a byte", "too short", "one of two"],
 )
 def test_a_damaged_file_is_none_and_that_is_known(directory: DataDirectory, left: bytes) -> None:
-    (directory.path / "incarnations").write_bytes(left)
-    assert directory.earlier_incarnations() == []
+    (directory.path / "instances").write_bytes(left)
+    assert directory.earlier_instance_ids() == []
     assert directory.damage is not None
     directory.remember([OTHER])
-    assert directory.earlier_incarnations() == [OTHER]
+    assert directory.earlier_instance_ids() == [OTHER]
 
 
 def test_too_little_room_is_one_sentence_and_what_was_tried_takes_none_of_it(directory: DataDirectory) -> None:
@@ -61,8 +62,8 @@ def test_too_little_room_is_one_sentence_and_what_was_tried_takes_none_of_it(dir
             directory.try_to_write([ONE], ROOM_WITH_REDIS_BYTES)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert sorted(path.name for path in directory.path.iterdir()) == ["incarnations", "proxy.lock"]
-    assert directory.earlier_incarnations() == [ONE]
+    assert sorted(path.name for path in directory.path.iterdir()) == ["instances", "proxy.lock"]
+    assert directory.earlier_instance_ids() == [ONE]
 
 
 def test_a_power_cut_leaves_the_old_file_or_the_new_one(
@@ -75,11 +76,11 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one(
     def fsync(descriptor: int) -> None:
         shipped(descriptor)
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        on_disk.append((path.read_text(), (directory.path / "incarnations").read_text()))
+        on_disk.append((path.read_text(), (directory.path / "instances").read_text()))
 
     monkeypatch.setattr(os, "fsync", fsync)
     directory.remember([ONE, OTHER])
     assert on_disk == [(f"{ONE.hex()}\n{OTHER.hex()}\n", f"{ONE.hex()}\n")], (
         "all of it before it takes the old one's place"
     )
-    assert directory.earlier_incarnations() == [ONE, OTHER]
+    assert directory.earlier_instance_ids() == [ONE, OTHER]

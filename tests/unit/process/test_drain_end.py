@@ -59,7 +59,9 @@ def test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_tak
     out: list[tuple[bytes, int]] = []
 
     def look(_number: int, name: bytes, _arguments: Sequence[bytes]) -> RedisFault:
-        out.append((name, sum(broker.lanes.busy for broker in server.engine.statistics().topology.brokers)))
+        out.append(
+            (name, sum(broker.produce_connections.busy for broker in server.engine.statistics().topology.brokers))
+        )
         return RedisFault.NONE
 
     world.redis.choose_fault = look

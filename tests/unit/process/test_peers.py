@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idemproxy.proxy.process.peers import BROKER, HTTP, REDIS, TLS, ZOOKEEPER, is_no_answer, kind_of, told
+from idemproxy.proxy.process.peers import BROKER, HTTP, REDIS, TLS, ZOOKEEPER, is_no_answer, kind_of, reported
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_the_beginning_of_an_answer_tells_what_listens(heard: bytes, kind: str) 
 
 
 def test_only_what_is_not_wanted_is_told() -> None:
-    assert told(ZOOKEEPER, BROKER) == "ZooKeeper listens there, not a Kafka broker: name another address"
-    assert told(BROKER, BROKER) == told("", BROKER) == ""
+    assert reported(ZOOKEEPER, BROKER) == "ZooKeeper listens there, not a Kafka broker: name another address"
+    assert reported(BROKER, BROKER) == reported("", BROKER) == ""
 
 
 @pytest.mark.parametrize(

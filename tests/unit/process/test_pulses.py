@@ -53,7 +53,7 @@ def test_the_worker_in_its_place_is_judged_by_its_own_beats() -> None:
 def test_a_supervisor_that_stood_still_kills_nobody_for_what_it_has_not_heard() -> None:
     watched = Watched()
     assert watched.look(after=600.0) == []
-    assert watched.pulses.silent(watched.now) == {}, "the time of each has begun anew"
+    assert watched.pulses.silent(watched.now) == {}, "the time of each has begun again"
     assert [watched.look(1, 2) for _ in range(2 * LOOKS)] == [[]] * 2 * LOOKS
     assert watched.look(after=600.0) == []
     assert [watched.look(1) for _ in range(LOOKS)] == [[]] * LOOKS

@@ -29,7 +29,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     ),
     "not_conditional": (lambda: answers.not_conditional("orders"), 44),
     "not_served_conditionally": (lambda: answers.not_served_conditionally("the brokers are native"), 17),
-    "shard_fenced": (lambda: answers.shard_fenced(5, 7), 17),
+    "partition_fenced": (lambda: answers.partition_fenced(5, 7), 17),
     "displaced": (lambda: answers.displaced(7, 5), 87),
     "fenced": (lambda: answers.fenced(Fenced(3)), 47),
     "fenced_by_name": (answers.fenced_by_name, 47),

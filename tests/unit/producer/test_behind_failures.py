@@ -73,7 +73,7 @@ def test_a_failure_for_good_waits_until_the_batch_before_it_was_sent_again() -> 
     assert (lower.offset, upper.code) == (1, UNSUPPORTED)
 
 
-def test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_given_up() -> None:
+def test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_unrecoverable() -> None:
     """Its client would send both again under a new epoch, and the lower one may be in the log. If the connection breaks
     between these answers it has not even heard that nobody can tell."""
     stage, client = a_stage_with_one_batch()
@@ -123,7 +123,7 @@ def test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_
 
 
 def test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap() -> None:
-    """A batch failed for good; what was still out is numbered anew, and sent after what is new."""
+    """A batch failed for good; what was still out is numbered again, and sent after what is new."""
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(INVALID))
     failed, early = stage.send(client, 1), stage.send(client, 3, epoch=1)
@@ -136,7 +136,7 @@ def test_an_epoch_that_begins_ahead_of_its_first_batch_has_no_gap() -> None:
     assert gap.code == OUT_OF_ORDER
 
 
-def test_a_failure_that_was_mended_over_another_connection_is_waited_for_once() -> None:
+def test_a_failure_that_was_fixed_over_another_connection_is_waited_for_once() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
     assert stage.send(client, 1).code == NOT_LEADER
@@ -299,7 +299,7 @@ def test_that_a_topic_was_looked_for_is_no_failure_of_the_batches_that_waited(is
     scene = LookedFor()
     client = Sending(scene)
     if is_old:
-        scene.stage.context.life.wall_clock_ms = lambda: 2 * limits.PRODUCER_EXPIRY_SECONDS * 1000
+        scene.stage.context.instance.wall_clock_ms = lambda: 2 * limits.PRODUCER_EXPIRY_SECONDS * 1000
     scene.stage.outcomes.append(scene.stage.refuses(6))
     client.produce(0)
     client.produce(1)

@@ -1,8 +1,8 @@
-"""Brokers that are away, leases that have to run out, batches that were given up: nobody is asked in a loop, and what
-is remembered stays so (rules R6, R10, R17, R18)."""
+"""Brokers that are away, leases that have to run out, batches that were unrecoverable: nobody is asked in a loop, and
+what is remembered stays so (rules R6, R10, R17, R18)."""
 
 from idemproxy.proxy.flow.effects import Leader, Read, Swap
-from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Stage
+from testkit.stage.sequencer import DATA_GENERATION, NEXT_DATA_GENERATION, Client, Stage
 
 TIMED_OUT, UNDECIDABLE = 7, 87
 
@@ -32,7 +32,7 @@ def test_while_leases_of_a_lost_state_run_out_the_store_is_not_asked_in_a_loop()
     client = Client()
     stage.send(client, 0)
     stage.run(1)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     read: list[object] = []
     stage.before[Read] = read.append
     request = stage.send(client, 1)
@@ -43,8 +43,8 @@ def test_while_leases_of_a_lost_state_run_out_the_store_is_not_asked_in_a_loop()
     assert request.offset == 1
 
 
-def test_a_batch_that_was_given_up_is_remembered_over_a_new_life_of_the_store() -> None:
-    stage = Stage(keeps_markers=False)
+def test_a_batch_that_was_unrecoverable_is_remembered_over_a_new_life_of_the_store() -> None:
+    stage = Stage(keeps_batch_markers=False)
     client = Client()
     stage.send(client, 0)
     stage.run(1)
@@ -53,12 +53,12 @@ def test_a_batch_that_was_given_up_is_remembered_over_a_new_life_of_the_store() 
     client.is_closed = True
     stage.run(60)
     assert stage.entry().intent is not None
-    stage.begin_era()
-    assert GENERATION != NEXT_GENERATION
+    stage.begin_lease_epoch()
+    assert DATA_GENERATION != NEXT_DATA_GENERATION
     behind = stage.send(Client(), 2)
     stage.run(60)
     assert behind.code == 45
-    assert stage.entry().generation == NEXT_GENERATION
+    assert stage.entry().data_generation == NEXT_DATA_GENERATION
     retry = stage.send(Client(), 1)
     stage.run(60)
     assert retry.code == UNDECIDABLE

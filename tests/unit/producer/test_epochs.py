@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from idemproxy.proxy.flow.effects import SeenAwake, Swap, Wait
+from idemproxy.proxy.flow.effects import QuiescenceCheck, Swap, Wait
 from testkit.stage.sequencer import Client, Stage
 
 TIMED_OUT, FENCED = 7, 47
@@ -36,7 +36,7 @@ def test_a_batch_in_doubt_that_is_not_found_is_not_sent_again_once_a_newer_epoch
 def test_a_batch_in_doubt_that_is_found_is_answered_before_the_newer_epoch_begins() -> None:
     stage, client = Stage(), Client()
     stage.outcomes.append(stage.loses_answer)
-    once(stage, SeenAwake, lambda: stage.send(client, 0, b"new", epoch=1))
+    once(stage, QuiescenceCheck, lambda: stage.send(client, 0, b"new", epoch=1))
     old = stage.send(client, 0, b"old")
     stage.run(30)
     assert old.offset == 0

@@ -10,7 +10,7 @@ from idemproxy.proxy.flow.effects import Read, Swap
 from idemproxy.proxy.settings.config import Caps, ConfigError, Settings
 from idemproxy.proxy.settings.load import load
 from idemproxy.state.entry import unpack
-from testkit.stage.sequencer import KEY, NEXT_INCARNATION, Client, Stage
+from testkit.stage.sequencer import KEY, NEXT_INSTANCE_ID, Client, Stage
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 EXPIRY_MS = 50_000
@@ -20,15 +20,15 @@ HELD_BACK, OUT_OF_ORDER, DUPLICATE, INVALID = 19, 45, 46, 87
 def expiring() -> Stage:
     """A stage on which the wall clock goes on as well."""
     stage = Stage()
-    stage.context.life.expiry_ms = EXPIRY_MS
-    stage.context.life.wall_clock_ms = lambda: round(stage.now * 1000)
+    stage.context.instance.expiry_ms = EXPIRY_MS
+    stage.context.instance.wall_clock_ms = lambda: round(stage.now * 1000)
     return stage
 
 
 # ---------------------------------------------------------------------- in the store
 def test_an_entry_expires_much_later_while_something_is_open_in_it() -> None:
     stage = expiring()
-    later_ms = stage.context.life.ids_ttl_ms
+    later_ms = stage.context.instance.ids_ttl_ms
     assert later_ms > limits.NAME_EXPIRY_SECONDS * 1000
     written: list[tuple[bool, int]] = []
     stage.before[Swap] = lambda swap: written.append((unpack(swap.value).has_open_intent, swap.ttl_ms))
@@ -171,13 +171,13 @@ def test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_
 
 @pytest.mark.promise("expired-state")
 def test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_elsewhere() -> None:
-    """A day later the store has forgotten the producer, the proxy remembers it, and another proxy has begun anew."""
+    """A day later the store has forgotten the producer, the proxy remembers it, and another proxy has begun again."""
     stage, other, client = expiring(), expiring(), Client()
     stage.send(Client(), 0)
     stage.run(EXPIRY_MS / 1000 + 100)
     del stage.values[KEY]
     other.values, other.log, other.now = stage.values, stage.log, stage.now
-    other.context.time.now, other.context.life.incarnation = other.now, NEXT_INCARNATION
+    other.context.time.now, other.context.instance.instance_id = other.now, NEXT_INSTANCE_ID
     for code in (HELD_BACK, 0):
         elsewhere = other.send(client, 1)
         other.run(1)
@@ -199,7 +199,7 @@ def test_a_producer_that_has_expired_begins_anywhere_also_after_a_new_life_of_th
     del stage.values[KEY]
     stage.log.messages.clear()
     stage.earliest = stage.log.end_offset  # retention
-    stage.begin_era()
+    stage.begin_lease_epoch()
     client = Client()
     for code in (HELD_BACK, 0):
         answer = stage.send(client, 2)

@@ -1,4 +1,4 @@
-"""A shard whose fence was lifted once is fenced again like any other (rule R23)."""
+"""A conditional partition whose fence was lifted once is fenced again like any other (rule R23)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from mutants.scenes import foreign
 
 from idemproxy.state.conditional import is_lifted_since
 from idemproxy.state.inspection import forgotten
-from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client
+from testkit.stage.sequencer import DATA_GENERATION, NEXT_DATA_GENERATION, Client
 from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
-from .test_fences_of_two_lives import SHARD_FENCED, a_shard, publish
+from .test_fences_of_two_lives import PARTITION_FENCED, a_conditional_partition, publish
 
 
 @pytest.mark.parametrize("was_lifted", [False, True])
-@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
+@pytest.mark.parametrize("data_generation", [DATA_GENERATION, NEXT_DATA_GENERATION])
 def test_a_second_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted(
-    generation: bytes, was_lifted: bool
+    data_generation: bytes, was_lifted: bool
 ) -> None:
-    first = a_shard()
+    first = a_conditional_partition()
     for offset in range(10):
         assert publish(first, offset).code == 0
     at = 10
     if was_lifted:  # long ago: a fence, which a person has lifted
         foreign(first, b"foreign")
-        assert publish(first, 11).code == SHARD_FENCED
-        first.put(forgotten(first.values[first.key], now_us=10**15, is_shard=True))
+        assert publish(first, 11).code == PARTITION_FENCED
+        first.put(forgotten(first.values[first.key], now_us=10**15, is_conditional_partition=True))
         assert publish(first, 11).code == 0
         at = 12
     replica = dict(first.values)
@@ -33,9 +33,9 @@ def test_a_second_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted
         assert publish(first, offset).code == 0
     at += 3
     foreign(first, b"foreign")
-    assert publish(first, at + 1).code == SHARD_FENCED
+    assert publish(first, at + 1).code == PARTITION_FENCED
     second = beside(first)
-    lost(replica, generation, first, second)
+    lost(replica, data_generation, first, second)
     leaves = Client()
     first.send(leaves, at + 1, b"at %d" % (at + 1))  # it sees that the fence was lost; its client leaves in the grace
     first.run(2)
@@ -47,20 +47,20 @@ def test_a_second_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted
         publish(second, offset)
     at_the_time_of(second, first)
     answer = publish(first, at + 21)
-    assert answer.code == SHARD_FENCED
+    assert answer.code == PARTITION_FENCED
 
 
 def test_a_second_fence_that_a_person_has_lifted_is_lifted() -> None:
-    first = a_shard()
+    first = a_conditional_partition()
     for offset in range(10):
         assert publish(first, offset).code == 0
     at = 10
     for now_us in (10**15, 10**15 + 3600 * 10**6):
         foreign(first, b"foreign")
         at += 1
-        assert publish(first, at).code == SHARD_FENCED
+        assert publish(first, at).code == PARTITION_FENCED
         fenced = first.entry()
-        first.put(forgotten(first.values[first.key], now_us=now_us, is_shard=True))
+        first.put(forgotten(first.values[first.key], now_us=now_us, is_conditional_partition=True))
         assert is_lifted_since(first.entry(), fenced)
         assert publish(first, at).code == 0
         at += 1

@@ -1,5 +1,5 @@
 """A fence that a person has lifted stays lifted, though a proxy still remembers it from a loss in Redis that nobody has
-mended there (rules R10, R23)."""
+fixed there (rules R10, R23)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mutants.scenes import foreign
 from idemproxy.state.conditional import is_fenced
 from idemproxy.state.inspection import forgotten
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+from testkit.stage.sequencer import DATA_GENERATION, NEXT_DATA_GENERATION, Client, Request, Stage
 from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
-SHARD_FENCED = 17
+PARTITION_FENCED = 17
 
 
 def publish(stage: Stage, expected: int, client: Client | None = None, seconds: float = 30) -> Request:
@@ -22,18 +22,18 @@ def publish(stage: Stage, expected: int, client: Client | None = None, seconds: 
     return request
 
 
-def lifted(generation: bytes) -> tuple[Stage, Stage]:
+def lifted(data_generation: bytes) -> tuple[Stage, Stage]:
     """Both know of the fence; Redis loses it; a client comes to the second and leaves in the grace (or its request is
     due); the first writes the fence again; a person lifts it."""
     first = Stage(producer_id=CONDITIONAL_ID)
     for offset in range(10):
         assert publish(first, offset).code == 0
     foreign(first, b"foreign")
-    assert publish(first, 11).code == SHARD_FENCED
+    assert publish(first, 11).code == PARTITION_FENCED
     second = beside(first)
-    assert publish(second, 11).code == SHARD_FENCED
+    assert publish(second, 11).code == PARTITION_FENCED
     at_the_time_of(second, first)
-    lost({}, generation, first, second)
+    lost({}, data_generation, first, second)
     leaves = Client()
     second.send(leaves, 11, b"at 11")
     second.run(2)
@@ -41,14 +41,14 @@ def lifted(generation: bytes) -> tuple[Stage, Stage]:
     second.run(20)
     assert second.sequencer.is_idle
     at_the_time_of(second, first)
-    assert publish(first, 11).code == SHARD_FENCED
-    first.put(forgotten(first.values[first.key], now_us=10**15, is_shard=True))
+    assert publish(first, 11).code == PARTITION_FENCED
+    first.put(forgotten(first.values[first.key], now_us=10**15, is_conditional_partition=True))
     return first, second
 
 
-@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
-def test_a_fence_that_was_lifted_does_not_come_back(generation: bytes) -> None:
-    first, second = lifted(generation)
+@pytest.mark.parametrize("data_generation", [DATA_GENERATION, NEXT_DATA_GENERATION])
+def test_a_fence_that_was_lifted_does_not_come_back(data_generation: bytes) -> None:
+    first, second = lifted(data_generation)
     for offset in range(11, 31):
         assert publish(first, offset).code == 0
     at_the_time_of(first, second)
@@ -56,9 +56,9 @@ def test_a_fence_that_was_lifted_does_not_come_back(generation: bytes) -> None:
     assert (answer.code, is_fenced(second.entry())) == (0, False), answer.message
 
 
-@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
-def test_what_was_appended_since_is_not_refused(generation: bytes) -> None:
-    first, second = lifted(generation)
+@pytest.mark.parametrize("data_generation", [DATA_GENERATION, NEXT_DATA_GENERATION])
+def test_what_was_appended_since_is_not_refused(data_generation: bytes) -> None:
+    first, second = lifted(data_generation)
     for offset in range(11, 31):
         assert publish(first, offset).code == 0
     at_the_time_of(first, second)
@@ -67,5 +67,5 @@ def test_what_was_appended_since_is_not_refused(generation: bytes) -> None:
 
 
 def test_lifted_and_looked_at_by_who_remembers_it_first() -> None:
-    _, second = lifted(NEXT_GENERATION)
+    _, second = lifted(NEXT_DATA_GENERATION)
     assert publish(second, 11).code == 0

@@ -1,5 +1,5 @@
-"""A fenced shard stays fenced though Redis has lost writes, and two proxies know different things of it (rules R10,
-R23)."""
+"""A fenced conditional partition stays fenced though Redis has lost writes, and two proxies know different things of it
+(rules R10, R23)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mutants.scenes import foreign
 
 from idemproxy.state.conditional import is_fenced
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Request, Stage
+from testkit.stage.sequencer import DATA_GENERATION, NEXT_DATA_GENERATION, Client, Request, Stage
 from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
-CONFLICT, DISPLACED, SHARD_FENCED = 45, 87, 17
+CONFLICT, DISPLACED, PARTITION_FENCED = 45, 87, 17
 
 
-def a_shard() -> Stage:
+def a_conditional_partition() -> Stage:
     return Stage(producer_id=CONDITIONAL_ID)
 
 
@@ -25,38 +25,38 @@ def publish(stage: Stage, expected: int) -> Request:
     return request
 
 
-@pytest.mark.parametrize("generation", [GENERATION, NEXT_GENERATION])
-def test_a_fence_that_another_proxy_has_written_since_a_loss_is_not_lifted(generation: bytes) -> None:
-    first = a_shard()
+@pytest.mark.parametrize("data_generation", [DATA_GENERATION, NEXT_DATA_GENERATION])
+def test_a_fence_that_another_proxy_has_written_since_a_loss_is_not_lifted(data_generation: bytes) -> None:
+    first = a_conditional_partition()
     for offset in range(10):
         assert publish(first, offset).code == 0
-    replica = {} if generation == GENERATION else dict(first.values)
+    replica = {} if data_generation == DATA_GENERATION else dict(first.values)
     for offset in range(10, 20):
         assert publish(first, offset).code == 0
     second = beside(first)
-    lost(replica, generation, first, second)
-    assert publish(second, 0).code == 0, "the shard begins anew, nothing is appended"
+    lost(replica, data_generation, first, second)
+    assert publish(second, 0).code == 0, "the conditional partition begins again, nothing is appended"
     foreign(second, b"foreign")
-    assert publish(second, 21).code == SHARD_FENCED
+    assert publish(second, 21).code == PARTITION_FENCED
     assert is_fenced(second.entry())
     at_the_time_of(second, first)
     stored = len(first.stored_values())
     answer = publish(first, 21)
-    assert (answer.code, len(first.stored_values())) == (SHARD_FENCED, stored)
+    assert (answer.code, len(first.stored_values())) == (PARTITION_FENCED, stored)
     assert is_fenced(first.entry())
 
 
 def test_a_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted() -> None:
-    first = a_shard()
+    first = a_conditional_partition()
     for offset in range(10):
         assert publish(first, offset).code == 0
     replica = dict(first.values)
     for offset in range(10, 15):
         assert publish(first, offset).code == 0
     foreign(first, b"foreign")
-    assert publish(first, 16).code == SHARD_FENCED
+    assert publish(first, 16).code == PARTITION_FENCED
     second = beside(first)
-    lost(replica, NEXT_GENERATION, first, second)
-    assert publish(second, 16).code in (0, SHARD_FENCED)
+    lost(replica, NEXT_DATA_GENERATION, first, second)
+    assert publish(second, 16).code in (0, PARTITION_FENCED)
     at_the_time_of(second, first)
-    assert publish(first, 17).code == SHARD_FENCED
+    assert publish(first, 17).code == PARTITION_FENCED

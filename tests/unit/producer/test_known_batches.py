@@ -1,18 +1,18 @@
-"""A batch that a suspect entry knows is answered before the log is read for the others: what is stored is true, and
+"""A batch that an unverified entry knows is answered before the log is read for the others: what is stored is true, and
 others' records that are equal to it are in nobody's way (rules R9, R10)."""
 
 import pytest
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import UnknownOutcomeResolved
 from testkit.stage.sequencer import KEY, Client, Stage
 
 INVALID = 87
 LIVES_OUT_SECONDS = 60
 
 
-def with_batches(count: int, *, keeps_markers: bool = True) -> Stage:
-    stage = Stage(keeps_markers=keeps_markers)
+def with_batches(count: int, *, keeps_batch_markers: bool = True) -> Stage:
+    stage = Stage(keeps_batch_markers=keeps_batch_markers)
     client = Client()
     for sequence in range(count):
         stage.send(client, sequence)
@@ -27,7 +27,7 @@ def beside_an_equal_record(count: int, *, is_empty: bool = False) -> Stage:
     stage.log.advance(stage.log.end_offset)
     if is_empty:
         stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     return stage
 
@@ -48,22 +48,22 @@ def test_what_waits_together_with_a_known_batch_is_looked_for_alone() -> None:
     requests = [stage.send(client, sequence) for sequence in (1, 2, 3)]
     stage.run(LIVES_OUT_SECONDS)
     assert [one.offset for one in requests] == [1, 2, 4]
-    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["not_found"]
+    assert [event.result for event in stage.events if isinstance(event, UnknownOutcomeResolved)] == ["not_found"]
 
 
 def test_for_a_known_batch_alone_the_log_is_not_read_through() -> None:
     stage = with_batches(2)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     retry = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert retry.offset == 1
-    assert not [event for event in stage.events if isinstance(event, DoubtResolved)]
+    assert not [event for event in stage.events if isinstance(event, UnknownOutcomeResolved)]
 
 
 def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -> None:
     stage = with_batches(2)
     del stage.log.messages[1]
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     retry = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
@@ -71,15 +71,15 @@ def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -
     assert len(stage.sent) == 2
 
 
-@pytest.mark.parametrize("had_markers", [False, True])
-def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(had_markers: bool) -> None:
-    stage = with_batches(1, keeps_markers=had_markers)
+@pytest.mark.parametrize("had_batch_markers", [False, True])
+def test_where_there_are_no_batch_markers_it_does_not_stand_for_those_that_follow_it(had_batch_markers: bool) -> None:
+    stage = with_batches(1, keeps_batch_markers=had_batch_markers)
     stage.log.keeps_wrapper_keys = False
     known = stage.values[KEY]
     stage.send(Client(), 1)
     stage.run(1)
     stage.values[KEY] = known
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     client = Client()
     assert stage.send(client, 0).code is None
@@ -90,7 +90,7 @@ def test_where_there_are_no_markers_it_does_not_stand_for_those_that_follow_it(h
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_a_batch_that_is_found_by_its_marker_is_in_no_doubt_whatever_is_equal_to_it() -> None:
+def test_a_batch_that_is_found_by_its_batch_marker_is_in_no_unknown_outcome_whatever_is_equal_to_it() -> None:
     stage = beside_an_equal_record(2, is_empty=True)
     client = Client()
     requests = [stage.send(client, sequence) for sequence in (1, 2)]

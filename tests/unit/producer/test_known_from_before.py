@@ -1,5 +1,5 @@
 """What a proxy knows of a producer from before Redis lost it, when another proxy has gone on with that producer since:
-what Redis has goes further, though its version is lower, as versions have begun anew (rules R10, R11)."""
+what Redis has goes further, though its version is lower, as versions have begun again (rules R10, R11)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from random import Random
 import pytest
 from mutants.scenes import takes_no_more_than
 
-from testkit.stage.sequencer import GENERATION, NEXT_GENERATION, Client, Stage
+from testkit.stage.sequencer import DATA_GENERATION, NEXT_DATA_GENERATION, Client, Stage
 from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
-WITH_MARKER_BYTES_MAX = 2500
-UNMARKED = Random(1).randbytes(WITH_MARKER_BYTES_MAX - 34)
-"""A record that the broker takes only without a marker beside it."""
+WITH_BATCH_MARKER_BYTES_MAX = 2500
+UNMARKED = Random(1).randbytes(WITH_BATCH_MARKER_BYTES_MAX - 34)
+"""A record that the broker takes only without a batch marker beside it."""
 
 
-def two_proxies(batches: int, *, keeps_markers: bool = True) -> tuple[Stage, Stage]:
+def two_proxies(batches: int, *, keeps_batch_markers: bool = True) -> tuple[Stage, Stage]:
     """The first one has served the producer so far; then Redis is emptied."""
-    first = Stage(keeps_markers=keeps_markers)
+    first = Stage(keeps_batch_markers=keeps_batch_markers)
     for sequence in range(batches):
         first.send(Client(), sequence)
         first.run(1)
     second = beside(first)
-    lost({}, GENERATION, first, second)
+    lost({}, DATA_GENERATION, first, second)
     return first, second
 
 
@@ -36,10 +36,10 @@ def goes_on(stage: Stage, *sequences: int, epoch: int = 0) -> None:
 
 
 @pytest.mark.parametrize("comes", ["next", "retry"])
-def test_a_record_without_a_marker_is_not_forgotten(comes: str) -> None:
+def test_a_record_without_a_batch_marker_is_not_forgotten(comes: str) -> None:
     first, second = two_proxies(10)
     goes_on(second, 10)
-    takes_no_more_than(second, WITH_MARKER_BYTES_MAX)
+    takes_no_more_than(second, WITH_BATCH_MARKER_BYTES_MAX)
     assert second.send(Client(), 11, UNMARKED).code == 0
     second.run(3600)
     assert (first.entry().next_sequence, first.entry().intent) == (12, None)
@@ -51,8 +51,8 @@ def test_a_record_without_a_marker_is_not_forgotten(comes: str) -> None:
 
 
 @pytest.mark.parametrize("sequence", [2, 3])
-def test_a_newer_epoch_on_a_topic_without_markers_is_not_forgotten(sequence: int) -> None:
-    first, second = two_proxies(10, keeps_markers=False)
+def test_a_newer_epoch_on_a_topic_without_batch_markers_is_not_forgotten(sequence: int) -> None:
+    first, second = two_proxies(10, keeps_batch_markers=False)
     goes_on(second, 0, 1, 2, epoch=1)
     stored = len(first.stored_values())
     at_the_time_of(second, first)
@@ -86,7 +86,7 @@ def test_what_redis_has_among_the_last_five_is_not_appended_again_though_retenti
 
 
 def test_nor_is_it_forgotten_after_a_failover_that_lost_the_last_second() -> None:
-    """Another life of the data, in which the last writes of a busy producer are missing."""
+    """Another data generation, in which the last writes of a busy producer are missing."""
     first = Stage()
     for sequence in range(5):
         first.send(Client(), sequence)
@@ -97,9 +97,9 @@ def test_nor_is_it_forgotten_after_a_failover_that_lost_the_last_second() -> Non
         first.run(0.1)
     first.run(1)
     second = beside(first)
-    lost(replica, NEXT_GENERATION, first, second)
+    lost(replica, NEXT_DATA_GENERATION, first, second)
     goes_on(second, 15)
-    takes_no_more_than(second, WITH_MARKER_BYTES_MAX)
+    takes_no_more_than(second, WITH_BATCH_MARKER_BYTES_MAX)
     assert second.send(Client(), 16, UNMARKED).code == 0
     second.run(1)
     at_the_time_of(second, first)
@@ -110,7 +110,7 @@ def test_nor_is_it_forgotten_after_a_failover_that_lost_the_last_second() -> Non
 
 def test_what_goes_less_far_is_still_a_loss() -> None:
     """Redis has lost the last writes, and nobody has gone on since: what this proxy knows counts."""
-    first = Stage(keeps_markers=False)
+    first = Stage(keeps_batch_markers=False)
     for sequence in range(5):
         first.send(Client(), sequence)
         first.run(1)
@@ -118,7 +118,7 @@ def test_what_goes_less_far_is_still_a_loss() -> None:
     for sequence in (5, 6):
         first.send(Client(), sequence)
         first.run(1)
-    lost(replica, GENERATION, first)
+    lost(replica, DATA_GENERATION, first)
     back = first.send(Client(), 6)
     first.run(60)
     assert (back.code, back.offset) == (0, 6)

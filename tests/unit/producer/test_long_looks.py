@@ -1,5 +1,5 @@
 """Looks into the log that take longer than a client waits. It is told to come again, and some clients make their batch
-anew for each try: the next look goes on where the last one ended, and what a look has found is told to all tries that
+again for each try: the next look goes on where the last one ended, and what a look has found is told to all tries that
 wait (rules R9, R10, R11)."""
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from mutants.scenes import LATER, comes_again, foreign
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import UnknownOutcomeResolved
 from idemproxy.proxy.flow.effects import Ask
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.producer.batch import Answer
@@ -18,7 +18,7 @@ from idemproxy.state.producer_ids import CONDITIONAL_ID
 from testkit.stage.sequencer import KEY, TOPIC, Client, Stage
 
 TIMED_OUT, OUT_OF_ORDER, STORED_BEFORE, INVALID = 7, 45, 46, 87
-ANEW = pytest.mark.parametrize("is_made_anew", [False, True])
+AGAIN = pytest.mark.parametrize("is_recreated", [False, True])
 
 
 def with_batches(count: int, *, producer_id: int | None = None) -> Stage:
@@ -32,42 +32,42 @@ def with_batches(count: int, *, producer_id: int | None = None) -> Stage:
     return stage
 
 
-@ANEW
+@AGAIN
 @pytest.mark.parametrize(("stored", "answer"), [(3, (0, 2)), (8, (STORED_BEFORE, -1))])
-def test_who_comes_again_learns_that_it_is_stored(stored: int, answer: tuple[int, int], is_made_anew: bool) -> None:
+def test_who_comes_again_learns_that_it_is_stored(stored: int, answer: tuple[int, int], is_recreated: bool) -> None:
     """Seed 11644 of the random worlds. The batch is in the window, or below it."""
     stage = with_batches(stored)
-    request = comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew)
+    request = comes_again(stage, 2, b"value 2", is_recreated=is_recreated)
     assert (request.code, request.offset) == answer
     assert len(stage.stored_values()) == stored
 
 
-@ANEW
+@AGAIN
 @pytest.mark.parametrize("stored", [3, 8])
-def test_who_comes_again_learns_that_other_records_lie_there(stored: int, is_made_anew: bool) -> None:
+def test_who_comes_again_learns_that_other_records_lie_there(stored: int, is_recreated: bool) -> None:
     stage = with_batches(stored)
-    assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
+    assert comes_again(stage, 2, b"another", is_recreated=is_recreated).code == OUT_OF_ORDER
 
 
-@ANEW
-def test_who_comes_again_learns_that_it_has_vanished(is_made_anew: bool) -> None:
+@AGAIN
+def test_who_comes_again_learns_that_it_has_vanished(is_recreated: bool) -> None:
     stage = with_batches(3)
     stage.log.truncate(2, unclean=True)
     foreign(stage, b"foreign")
-    assert comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew).code == INVALID
+    assert comes_again(stage, 2, b"value 2", is_recreated=is_recreated).code == INVALID
 
 
-@ANEW
-def test_who_comes_again_on_a_conditional_topic_learns_where_it_lies(is_made_anew: bool) -> None:
+@AGAIN
+def test_who_comes_again_on_a_conditional_topic_learns_where_it_lies(is_recreated: bool) -> None:
     stage = with_batches(3, producer_id=CONDITIONAL_ID)
-    request = comes_again(stage, 2, b"value 2", is_made_anew=is_made_anew)
+    request = comes_again(stage, 2, b"value 2", is_recreated=is_recreated)
     assert (request.code, request.offset) == (0, 2)
 
 
-@ANEW
-def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_made_anew: bool) -> None:
+@AGAIN
+def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_recreated: bool) -> None:
     stage = with_batches(3, producer_id=CONDITIONAL_ID)
-    assert comes_again(stage, 2, b"another", is_made_anew=is_made_anew).code == OUT_OF_ORDER
+    assert comes_again(stage, 2, b"another", is_recreated=is_recreated).code == OUT_OF_ORDER
 
 
 def test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time() -> None:
@@ -118,13 +118,13 @@ def test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_anothe
     assert stage.now >= joined_at + 1.0
 
 
-def test_what_was_confirmed_in_an_earlier_era_is_not_told_in_a_new_one() -> None:
+def test_what_was_confirmed_in_an_earlier_lease_epoch_is_not_told_in_a_new_one() -> None:
     """The state of before may be lost: the entry is rebuilt first (rule R10)."""
     stage = with_batches(8)
     stage.log_seconds = 5
     stage.send(Client(), 2, b"another")
     stage.run(1)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     late = stage.send(Client(), 2, b"another")
     swaps, began = len(stage.swapped), stage.now
     stage.run(60, until=lambda: late.is_done)
@@ -179,7 +179,8 @@ def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
 
 @pytest.mark.parametrize("together", [1, 2, 5])
 def test_searches_for_several_old_batches_all_go_on(together: int) -> None:
-    """A client resends what it has in flight; each search is given up for a while for the next one's (rule R18)."""
+    """A client resends what it has in flight; each search is unrecoverable for a while for the next one's (rule
+    R18)."""
     stage, client = with_old_batches(together), Client()
     waiting = {sequence: (stage.send(client, sequence), stage.now) for sequence in range(together, 2 * together)}
     end = stage.now + 600
@@ -195,7 +196,7 @@ def test_searches_for_several_old_batches_all_go_on(together: int) -> None:
     assert not waiting
 
 
-def test_a_doubt_ends_though_others_append_as_fast_as_the_log_is_read() -> None:
+def test_an_unknown_outcome_ends_though_others_append_as_fast_as_the_log_is_read() -> None:
     stage, client = Stage(), Client()
     stage.send(Client(), 0)
     stage.run(1)
@@ -208,7 +209,7 @@ def test_a_doubt_ends_though_others_append_as_fast_as_the_log_is_read() -> None:
     client.is_closed = True
     stage.run(120)
     assert stage.entry().intent is None
-    assert [one.result for one in stage.events if isinstance(one, DoubtResolved)] == ["not_found"]
+    assert [one.result for one in stage.events if isinstance(one, UnknownOutcomeResolved)] == ["not_found"]
 
 
 def test_nor_does_it_go_on_long_after_the_last_one() -> None:
@@ -233,7 +234,7 @@ def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
     stage.send(Client(), 1)
     stage.run(1)
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.values.pop(KEY)
     monkeypatch.setattr(limits, "SCAN_BYTES_MAX", 800_000)
     stage.log_seconds = 2.6
@@ -247,9 +248,9 @@ def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
             break
         request.answers.append(Answer(TIMED_OUT))
         if is_draining and len(codes) == 2:
-            stage.context.life.is_draining = True
+            stage.context.instance.is_draining = True
         stage.run(1)
-    left_open = [one for one in stage.events if isinstance(one, DoubtResolved) and one.result == "left_open"]
+    left_open = [one for one in stage.events if isinstance(one, UnknownOutcomeResolved) and one.result == "left_open"]
     if is_draining:
         assert left_open
     else:
@@ -257,12 +258,12 @@ def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
 
 
 def test_a_rebuild_that_retention_overtakes_is_left_open_once_its_client_has_gone() -> None:
-    """Each try reads something, and begins anew above what was deleted meanwhile: it comes no further."""
+    """Each try reads something, and begins again above what was deleted meanwhile: it comes no further."""
     stage = Stage()
     client = Client()
     stage.send(client, 0)
     stage.run(1)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.log_seconds = 1.0
 
     def deletes(_broker_id: int, question: object) -> None:

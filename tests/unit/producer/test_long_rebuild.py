@@ -4,8 +4,8 @@ from typing import Any
 
 from mutants.scenes import LATER, foreign
 
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
-from idemproxy.codecs.marker import Identity, encode_marker
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.proxy.bridge.asks import EarliestOffset, FetchAnswer, FetchRecords, LatestOffset, OffsetAnswer
 from idemproxy.proxy.flow.outcome import Outcome
@@ -24,7 +24,7 @@ def behind_a_long_log() -> Stage:
     value = compress(Codec.GZIP, encode_set([(None, b"v", 0)], magic=1), magic=1)
     messages = [
         encode_message(
-            encode_marker([Identity(PRODUCER_ID, 0, number, 1)]), value, magic=1, offset=number, codec=Codec.GZIP
+            encode_batch_marker([Identity(PRODUCER_ID, 0, number, 1)]), value, magic=1, offset=number, codec=Codec.GZIP
         )
         for number in range(BATCHES)
     ]
@@ -40,7 +40,7 @@ def behind_a_long_log() -> Stage:
         reply(broker, asked) if broker == 1 or not isinstance(asked, LatestOffset) else None
     )
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     return stage
 
@@ -71,7 +71,7 @@ def test_what_was_looked_for_is_noted_once_for_all_tries_of_a_batch() -> None:
         stage.send(Client(), sequence)
         stage.run(1)
     foreign(stage, b"of a producer without id")
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.run(10)
 
     def judge(effect: Any) -> Outcome:

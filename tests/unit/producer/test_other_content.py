@@ -1,5 +1,5 @@
 """A batch that has the numbers of a stored one. By the digest of its content it is a duplicate, as some clients make a
-batch anew for each try, or another one, which is told 45 once that is certain (rules R9, R11)."""
+batch again for each try, or another one, which is told 45 once that is certain (rules R9, R11)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONG_SECONDS = 60
 LATER = 1_700_000_000_777
 
 
-def with_a_batch(*values: bytes, keeps_markers: bool = True) -> Stage:
+def with_a_batch(*values: bytes, keeps_batch_markers: bool = True) -> Stage:
     """The third batch of its producer is stored, its connection still open."""
-    stage, client = Stage(keeps_markers=keeps_markers), Client()
+    stage, client = Stage(keeps_batch_markers=keeps_batch_markers), Client()
     for sequence in range(2):
         stage.send(client, sequence)
         stage.run(1)
@@ -48,7 +48,7 @@ def verdicts(stage: Stage) -> list[str]:
 @pytest.mark.parametrize("is_open", [True, False])
 def test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order(is_open: bool) -> None:
     stage = with_a_batch(b"a", b"b")
-    stage.lane.is_open = is_open
+    stage.produce_connection.is_open = is_open
     assert told(stage, b"a", b"another") == (OUT_OF_ORDER, -1)
     assert verdicts(stage)[-1] == "other_content"
     assert stage.stored_values() == [b"value 0", b"value 1", b"a", b"b"]
@@ -61,12 +61,12 @@ def test_the_numbers_of_a_stored_batch_with_other_records_are_out_of_order(is_op
 @pytest.mark.parametrize(
     "more", [{"timestamp": LATER}, {"codec": Codec.GZIP}, {"headers": [("traceparent", b"00-1-2-01")]}]
 )
-@pytest.mark.parametrize("keeps_markers", [True, False])
-def test_a_batch_that_its_client_has_made_anew_is_a_duplicate(
-    keeps_markers: bool, more: dict[str, Any], is_open: bool
+@pytest.mark.parametrize("keeps_batch_markers", [True, False])
+def test_a_batch_that_its_client_has_recreated_is_a_duplicate(
+    keeps_batch_markers: bool, more: dict[str, Any], is_open: bool
 ) -> None:
-    stage = with_a_batch(b"a", b"b", keeps_markers=keeps_markers)
-    stage.lane.is_open = is_open
+    stage = with_a_batch(b"a", b"b", keeps_batch_markers=keeps_batch_markers)
+    stage.produce_connection.is_open = is_open
     assert told(stage, b"a", b"b", **more) == (0, 2)
     assert len(stage.stored_values()) == 4
 
@@ -74,7 +74,7 @@ def test_a_batch_that_its_client_has_made_anew_is_a_duplicate(
 def test_another_batch_with_the_same_numbers_does_not_get_its_answer() -> None:
     """It waits while the first one is looked for."""
     stage = with_a_batch(b"a", b"b")
-    stage.lane.is_open, stage.log_seconds = False, 2.0
+    stage.produce_connection.is_open, stage.log_seconds = False, 2.0
     own, other = stage.send(Client(), 2, b"a", b"b"), stage.send(Client(), 2, b"a", b"c")
     stage.run(LONG_SECONDS)
     assert (own.code, other.code) == (0, OUT_OF_ORDER)
@@ -87,13 +87,13 @@ def test_the_same_bytes_are_answered_without_a_look_while_the_connection_lives()
     assert stage.asked == []
 
 
-def test_where_the_log_has_no_markers_either() -> None:
-    stage = with_a_batch(b"a", b"b", keeps_markers=False)
+def test_where_the_log_has_no_batch_markers_either() -> None:
+    stage = with_a_batch(b"a", b"b", keeps_batch_markers=False)
     assert told(stage, b"a", b"another") == (OUT_OF_ORDER, -1)
 
 
 def test_where_no_digest_is_known_the_numbers_decide() -> None:
-    """As at a broker: the entry was made of the markers in the log, which tell nothing of the content."""
+    """As at a broker: the entry was made of the batch markers in the log, which tell nothing of the content."""
     stage = with_a_batch(b"a", b"b")
     entry = stage.entry()
     unknown = tuple(replace(one, digest=NO_DIGEST) for one in entry.window)
@@ -104,13 +104,13 @@ def test_where_no_digest_is_known_the_numbers_decide() -> None:
 
 
 @pytest.mark.promise("other-records")
-def test_a_suspect_entry_is_rebuilt_before_anything_is_out_of_order() -> None:
+def test_an_unverified_entry_is_rebuilt_before_anything_is_out_of_order() -> None:
     stage = with_a_batch(b"a", b"b")
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     request = stage.send(Client(), 2, b"a", b"another")
     stage.run(LONG_SECONDS, until=lambda: request.code is not None)
-    assert (request.code, stage.entry().generation) == (OUT_OF_ORDER, stage.context.life.generation)
+    assert (request.code, stage.entry().data_generation) == (OUT_OF_ORDER, stage.context.instance.data_generation)
     assert told(stage, b"a", b"b") == (0, 2), "by what the log has"
 
 

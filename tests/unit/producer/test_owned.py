@@ -1,5 +1,5 @@
-"""Appending under an ownership (rules R2, R6, R8, R12, R17): a busy producer's batches leave without a swap each, and
-whatever becomes of them and of the proxies, each is in the log once, as with a swap for each."""
+"""Appending under an append reservation (rules R2, R6, R8, R12, R17): a busy producer's batches leave without a swap
+each, and whatever becomes of them and of the proxies, each is in the log once, as with a swap for each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from mutants.scenes import SleepingBroker, dies_after, foreign
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.events import DoubtOpened
+from idemproxy.proxy.events import UnknownOutcomeOpened
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_CONTENT, NO_DIGEST, NOBODY, Entry, Intent, unpack
 from testkit.stage.bursts import MEANWHILE, OUTCOMES, Burst, compare_owned, owned_groups
 from testkit.stage.sequencer import (
-    INCARNATION,
+    INSTANCE_ID,
     KEY,
-    NEXT_INCARNATION,
+    NEXT_INSTANCE_ID,
     PARTITION,
     TOPIC,
     Client,
@@ -33,7 +33,8 @@ LEASE_OUT_SECONDS = 20.0
 
 
 class Busy:
-    """A producer that sends a batch of one record each hundredth of a second, at a proxy that takes ownerships."""
+    """A producer that sends a batch of one record each hundredth of a second, at a proxy that takes append
+    reservations."""
 
     def __init__(self, stage: Stage | None = None) -> None:
         self.stage = stage or Stage(answers_later=True, owns=True)
@@ -56,8 +57,8 @@ class Busy:
         return request
 
     def owns(self) -> bool:
-        ownership = self.stage.stream.held.ownership
-        return ownership is not None and ownership.is_confirmed
+        append_reservation = self.stage.stream.held.append_reservation
+        return append_reservation is not None and append_reservation.is_confirmed
 
     def is_all_stored_once(self) -> bool:
         """Was every batch answered with where it is, and is it there once?"""
@@ -68,16 +69,16 @@ class Busy:
 
 
 def owner(batches: int = 4) -> Busy:
-    """It has taken its ownership and appended under it. Of that Redis has only the first batch."""
+    """It has taken its append reservation and appended under it. Of that Redis has only the first batch."""
     busy = Busy()
     busy.send(batches)
     assert busy.owns()
     return busy
 
 
-def ownership(entry: Entry) -> Intent:
+def append_reservation(entry: Entry) -> Intent:
     assert entry.intent is not None
-    assert entry.intent.is_ownership
+    assert entry.intent.is_append_reservation
     return entry.intent
 
 
@@ -85,7 +86,7 @@ def ownership(entry: Entry) -> Intent:
 def test_a_busy_producer_makes_a_swap_every_50_ms_and_not_for_each_batch() -> None:
     busy = Busy()
     busy.send(100)
-    assert len(busy.swaps) < 2 + 100 * PAUSE_SECONDS / limits.OWNED_WRITE_SECONDS + 1
+    assert len(busy.swaps) < 2 + 100 * PAUSE_SECONDS / limits.APPEND_RESERVATION_WRITE_SECONDS + 1
     assert [len(entry.intent.batches) for entry in busy.swaps if entry.intent is not None] == [1] + [0] * (
         len(busy.swaps) - 1
     )
@@ -94,10 +95,10 @@ def test_a_busy_producer_makes_a_swap_every_50_ms_and_not_for_each_batch() -> No
     assert (busy.stage.entry().intent, busy.stage.entry().next_sequence) == (None, 100)
 
 
-def test_without_the_setting_there_is_no_ownership() -> None:
+def test_without_the_setting_there_is_no_append_reservation() -> None:
     busy = Busy(Stage(answers_later=True))
     busy.send(20)
-    assert [entry.intent.is_ownership for entry in busy.swaps if entry.intent is not None] == [False] * 20
+    assert [entry.intent.is_append_reservation for entry in busy.swaps if entry.intent is not None] == [False] * 20
 
 
 def test_a_producer_that_sends_now_and_then_takes_none() -> None:
@@ -105,7 +106,7 @@ def test_a_producer_that_sends_now_and_then_takes_none() -> None:
     for _ in range(5):
         busy.send()
         busy.stage.run(0.2)
-    assert not any(entry.intent is not None and entry.intent.is_ownership for entry in busy.swaps)
+    assert not any(entry.intent is not None and entry.intent.is_append_reservation for entry in busy.swaps)
 
 
 def test_nothing_leaves_before_the_swap_that_takes_it_is_confirmed() -> None:
@@ -114,7 +115,7 @@ def test_nothing_leaves_before_the_swap_that_takes_it_is_confirmed() -> None:
     busy.stage.store_away = True
     busy.send_one()
     busy.stage.run(0.2)
-    assert [entry.intent for entry in busy.swaps if entry.intent is not None][1].is_ownership
+    assert [entry.intent for entry in busy.swaps if entry.intent is not None][1].is_append_reservation
     assert len(busy.stage.sent) == 1
     busy.stage.store_away = False
     busy.stage.run(1)
@@ -128,13 +129,13 @@ def test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_el
     busy.stage.outcomes.append(busy.stage.never_answers)
     busy.send_one()
     busy.stage.run(0.2)
-    written = ownership(busy.stage.entry())
+    written = append_reservation(busy.stage.entry())
     assert written.lower_bound == busy.stage.entry().end_offset == 4
 
 
 def test_what_nobody_uses_is_handed_over() -> None:
     busy = owner()
-    busy.stage.run(limits.OWNED_WRITE_SECONDS + 2 * limits.COMMIT_IDLE_SECONDS)
+    busy.stage.run(limits.APPEND_RESERVATION_WRITE_SECONDS + 2 * limits.COMMIT_IDLE_SECONDS)
     assert not busy.owns()
     assert busy.stage.entry().intent is None
     assert busy.stage.sequencer.is_idle
@@ -145,7 +146,7 @@ def test_it_is_not_handed_over_while_a_batch_is_in_flight() -> None:
     broker = SleepingBroker(busy.stage, is_heard_of=False)
     busy.send()
     busy.stage.run(2)
-    assert ownership(busy.stage.entry()).owner == INCARNATION
+    assert append_reservation(busy.stage.entry()).owner == INSTANCE_ID
     broker.wake()
 
 
@@ -157,7 +158,7 @@ def test_nothing_begins_under_it_while_it_is_handed_over() -> None:
 
     def is_said(effect: Append) -> None:
         intent = stage.entry().intent
-        if intent is None or intent.owner != INCARNATION:
+        if intent is None or intent.owner != INSTANCE_ID:
             unsaid.append(effect)
 
     def one_more(swap: Swap) -> None:
@@ -178,12 +179,12 @@ def test_it_does_not_expire_with_entries_at_rest() -> None:
     busy.stage.before[Swap] = lambda swap: seen.append((unpack(swap.value).intent is not None, swap.ttl_ms))
     busy.send(20)
     busy.stage.run(1)
-    assert {ttl for is_open, ttl in seen if is_open} == {busy.stage.context.life.ids_ttl_ms}
+    assert {ttl for is_open, ttl in seen if is_open} == {busy.stage.context.instance.ids_ttl_ms}
 
 
 def test_a_proxy_that_ends_hands_it_over() -> None:
     busy = owner()
-    busy.stage.context.life.is_draining = True
+    busy.stage.context.instance.is_draining = True
     assert not busy.stage.sequencer.is_idle
     busy.stage.run(0.3)
     assert busy.stage.sequencer.is_idle
@@ -192,7 +193,7 @@ def test_a_proxy_that_ends_hands_it_over() -> None:
 
 
 def test_what_a_dead_owner_had_not_written_is_known_by_its_numbers_alone() -> None:
-    """The markers in the log tell nothing of the content; a batch that the owner had written has its digest."""
+    """The batch markers in the log tell nothing of the content; a batch that the owner had written has its digest."""
     busy = owner()
     stage = busy.stage
     assert [batch.base_sequence for batch in stage.entry().window] == [0]
@@ -210,8 +211,8 @@ def test_what_a_dead_owner_had_not_written_is_known_by_its_numbers_alone() -> No
 
 
 # ---------------------------------------------------------------------- where there is none
-def no_markers(stage: Stage) -> None:
-    stage.context.topics.note_marker_lost(TOPIC, PARTITION)
+def no_batch_markers(stage: Stage) -> None:
+    stage.context.topics.note_batch_marker_lost(TOPIC, PARTITION)
 
 
 def gives_up(stage: Stage) -> None:
@@ -222,10 +223,10 @@ def gives_up(stage: Stage) -> None:
 
 
 UNFIT: dict[str, Callable[[Stage], Any]] = {
-    "no markers": no_markers,
+    "no batch markers": no_batch_markers,
     "parts": lambda stage: stage.context.topics.note_too_large(TOPIC, 10_000),
     "another leader": lambda stage: setattr(stage, "leader", 2),
-    "draining": lambda stage: setattr(stage.context.life, "is_draining", True),
+    "draining": lambda stage: setattr(stage.context.instance, "is_draining", True),
 }
 
 
@@ -242,14 +243,14 @@ def test_what_it_does_not_cover_has_an_intent_of_its_own(name: str) -> None:
     assert busy.is_all_stored_once()
 
 
-def test_beside_what_was_given_up_none_is_taken() -> None:
+def test_beside_what_was_unrecoverable_none_is_taken() -> None:
     busy = Busy()
     busy.send(2)
     busy.stage.run(1)
     gives_up(busy.stage)
     busy.swaps.clear()
     busy.send(3)
-    assert not any(entry.intent is not None and entry.intent.is_ownership for entry in busy.swaps)
+    assert not any(entry.intent is not None and entry.intent.is_append_reservation for entry in busy.swaps)
 
 
 def test_while_the_store_is_away_it_is_used_for_a_second_and_no_longer() -> None:
@@ -309,17 +310,17 @@ def test_a_proxy_that_rebuilds_it_owns_nothing_meanwhile() -> None:
     stage.run(0.01)
     intent = stage.entry().intent
     assert intent is not None
-    assert (intent.owner, intent.batches, intent.is_ownership) == (NEXT_INCARNATION, (), False)
+    assert (intent.owner, intent.batches, intent.is_append_reservation) == (NEXT_INSTANCE_ID, (), False)
 
 
 def test_a_living_owner_is_not_robbed() -> None:
     busy = owner(5)
     stage = busy.stage
     stage.die()
-    stage.alive.add(INCARNATION)
+    stage.alive.add(INSTANCE_ID)
     stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
-    assert ownership(stage.entry()).owner == INCARNATION
+    assert append_reservation(stage.entry()).owner == INSTANCE_ID
     stage.alive.clear()
     stage.run(LEASE_OUT_SECONDS)
     assert stage.entry().next_sequence == 6
@@ -335,7 +336,7 @@ def test_deleted_records_of_a_dead_owner_are_no_proof_that_there_were_none() -> 
     late = stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
-    assert stage.entry().is_blurred
+    assert stage.entry().is_ambiguous
 
 
 @pytest.mark.parametrize("sequence", [2, 3, 4, 5])
@@ -346,7 +347,7 @@ def test_nor_are_they_in_a_new_life_of_the_store(is_interrupted: bool, sequence:
     stage.die()
     stage.log.retain(5)
     stage.earliest = 5
-    stage.begin_era()
+    stage.begin_lease_epoch()
     if is_interrupted:
         dies_in_the_rebuild(stage, sequence)
     late = stage.send(Client(), sequence)
@@ -355,7 +356,7 @@ def test_nor_are_they_in_a_new_life_of_the_store(is_interrupted: bool, sequence:
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_what_is_blurred_stays_so_in_a_new_life_of_the_store(is_interrupted: bool) -> None:
+def test_what_is_ambiguous_stays_so_in_a_new_life_of_the_store(is_interrupted: bool) -> None:
     busy = owner(5)
     stage = busy.stage
     stage.die()
@@ -363,8 +364,8 @@ def test_what_is_blurred_stays_so_in_a_new_life_of_the_store(is_interrupted: boo
     stage.earliest = 5
     stage.send(Client(), 4)
     stage.run(LEASE_OUT_SECONDS)
-    assert stage.entry().is_blurred
-    stage.begin_era()
+    assert stage.entry().is_ambiguous
+    stage.begin_lease_epoch()
     if is_interrupted:
         dies_in_the_rebuild(stage, 4)
     codes = []
@@ -379,25 +380,25 @@ def dies_in_the_rebuild(stage: Stage, sequence: int) -> None:
     """A proxy has written its claim, and dies before it has read the log."""
     stage.send(Client(), sequence)
     stage.run(7.5)
-    claim, generation = stage.entry().intent, stage.context.life.generation
+    claim, data_generation = stage.entry().intent, stage.context.instance.data_generation
     assert claim is not None
-    assert (claim.owner, claim.batches) == (NEXT_INCARNATION, ())
+    assert (claim.owner, claim.batches) == (NEXT_INSTANCE_ID, ())
     stage.die()
-    stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+    stage.context.instance.data_generation, stage.context.instance.instance_id = data_generation, b"the.next"
 
 
 def begin_to_take_over(stage: Stage) -> None:
-    """A proxy takes over what the dead owner had. A new era begins for it before it has read the log."""
+    """A proxy takes over what the dead owner had. A new lease epoch begins for it before it has read the log."""
     stage.send(Client(), 5)
     stage.run(0.01)
     intent = stage.entry().intent
     assert intent is not None
-    assert (intent.owner, intent.is_ownership) == (NEXT_INCARNATION, False)
-    stage.begin_era(stage.context.life.generation)
-    stage.context.life.grace_until = stage.now
+    assert (intent.owner, intent.is_append_reservation) == (NEXT_INSTANCE_ID, False)
+    stage.begin_lease_epoch(stage.context.instance.data_generation)
+    stage.context.instance.grace_until = stage.now
 
 
-def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_ownership() -> None:
+def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_append_reservation() -> None:
     """Seed 8666 of the random worlds: the first proxy was interrupted, and retention came before the second one."""
     busy = owner(5)
     stage = busy.stage
@@ -408,12 +409,12 @@ def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_ownership() -
     late = stage.send(Client(), 4)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
-    assert stage.entry().is_blurred
+    assert stage.entry().is_ambiguous
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_records_without_a_marker_prove_no_gap_after_its_death(is_interrupted: bool) -> None:
-    """The topic's settings were changed while it was owned: what it appended since has no marker."""
+def test_records_without_a_batch_marker_prove_no_gap_after_its_death(is_interrupted: bool) -> None:
+    """The topic's settings were changed while it was owned: what it appended since has no batch marker."""
     busy = Busy()
     busy.send(2)
     stage = busy.stage
@@ -435,7 +436,8 @@ def test_records_without_a_marker_prove_no_gap_after_its_death(is_interrupted: b
 
 @pytest.mark.parametrize("how", ["dies", "era", "evicted"])
 def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
-    """Whoever has taken it over knew that there are records without a marker, and that knowledge is gone with it."""
+    """Whoever has taken it over knew that there are records without a batch marker, and that knowledge is gone with
+    it."""
     busy = Busy()
     stage = busy.stage
     busy.send(2)
@@ -447,11 +449,11 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
     stage.run(LEASE_OUT_SECONDS)
     assert first.code == 87
     if how == "era":
-        stage.begin_era(stage.context.life.generation)
-        stage.context.life.grace_until = stage.now
+        stage.begin_lease_epoch(stage.context.instance.data_generation)
+        stage.context.instance.grace_until = stage.now
     elif how == "dies":
         stage.die()
-        stage.context.life.incarnation = b"the.next"
+        stage.context.instance.instance_id = b"the.next"
     else:
         stage.sequencer = stage.new_sequencer()
     late = stage.send(Client(), 5)
@@ -460,19 +462,19 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
     assert len(stage.stored_values()) == 5
 
 
-def beside(first: Stage, incarnation: bytes) -> Stage:
+def beside(first: Stage, instance_id: bytes) -> Stage:
     """Another proxy on the same store and log."""
     stage = Stage(answers_later=True, owns=True)
     stage.values, stage.log = first.values, first.log
     stage.now = stage.context.time.now = first.now
-    stage.context.life.incarnation = incarnation
+    stage.context.instance.instance_id = instance_id
     return stage
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
 def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
-    """A has taken the producer over once, when all had markers. B owned it since, and the topic's settings were changed
-    meanwhile. C has taken it over, with no client there. What A knew is of a time before that."""
+    """A has taken the producer over once, when all had batch markers. B owned it since, and the topic's settings were
+    changed meanwhile. C has taken it over, with no client there. What A knew is of a time before that."""
     a = beside(owner(5).stage, b"proxy..A")
     first = a.send(Client(), 5)
     a.run(LEASE_OUT_SECONDS)
@@ -503,7 +505,7 @@ def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: boo
     assert a.stored_values().count(b"value %d" % last) == 1
 
 
-def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership() -> None:
+def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_append_reservation() -> None:
     """The entry is rebuilt, twice if whoever does it is interrupted."""
     busy = Busy()
     stage = busy.stage
@@ -511,31 +513,31 @@ def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_ownership() -> No
     stage.log.keeps_wrapper_keys = False
     busy.send(3)
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     dies_in_the_rebuild(stage, 5)
     late = stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
 
 
-def test_in_a_new_era_its_own_ownership_of_before_is_looked_up_in_the_log() -> None:
+def test_in_a_new_lease_epoch_its_own_append_reservation_of_before_is_looked_up_in_the_log() -> None:
     busy = owner(5)
     stage = busy.stage
-    stage.begin_era(stage.context.life.generation)
-    stage.context.life.grace_until = stage.now
+    stage.begin_lease_epoch(stage.context.instance.data_generation)
+    stage.context.instance.grace_until = stage.now
     busy.send()
     stage.run(LEASE_OUT_SECONDS)
     assert busy.is_all_stored_once()
 
 
-def test_in_a_new_era_nothing_of_it_is_written_on() -> None:
+def test_in_a_new_lease_epoch_nothing_of_it_is_written_on() -> None:
     busy = owner(4)
     stage = busy.stage
     SleepingBroker(stage, is_heard_of=False)  # so it is not handed over
     busy.send_one()
     stage.run(0.0)
     busy.swaps.clear()
-    stage.begin_era(stage.context.life.generation)
+    stage.begin_lease_epoch(stage.context.instance.data_generation)
     stage.run(1)
     assert busy.swaps == []
 
@@ -548,9 +550,9 @@ class Neighbours:
         self.first = busy.stage
         self.second = second = Stage(answers_later=True, owns=True)
         second.values, second.log, second.now = self.first.values, self.first.log, self.first.now
-        second.context.life.incarnation = NEXT_INCARNATION
-        second.alive.add(INCARNATION)
-        self.first.alive.add(NEXT_INCARNATION)
+        second.context.instance.instance_id = NEXT_INSTANCE_ID
+        second.alive.add(INSTANCE_ID)
+        self.first.alive.add(NEXT_INSTANCE_ID)
 
     def run(self, seconds: float) -> None:
         end = self.first.now + seconds
@@ -587,8 +589,8 @@ def test_it_is_asked_once_for_each_version() -> None:
     both.second.before[Swap] = lambda swap: asked.append(swap.ttl_ms)
     both.second.send(Client(), 0, epoch=1)
     both.run(3)
-    assert asked == [both.second.context.life.ids_ttl_ms]
-    assert ownership(both.first.entry()).owner == INCARNATION
+    assert asked == [both.second.context.instance.ids_ttl_ms]
+    assert append_reservation(both.first.entry()).owner == INSTANCE_ID
 
 
 def test_a_plain_intent_is_not_asked_for() -> None:
@@ -628,13 +630,13 @@ def test_a_swap_that_was_to_take_it_and_is_refused_by_its_own_name_hands_it_over
         stage.values[KEY] = swap.value
         entry = unpack(swap.value)
         assert entry.intent is not None
-        assert entry.intent.is_ownership
+        assert entry.intent.is_append_reservation
         stage.put(replace(entry, version=entry.version + 1))
 
     stage.before[Swap] = carried_out
     busy.send_one()
     stage.run(1)
-    assert not [event for event in stage.events if isinstance(event, DoubtOpened)], "it knows what it is"
+    assert not [event for event in stage.events if isinstance(event, UnknownOutcomeOpened)], "it knows what it is"
     assert busy.is_all_stored_once()
     assert stage.entry().intent is None
 

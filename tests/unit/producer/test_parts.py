@@ -1,6 +1,6 @@
-"""A batch in parts, in a topic whose compression.type changes between them: the first part has a marker, what comes
-after it has none. Then the log does not tell of a later part whose it is: no second copy of it is made, and the client
-is told so (rules R6, R17, R19)."""
+"""A batch in parts, in a topic whose compression.type changes between them: the first part has a batch marker, what
+comes after it has none. Then the log does not tell of a later part whose it is: no duplicate of it is made, and the
+client is told so (rules R6, R17, R19)."""
 
 import os
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from mutants.scenes import LATER, comes_again, takes_no_more_than
 
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
@@ -24,7 +24,7 @@ def keeps_no_keys(stage: Stage) -> None:
     stage.log.keeps_wrapper_keys = False
 
 
-def compresses_anew(stage: Stage) -> None:
+def compresses_again(stage: Stage) -> None:
     stage.topic_codec = Codec.SNAPPY
 
 
@@ -32,7 +32,7 @@ def stores_plainly(stage: Stage) -> None:
     stage.topic_codec = Codec.NONE
 
 
-LOSES_MARKERS = pytest.mark.parametrize("changes", [keeps_no_keys, compresses_anew, stores_plainly])
+LOSES_BATCH_MARKERS = pytest.mark.parametrize("changes", [keeps_no_keys, compresses_again, stores_plainly])
 
 
 def records(count: int) -> list[bytes]:
@@ -60,8 +60,8 @@ def takes_parts(stage: Stage, changes: Callable[[Stage], None], endings: dict[in
 
 
 def is_marked(stage: Stage) -> list[bool]:
-    """For each stored message: has it a marker?"""
-    return [parse_marker(stored.message.key) is not None for stored in stage.log.messages]
+    """For each stored message: has it a batch marker?"""
+    return [parse_batch_marker(stored.message.key) is not None for stored in stage.log.messages]
 
 
 def stores_and_hears_nothing(stage: Stage) -> Ending:
@@ -75,8 +75,10 @@ def stores_and_hears_nothing(stage: Stage) -> Ending:
 
 
 # ---------------------------------------------------------------------- found by who sent it
-@LOSES_MARKERS
-def test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy(changes: Callable[[Stage], None]) -> None:
+@LOSES_BATCH_MARKERS
+def test_a_second_part_without_a_batch_marker_whose_answer_is_lost_has_one_copy(
+    changes: Callable[[Stage], None],
+) -> None:
     stage, values = Stage(), records(2)
     takes_parts(stage, changes, {1: stage.loses_answer})
     request = stage.send(Client(), 0, *values)
@@ -88,8 +90,8 @@ def test_a_second_part_without_a_marker_whose_answer_is_lost_has_one_copy(change
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-@LOSES_MARKERS
-def test_a_part_without_a_marker_that_was_acknowledged_is_not_sent_again_with_the_next_one(
+@LOSES_BATCH_MARKERS
+def test_a_part_without_a_batch_marker_that_was_acknowledged_is_not_sent_again_with_the_next_one(
     changes: Callable[[Stage], None], is_stored: bool
 ) -> None:
     stage, values = Stage(), records(3)
@@ -101,7 +103,7 @@ def test_a_part_without_a_marker_that_was_acknowledged_is_not_sent_again_with_th
     assert is_marked(stage)[:2] == [True, False]
 
 
-def test_a_part_without_a_marker_is_not_sent_again_after_the_doubt_of_the_first_one_has_ended() -> None:
+def test_a_part_without_a_batch_marker_is_not_sent_again_after_the_unknown_outcome_of_the_first_one_has_ended() -> None:
     stage, values = Stage(), records(3)
     takes_parts(stage, keeps_no_keys, {0: stage.loses_answer, 2: stage.loses_answer})
     request = stage.send(Client(), 0, *values)
@@ -111,10 +113,10 @@ def test_a_part_without_a_marker_is_not_sent_again_after_the_doubt_of_the_first_
     assert is_marked(stage) == [True, False, False]
 
 
-# ---------------------------------------------------------------------- found by another incarnation
+# ---------------------------------------------------------------------- found by another proxy instance
 @pytest.mark.parametrize("parts", [2, 3])
-@LOSES_MARKERS
-def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_marker(
+@LOSES_BATCH_MARKERS
+def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_batch_marker(
     changes: Callable[[Stage], None], parts: int
 ) -> None:
     stage, values = Stage(), records(parts)
@@ -154,8 +156,8 @@ def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(store
     assert stage.failures() == []
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_part_takes(is_made_anew: bool) -> None:
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_part_takes(is_recreated: bool) -> None:
     stage, values = Stage(), records(3)
     stage.send(Client(), 0, b"before")
     stage.run(1)
@@ -171,7 +173,7 @@ def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_par
     assert stage.stored_values() == [b"before", values[0]]
     takes_no_more_than(stage, PART_BYTES_MAX)
     stage.log_seconds = 1.9
-    request = comes_again(stage, 1, *values, is_made_anew=is_made_anew)
+    request = comes_again(stage, 1, *values, is_recreated=is_recreated)
     assert (request.code, request.offset) == (0, 1)
     assert stage.stored_values() == [b"before", *values]
 
@@ -187,7 +189,7 @@ def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_
     assert stage.send(Client(), 0, *values).offset == 0
     assert [value for value in stage.stored_values() if value != b"foreign"] == values
     assert stage.stored_values().count(b"foreign") == 2
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     assert stage.send(Client(), 0, *values).offset == 0
 
 
@@ -214,7 +216,7 @@ def test_a_batch_in_many_parts_pushes_no_other_one_out_of_the_last_five() -> Non
         assert stage.send(client, sequence).offset == sequence
     assert stage.send(client, 4, *values).offset == 4
     assert len(stage.log.messages) == 16
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     assert [stage.send(Client(), sequence).offset for sequence in range(4)] == [0, 1, 2, 3]
     assert stage.send(Client(), 4, *values).offset == 4
 
@@ -222,12 +224,12 @@ def test_a_batch_in_many_parts_pushes_no_other_one_out_of_the_last_five() -> Non
 def test_who_has_begun_a_new_epoch_between_the_parts_gets_no_rest() -> None:
     stage, values, client = Stage(), records(3), Client()
 
-    def begins_anew(stage: Stage) -> None:
+    def begins_again(stage: Stage) -> None:
         if not client.is_closed:
             client.is_closed = True
             stage.send(Client(), 0, b"again", epoch=1)
 
-    takes_parts(stage, begins_anew, {})
+    takes_parts(stage, begins_again, {})
     stage.send(client, 0, *values)
     stage.run(60)
     assert stage.stored_values()[0] == values[0]
@@ -277,7 +279,7 @@ def test_a_batch_of_which_a_rebuild_found_the_marked_part_alone_gets_no_second_r
     stage.send(Client(), 1, *values)
     stage.values = before
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     retry = stage.send(Client(), 1, *values)
     stage.run(60)
     assert retry.code == UNDECIDABLE
@@ -286,7 +288,7 @@ def test_a_batch_of_which_a_rebuild_found_the_marked_part_alone_gets_no_second_r
     assert stage.failures() == []
 
 
-def test_a_rest_that_is_not_stored_is_sent_though_the_topic_keeps_no_markers_any_more() -> None:
+def test_a_rest_that_is_not_stored_is_sent_though_the_topic_keeps_no_batch_markers_any_more() -> None:
     stage, values = Stage(), records(3)
     takes_parts(stage, keeps_no_keys, {1: stage.never_answers})
     stage.send(Client(), 0, *values)

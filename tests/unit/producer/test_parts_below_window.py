@@ -11,7 +11,7 @@ from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome, Refused
 from idemproxy.state.entry import NO_ANCHOR, Entry, WindowBatch
 from idemproxy.state.sequence import SEQUENCE_MODULUS
-from testkit.stage.sequencer import GENERATION, Client, Stage
+from testkit.stage.sequencer import DATA_GENERATION, Client, Stage
 from testkit.virtual.log import PartitionLog
 
 TOO_LARGE, OUT_OF_ORDER, DUPLICATE, INVALID_RECORD = 10, 45, 46, 87
@@ -102,7 +102,7 @@ def test_nor_is_it_a_duplicate() -> None:
     values = records(4)
     assert all_sent(stage, {0: values}) == [0]
     stage.log.truncate(3, unclean=True)
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     assert all_sent(stage, {0: values}) == [INVALID_RECORD]
     assert stage.stored_values() == values[:3]
 
@@ -135,14 +135,14 @@ def test_a_batch_of_which_brokers_have_lost_the_first_part_is_not_out_of_order()
 
 
 @pytest.mark.promise("older-duplicate")
-@pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order(is_made_anew: bool) -> None:
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order(is_recreated: bool) -> None:
     """Nothing tells that other records were sent under its numbers. Told 45, a client would try it again and again, or
     send also what is behind it under a new epoch."""
     stage, values = takes_one_record_at_a_time(), records(4)
     assert all_sent(stage, {0: values[:2]}) == [0]
     stage.log = PartitionLog()
-    if not is_made_anew:
+    if not is_recreated:
         foreign(stage, *[b"another one's"] * 6)
     stored = stage.stored_values()
     assert all_sent(stage, {0: values}) == [INVALID_RECORD]
@@ -200,7 +200,7 @@ def test_stored_parts_that_brokers_have_lost_are_no_gap_where_sequences_come_rou
     and has fewer records than a round."""
     stage, client = takes_one_record_at_a_time(), Client()
     window = (WindowBatch(base - 1, 1, 0, digest=b"digest-7"),)
-    stage.put(Entry(1, GENERATION, client.principal, 0, base, window, 0, 1, NO_ANCHOR))
+    stage.put(Entry(1, DATA_GENERATION, client.principal, 0, base, window, 0, 1, NO_ANCHOR))
     foreign(stage, b"before")
     values, taken = records(4), 0
 

@@ -17,7 +17,7 @@ def leave(stage: Stage, count: int) -> None:
     client.is_closed = True
 
 
-def test_behind_a_doubt_that_goes_on_for_long_nothing_is_kept_that_nobody_wants() -> None:
+def test_behind_an_unknown_outcome_that_goes_on_for_long_nothing_is_kept_that_nobody_wants() -> None:
     stage = Stage()
     stage.outcomes.append(stage.loses_answer)
     stage.send(Client(), 0)

@@ -10,7 +10,7 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry import NOBODY, Entry, Intent, IntentBatch, IntentKind, unpack
-from testkit.stage.sequencer import INCARNATION, Client, Stage
+from testkit.stage.sequencer import INSTANCE_ID, Client, Stage
 
 UNDECIDABLE = 87
 
@@ -21,7 +21,8 @@ UNDECIDABLE = 87
 def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_rebuild_began(
     changes: str, leaves: bool
 ) -> None:
-    """It lies in the log without a marker; who looks for it knows its content from the intent alone (rule R10)."""
+    """It lies in the log without a batch marker; who looks for it knows its content from the intent alone (rule
+    R10)."""
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -41,7 +42,7 @@ def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_
     assert stage.entry().has_open_intent
     client.is_closed = True
     stage.die()
-    stage.begin_era()  # the store began another life and has lost nothing
+    stage.begin_lease_epoch()  # the store began another life and has lost nothing
     comes_again = Client()
     stage.send(comes_again, 1)
     tries: list[Swap] = []
@@ -63,7 +64,7 @@ def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_
     assert retry.code == UNDECIDABLE
 
 
-def rebuilt_with_given_up() -> Stage:
+def rebuilt_with_unrecoverable() -> Stage:
     """Three batches; of the fourth, which was meant for broker 1, a rebuild could not tell."""
     stage = Stage()
     for sequence in range(3):
@@ -84,18 +85,18 @@ def rebuilt_with_given_up() -> Stage:
     return stage
 
 
-def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_given_up() -> None:
+def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_unrecoverable() -> None:
     """A proxy reads the log for what comes next, and lives. What is behind that waits for it."""
-    stage = rebuilt_with_given_up()
+    stage = rebuilt_with_unrecoverable()
     foreign(stage, *(Random(number).randbytes(900_000) for number in range(3)))
     stage.die()
-    stage.context.life.incarnation = INCARNATION
+    stage.context.instance.instance_id = INSTANCE_ID
     stage.log_seconds = 2.6
     stage.send(Client(), 3, b"other content")
     stage.run(3)
     version = stage.entry().version
     stage.die()
-    stage.alive.add(INCARNATION)
+    stage.alive.add(INSTANCE_ID)
     request = stage.send(Client(), 4)
     stage.run(3)
     assert (stage.entry().version, request.code) == (version, None)
@@ -103,8 +104,8 @@ def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_rebuild_is_claimed_at_once_also_where_others_raise_the_version_all_the_time(leader: int) -> None:
-    """What was given up was meant for broker 1, which has to be seen awake."""
-    stage = rebuilt_with_given_up()
+    """What was unrecoverable was meant for broker 1, which has to pass the quiescence check."""
+    stage = rebuilt_with_unrecoverable()
     stage.sequencer = stage.new_sequencer()
     stage.leader = leader
 
@@ -136,13 +137,13 @@ def test_who_goes_on_with_a_rebuild_waits_for_who_led_when_it_began() -> None:
     stage.run(0.3)
     client.is_closed = True
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.put(older)
     stage.send(Client(), 2)
     stage.run(9)
-    generation = stage.context.life.generation
+    data_generation = stage.context.instance.data_generation
     stage.die()
-    stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+    stage.context.instance.data_generation, stage.context.instance.instance_id = data_generation, b"the.next"
     stage.leader = 3
     stage.send(Client(), 2)
     stage.run(8)
@@ -162,14 +163,14 @@ def test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent
     stage.run(0.1)
     client.is_closed = True
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.leader = 2
     if is_interrupted:
         stage.send(Client(), 1)
         stage.run(7.5)
-        generation = stage.context.life.generation
+        data_generation = stage.context.instance.data_generation
         stage.die()
-        stage.context.life.generation, stage.context.life.incarnation = generation, b"the.next"
+        stage.context.instance.data_generation, stage.context.instance.instance_id = data_generation, b"the.next"
     retry = stage.send(Client(), 1)
     stage.run(5 if is_interrupted else 12)
     broker.wake()

@@ -3,11 +3,11 @@ else as a whole (rules R10, R14)."""
 
 import pytest
 
-from idemproxy.codecs.marker import anchor_of
+from idemproxy.codecs.batch_marker import anchor_of
 from idemproxy.codecs.message_set import encode_set, iterate_shallow
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy import limits
-from idemproxy.proxy.events import DoubtResolved, DuplicateFound
+from idemproxy.proxy.events import DuplicateFound, UnknownOutcomeResolved
 from idemproxy.proxy.flow.outcome import Appended
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
@@ -62,13 +62,13 @@ def grown_old(*before: int, with_anchor: bool = True) -> Stage:
 def lose(stage: Stage) -> None:
     """FLUSHALL."""
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
 
 
 def bytes_read(stage: Stage) -> int:
     """By all rebuilds together."""
-    return sum(event.bytes_read for event in stage.events if isinstance(event, DoubtResolved))
+    return sum(event.bytes_read for event in stage.events if isinstance(event, UnknownOutcomeResolved))
 
 
 # ---------------------------------------------------------------------- the checkpoint is enough
@@ -131,7 +131,7 @@ def test_a_gap_above_the_checkpoint_may_hide_what_comes() -> None:
 def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_checkpoint() -> None:
     stage = grown_old(0, 1)
     foreign(stage)
-    stage.begin_era()  # Redis was restarted and has lost nothing
+    stage.begin_lease_epoch()  # Redis was restarted and has lost nothing
     stage.sequencer = stage.new_sequencer()
     next_one = stage.send(Client(), 2)
     stage.run(LIVES_OUT_SECONDS)
@@ -198,9 +198,9 @@ def test_another_life_of_the_process_uses_the_checkpoints_of_the_one_before() ->
 def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int) -> None:
     """Leaders move and followers stop every day: a loss in Redis after that reads no whole log either."""
     stage = grown_old(0, 1)
-    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.produce_connection))
     send_all(stage, 2)
-    assert PLACE not in stage.context.bounds.known, "the next append's bound is read anew"
+    assert PLACE not in stage.context.bounds.known, "the next append's bound is read again"
     lose(stage)
     retry = stage.send(Client(), 2)
     stage.run(LIVES_OUT_SECONDS)
@@ -213,7 +213,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int)
 def test_a_checkpoint_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
     """The new leader lacks what the checkpoint was taken from: what it has stored since lies below the checkpoint."""
     stage = grown_old()
-    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.lane))
+    stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.produce_connection))
     send_all(stage, 0)
     stage.log.truncate(0, unclean=True)
     send_all(stage, 1)
@@ -322,7 +322,7 @@ def test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_
 def test_who_goes_on_with_an_unfinished_rebuild_starts_from_the_stored_bound() -> None:
     stage = grown_old(0, 1)
     known = stage.entry()
-    stage.begin_era()  # what is stored may lack its last writes
+    stage.begin_lease_epoch()  # what is stored may lack its last writes
     stage.sequencer = stage.new_sequencer()
     stage.swapped.clear()
     stage.send(Client(), 2)
@@ -378,7 +378,7 @@ def test_a_proxy_that_has_worked_for_a_while_reads_little_when_the_store_is_empt
     before = len(proxy.events)
     done(busy)
     done(new)
-    read = [event.bytes_read for _, _, event in proxy.events[before:] if isinstance(event, DoubtResolved)]
+    read = [event.bytes_read for _, _, event in proxy.events[before:] if isinstance(event, UnknownOutcomeResolved)]
     stored = sum(len(one.message.data) for one in log.messages)
     assert 0 < sum(read) < stored / 10
     assert len(log.messages) == 103

@@ -4,7 +4,7 @@ tell, and that a producer goes on (rules R9, R10, R11)."""
 import pytest
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import UnknownOutcomeResolved
 from testkit.stage.sequencer import Client, Stage
 
 OUT_OF_ORDER, INVALID, FENCED = 45, 87, 47
@@ -20,7 +20,7 @@ def after_a_loss(stored: int, removed: range) -> Stage:
         stage.run(1)
     stage.log.messages[:] = [one for one in stage.log.messages if one.first_offset not in removed]
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     return stage
 
@@ -64,7 +64,7 @@ def test_a_retry_of_what_retention_has_deleted_is_never_told_to_be_out_of_order(
     stage.log.retain(3)
     stage.earliest = 3
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     retry, next_one = stage.send(Client(), 2), stage.send(Client(), 6)
     stage.run(LIVES_OUT_SECONDS)
@@ -81,7 +81,7 @@ def test_an_epoch_whose_beginning_is_there_is_known_below_the_window() -> None:
     stage.log.retain(2)
     stage.earliest = 2
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     there, other = stage.send(Client(), 1), stage.send(Client(), 0, b"other", b"two")
     stage.run(LIVES_OUT_SECONDS)
@@ -106,7 +106,7 @@ def test_the_log_is_read_once_for_what_it_cannot_tell() -> None:
     for sequence in range(4):
         stage.send(client, sequence)
         stage.run(LIVES_OUT_SECONDS)
-    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["unknown"]
+    assert [event.result for event in stage.events if isinstance(event, UnknownOutcomeResolved)] == ["unrecoverable"]
 
 
 @pytest.mark.promise("log-with-gaps")
@@ -118,7 +118,7 @@ def test_a_new_epoch_of_a_client_that_was_told_goes_on() -> None:
     first, second = stage.send(client, 0, epoch=1), stage.send(client, 1, epoch=1)
     stage.run(1)
     assert (first.offset, second.offset) == (4, 5)
-    assert not stage.entry().is_blurred
+    assert not stage.entry().is_ambiguous
     assert stage.send(client, 4).code == FENCED
     assert stage.send(Client(), 7, epoch=1).code == OUT_OF_ORDER
 
@@ -131,7 +131,7 @@ def test_a_new_epoch_that_may_have_begun_before_is_hidden_too() -> None:
     stage.run(1)
     stage.log.messages.clear()
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     elsewhere, here = Client(), Client()
     stage.send(elsewhere, 0)
@@ -163,20 +163,20 @@ def test_what_is_hidden_stays_so_over_another_life_of_the_store() -> None:
     client = Client()
     stage.send(client, 1)
     stage.run(LIVES_OUT_SECONDS)
-    assert stage.entry().is_blurred
-    stage.begin_era(bytes(16))
+    assert stage.entry().is_ambiguous
+    stage.begin_lease_epoch(bytes(16))
     again = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert again.code == INVALID
     assert stage.log.messages == []
 
 
-def test_a_record_of_the_same_content_without_a_marker_stops_nobody_for_good() -> None:
-    stage = Stage(keeps_markers=False)
+def test_a_record_of_the_same_content_without_a_batch_marker_stops_nobody_for_good() -> None:
+    stage = Stage(keeps_batch_markers=False)
     stage.send(Client(), 0)
     stage.run(1)
     stage.values.clear()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.sequencer = stage.new_sequencer()
     client = Client()
     retry = stage.send(client, 0)

@@ -10,7 +10,7 @@ from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.outcome import InDoubt, NotSent, Outcome, classify
 from idemproxy.state.entry import principal_of
 from idemproxy.state.producer_ids import pack_block
-from testkit.stage.sequencer import BLOCK_KEY, GENERATION, Client, Stage
+from testkit.stage.sequencer import BLOCK_KEY, DATA_GENERATION, Client, Stage
 
 UNKNOWN, CORRUPT, TIMED_OUT, TOO_LARGE = -1, 2, 7, 10
 OUT_OF_ORDER, FOREIGN, INVALID = 45, 49, 87
@@ -22,7 +22,7 @@ def dislikes(stage: Stage, sequence: int, code: int) -> None:
     def judge(effect: Append) -> Outcome:
         stage.outcomes.append(judge)
         if any(identity.base_sequence == sequence for identity in effect.identities):
-            return classify(code, -1, -1, stage.lane, effect.broker_id)
+            return classify(code, -1, -1, stage.produce_connection, effect.broker_id)
         return stage.succeeds(effect)
 
     stage.outcomes.append(judge)
@@ -196,7 +196,7 @@ def a_stage_that_died_after_one_of_two_parts(values: list[bytes]) -> Stage:
     del stage.before[Append]
     stage.values = before
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     return stage
 
 
@@ -284,7 +284,7 @@ def test_what_is_told_of_a_batch_names_the_client_that_sent_it() -> None:
     """Also where somebody came first who has no right to the producer id."""
     stage, owner, thief = Stage(), Client("owner"), Client("thief")
     owner.name, thief.name = "owner", "thief"
-    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of("owner"))
+    stage.values[BLOCK_KEY] = pack_block(DATA_GENERATION, 0, principal_of("owner"))
     for client, sequence in ((thief, 0), (owner, 0), (owner, 1), (thief, 2)):
         stage.send(client, sequence)
         stage.run(1)

@@ -59,7 +59,7 @@ def test_an_older_epoch_is_not_behind_a_newer_one() -> None:
 
 
 def test_a_success_says_nothing_of_other_batches() -> None:
-    """The lower one may be stored meanwhile, and its client not know of it: a refusal would make it a second copy."""
+    """The lower one may be stored meanwhile, and its client not know of it: a refusal would make it a duplicate."""
     assert is_behind(after((0, 5, RETRIABLE), (0, 7, 0)), batch(0, 8))
     assert is_behind(after((0, 5, RETRIABLE), (0, 4, 0)), batch(0, 6))
     assert not is_behind(after((0, 5, RETRIABLE), (0, 5, 0)), batch(0, 6))
@@ -178,7 +178,7 @@ def test_a_batch_that_was_told_as_stored_already_ends_nothing() -> None:
 
 
 def test_what_is_sent_ahead_of_the_first_batch_of_a_new_epoch_is_behind_it() -> None:
-    """Its client has numbered anew what a failure for good left unfinished; the first of it comes yet."""
+    """Its client has numbered again what a failure for good left unfinished; the first of it comes yet."""
     behind = after((0, 5, FINAL), (0, 6, FINAL))
     assert is_behind(behind, batch(1, 4))
     assert not is_behind(behind, batch(1, 0))
@@ -193,7 +193,7 @@ def test_an_epoch_of_which_something_was_answered_may_have_been_sent_before() ->
 
 
 def test_a_batch_that_comes_again_waits_only_for_what_failed_after_it() -> None:
-    """What is sent again comes in its order: what has not come before it was given up."""
+    """What is sent again comes in its order: what has not come before it was unrecoverable."""
     assert not is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE)), batch(0, 6))
     assert is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE), (0, 5, RETRIABLE)), batch(0, 6))
     assert is_behind(after((0, 5, RETRIABLE), (0, 6, RETRIABLE)), batch(0, 7))
@@ -212,7 +212,7 @@ def test_a_batch_for_a_name_that_no_topic_can_have_leaves_no_note() -> None:
 
 
 # ---------------------------------------------------------------------- pipelines of conditional batches
-SHARD = (CONDITIONAL_ID, "wal", 0)
+CONDITIONAL_PARTITION = (CONDITIONAL_ID, "wal", 0)
 
 
 def batch_at(sequence: int, count: int = 1) -> BatchIdentity:
@@ -221,39 +221,43 @@ def batch_at(sequence: int, count: int = 1) -> BatchIdentity:
 
 def test_a_conditional_batch_follows_the_last_one_if_it_says_so_or_that_one_is_open() -> None:
     notes = RetryNotes()
-    first = notes.link(SHARD, batch_at(5, 2), says_it_follows=False)
+    first = notes.link(CONDITIONAL_PARTITION, batch_at(5, 2), says_it_follows=False)
     assert first.ahead is Ahead.NOTHING
-    second = notes.link(SHARD, batch_at(7), says_it_follows=False)
+    second = notes.link(CONDITIONAL_PARTITION, batch_at(7), says_it_follows=False)
     assert second.ahead is Ahead.OPEN
-    notes.end_link(SHARD, first, has_failed=True, will_be_retried=False)
+    notes.end_link(CONDITIONAL_PARTITION, first, has_failed=True, will_be_retried=False)
     assert (first.fate, second.before) == (Ahead.REFUSED, first)
-    notes.end_link(SHARD, second, has_failed=True, will_be_retried=True)
-    assert notes.link(SHARD, batch_at(8), says_it_follows=True).ahead is Ahead.AGAIN
-    assert notes.link(SHARD, batch_at(9), says_it_follows=False).ahead is Ahead.OPEN
-    assert notes.link(SHARD, batch_at(12), says_it_follows=True).ahead is Ahead.NOTHING, "it follows no batch"
+    notes.end_link(CONDITIONAL_PARTITION, second, has_failed=True, will_be_retried=True)
+    assert notes.link(CONDITIONAL_PARTITION, batch_at(8), says_it_follows=True).ahead is Ahead.AGAIN
+    assert notes.link(CONDITIONAL_PARTITION, batch_at(9), says_it_follows=False).ahead is Ahead.OPEN
+    assert notes.link(CONDITIONAL_PARTITION, batch_at(12), says_it_follows=True).ahead is Ahead.NOTHING, (
+        "it follows no batch"
+    )
 
 
 def test_after_a_conflict_a_batch_that_does_not_say_that_it_follows_is_the_first_of_a_pipeline() -> None:
     notes = RetryNotes()
-    refused = notes.link(SHARD, batch_at(5), says_it_follows=False)
-    notes.end_link(SHARD, refused, has_failed=True, will_be_retried=False)
-    assert notes.link(SHARD, batch_at(6), says_it_follows=False).ahead is Ahead.NOTHING
+    refused = notes.link(CONDITIONAL_PARTITION, batch_at(5), says_it_follows=False)
+    notes.end_link(CONDITIONAL_PARTITION, refused, has_failed=True, will_be_retried=False)
+    assert notes.link(CONDITIONAL_PARTITION, batch_at(6), says_it_follows=False).ahead is Ahead.NOTHING
 
 
 def test_a_batch_follows_the_one_before_it_whatever_another_writer_of_the_connection_has_sent_between() -> None:
     notes = RetryNotes()
-    refused = notes.link(SHARD, batch_at(5), says_it_follows=False)
-    others = notes.link(SHARD, batch_at(300), says_it_follows=False)
-    behind = notes.link(SHARD, batch_at(6), says_it_follows=True)
+    refused = notes.link(CONDITIONAL_PARTITION, batch_at(5), says_it_follows=False)
+    others = notes.link(CONDITIONAL_PARTITION, batch_at(300), says_it_follows=False)
+    behind = notes.link(CONDITIONAL_PARTITION, batch_at(6), says_it_follows=True)
     assert behind.before is refused
     assert others.before is None
 
 
 def test_a_pipeline_that_is_in_the_log_leaves_nothing_and_the_others_are_counted() -> None:
     notes = RetryNotes()
-    links = [notes.link(SHARD, batch_at(sequence), says_it_follows=sequence > 0) for sequence in range(9)]
+    links = [
+        notes.link(CONDITIONAL_PARTITION, batch_at(sequence), says_it_follows=sequence > 0) for sequence in range(9)
+    ]
     for link in links:
-        notes.end_link(SHARD, link, has_failed=False, will_be_retried=False)
+        notes.end_link(CONDITIONAL_PARTITION, link, has_failed=False, will_be_retried=False)
         assert link.before is None
     assert (notes._links, notes.count) == ({}, 0)
     for partition in range(3):

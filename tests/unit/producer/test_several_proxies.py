@@ -14,11 +14,11 @@ from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.state.entry import NO_CONTENT, NOBODY, Intent, IntentBatch, IntentKind, pack, unpack
 from idemproxy.state.store import member_key
 from testkit.stage.sequencer import (
-    GENERATION,
-    INCARNATION,
+    DATA_GENERATION,
+    INSTANCE_ID,
     KEY,
-    NEXT_GENERATION,
-    NEXT_INCARNATION,
+    NEXT_DATA_GENERATION,
+    NEXT_INSTANCE_ID,
     Client,
     Stage,
 )
@@ -35,9 +35,9 @@ def beside(first: Stage, *, first_lives: bool = True) -> Stage:
     """A second proxy on the same store and log."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.context.life.incarnation = NEXT_INCARNATION
+    second.context.instance.instance_id = NEXT_INSTANCE_ID
     if first_lives:
-        second.alive.add(INCARNATION)
+        second.alive.add(INSTANCE_ID)
     return second
 
 
@@ -72,7 +72,7 @@ def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_th
     assert first.stored_values() == [b"value 0"]
 
 
-def test_an_ownership_is_asked_for_once_and_a_plain_intent_never() -> None:
+def test_an_append_reservation_is_asked_for_once_and_a_plain_intent_never() -> None:
     """By a swap that changes nothing but the version (rule R12). Whoever waits for a rebuild, or for nothing, asks for
     nothing."""
     for kind, asked in ((IntentKind.APPEND_RESERVATION, 1), (IntentKind.PLAIN, 0)):
@@ -107,9 +107,9 @@ def test_a_dead_owners_entry_is_claimed_and_rebuilt_from_its_bound() -> None:
     stage.swapped.clear()
     late = stage.send(Client(), 3)
     stage.run(LEASE_OUT_SECONDS)
-    claim = stage.swapped[0].intent
-    assert claim is not None
-    assert (claim.owner, claim.batches, claim.kind) == (INCARNATION, (), IntentKind.TAKEN_OVER)
+    takeover = stage.swapped[0].intent
+    assert takeover is not None
+    assert (takeover.owner, takeover.batches, takeover.kind) == (INSTANCE_ID, (), IntentKind.TAKEN_OVER)
     assert (late.code, late.offset) == (0, 3)
     assert [batch.base_sequence for batch in stage.entry().window] == [0, 1, 2, 3]
 
@@ -143,7 +143,7 @@ def test_a_rebuild_that_one_proxy_cannot_finish_is_left_to_others() -> None:
     client = Client()
     first.send(client, 0)
     first.run(1)
-    first.begin_era()
+    first.begin_lease_epoch()
     cut_off(first)
     first.send(client, 1)
     first.run(limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS + 1)
@@ -156,7 +156,9 @@ def test_a_rebuild_that_one_proxy_cannot_finish_is_left_to_others() -> None:
 
 @pytest.mark.promise("stopped-working")
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_client_comes_to(taken_over: bool) -> None:
+def test_an_unknown_outcome_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_client_comes_to(
+    taken_over: bool,
+) -> None:
     first = Stage()
     client = Client()
     first.send(client, 0)
@@ -170,8 +172,8 @@ def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_clien
     first.run(1)
     client.is_closed = True
     second = beside(first)
-    second.alive.add(NEXT_INCARNATION)
-    second.context.life.incarnation = b"the.next"
+    second.alive.add(NEXT_INSTANCE_ID)
+    second.context.instance.instance_id = b"the.next"
     retry = second.send(Client(), 1)
     run_both(first, second, 2 * limits.SCAN_SECONDS_MAX)
     assert retry.offset == 1
@@ -179,7 +181,7 @@ def test_a_doubt_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_clien
     assert first.sequencer.is_idle
 
 
-def test_a_doubt_that_somebody_waits_for_is_not_left_to_others() -> None:
+def test_an_unknown_outcome_that_somebody_waits_for_is_not_left_to_others() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -190,7 +192,7 @@ def test_a_doubt_that_somebody_waits_for_is_not_left_to_others() -> None:
     stage.run(3 * limits.SCAN_SECONDS_MAX)
     intent = stage.entry().intent
     assert intent is not None
-    assert intent.owner == INCARNATION
+    assert intent.owner == INSTANCE_ID
     stage.reply = lambda _broker_id, _question: None
     stage.run(limits.SCAN_SECONDS_MAX)
     assert request.offset == 1
@@ -219,7 +221,7 @@ def blurs(first: Stage) -> None:
         first.run(1)
     del first.log.messages[1]
     first.values.clear()
-    first.begin_era(GENERATION)
+    first.begin_lease_epoch(DATA_GENERATION)
     first.sequencer = first.new_sequencer()
     request = first.send(client, 1)
     first.run(30)
@@ -234,11 +236,11 @@ def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy
     leaves(first)
     left = first.entry().intent
     assert left is not None
-    assert left.is_given_up
+    assert left.is_unrecoverable
     second = beside(first)
     second.alive.add(left.owner)
-    second.begin_era()
-    second.context.life.incarnation = b"the.next"
+    second.begin_lease_epoch()
+    second.context.instance.instance_id = b"the.next"
     client = Client()
     retry = second.send(client, 1)
     second.run(30)
@@ -247,7 +249,7 @@ def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy
     second.run(30)
     assert newer.offset == 2
     assert second.stored_values()[-1] == b"of a newer epoch"
-    assert second.entry().generation == NEXT_GENERATION
+    assert second.entry().data_generation == NEXT_DATA_GENERATION
 
 
 # ---------------------------------------------------------------------- parking
@@ -268,7 +270,7 @@ def test_who_waits_for_a_living_proxy_looks_soon_and_then_more_seldom() -> None:
     waits = [later - sooner for sooner, later in itertools.pairwise(read)]
     assert waits[0] <= 0.1 + 1e-6
     assert waits == sorted(waits)
-    assert waits[-1] == pytest.approx(limits.PARK_SECONDS_MAX)
+    assert waits[-1] == pytest.approx(limits.RESOLVE_WAIT_SECONDS_MAX)
 
 
 @pytest.mark.promise("living-proxy")
@@ -330,7 +332,7 @@ def test_a_proxy_that_drains_sends_away_who_waits_for_another_one() -> None:
     first = Stage()
     left_open(first)
     second = beside(first)
-    second.context.life.is_draining = True
+    second.context.instance.is_draining = True
     assert second.send(Client(), 0).code == HELD_BACK
     second.run(1.5)
     assert second.sequencer.is_idle
@@ -339,12 +341,12 @@ def test_a_proxy_that_drains_sends_away_who_waits_for_another_one() -> None:
 def test_a_proxy_that_drains_sends_away_who_waits_for_the_store() -> None:
     stage = Stage()
     stage.store_away = True
-    stage.context.life.is_draining = True
+    stage.context.instance.is_draining = True
     assert stage.send(Client(), 0).code == TIMED_OUT
 
 
 # ---------------------------------------------------------------------- a store that was emptied
-def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_era() -> None:
+def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_lease_epoch() -> None:
     first = Stage()
     first.send(Client(), 0)
     first.run(1)
@@ -355,8 +357,8 @@ def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_e
     second.run(1.9)
     assert second.values == {}
     second.is_registered = True
-    second.begin_era(second.context.life.generation)
-    grace_ends = second.context.life.grace_until
+    second.begin_lease_epoch(second.context.instance.data_generation)
+    grace_ends = second.context.instance.grace_until
     second.run(grace_ends - second.now - 0.1)
     assert second.values == {}, "what the others had may still be on its way"
     second.run(10)

@@ -12,7 +12,7 @@ from mutants.scenes import foreign
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.events import BatchAnswered, DoubtResolved
+from idemproxy.proxy.events import BatchAnswered, UnknownOutcomeResolved
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.unissued import Admitted, UnissuedOutcomes
 from idemproxy.proxy.versions import ApiKey
@@ -21,7 +21,7 @@ from idemproxy.state.entry import NO_ANCHOR, NO_PRINCIPAL, Intent, IntentBatch
 from idemproxy.state.producer_ids import block_of, pack_block
 from idemproxy.state.store import block_key
 from testkit.real.clients.raw_client import RawClient, batch
-from testkit.stage.sequencer import BLOCK_KEY, NEXT_GENERATION, Client, Stage
+from testkit.stage.sequencer import BLOCK_KEY, NEXT_DATA_GENERATION, Client, Stage
 from testkit.virtual.line import Line, request
 from testkit.virtual.producer import Identity
 from testkit.virtual.proxy import CLUSTER_NAME
@@ -51,7 +51,7 @@ class Attacked:
         self.proxy = self.world.proxies[0]
         self.inventor = self.world.thief
         self.count = 0
-        self.proxy.engine.context.life.returning_until = 0.0  # it began long ago
+        self.proxy.engine.context.instance.returning_until = 0.0  # it began long ago
         self.world.network.run(5)
         self.keys = self.stored()
 
@@ -171,7 +171,7 @@ def test_the_log_is_not_read_on_for_a_client_that_has_left() -> None:
     assert (request.code, stage.values, stage.swapped) == (None, {}, [])
     assert stage.sequencer.is_idle
     assert stage.context.unissued.count == 0
-    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["left_open"]
+    assert [event.result for event in stage.events if isinstance(event, UnknownOutcomeResolved)] == ["left_open"]
 
 
 def test_the_log_is_read_to_its_end_for_a_client_that_comes_again() -> None:
@@ -195,7 +195,7 @@ def test_a_proxy_that_ends_reads_no_log_for_an_id_that_nobody_issued() -> None:
     stage = a_stage()
     requests = [stage.send(Client(), 5)]
     stage.run(5)
-    stage.context.life.is_draining = True
+    stage.context.instance.is_draining = True
     known = reads(stage)
     requests.append(stage.send(Client(), 6))
     stage.run(3)
@@ -333,9 +333,9 @@ def test_an_address_is_not_counted_where_it_stands_for_many_clients(
 
 
 def test_an_id_whose_block_is_known_is_not_counted() -> None:
-    """Its entry is suspect, as Redis has begun another life; the id was issued all the same."""
+    """Its entry is unverified, as Redis has begun another life; the id was issued all the same."""
     stage = a_stage()
-    stage.values[BLOCK_KEY] = pack_block(NEXT_GENERATION, 0)
+    stage.values[BLOCK_KEY] = pack_block(NEXT_DATA_GENERATION, 0)
     fill(stage, limits.UNISSUED_OUTCOMES_OF_ONE_MAX, Client().address)
     request = stage.send(Client(), 5)
     stage.run(1.5)
@@ -350,7 +350,7 @@ def test_another_proxy_that_has_written_meanwhile_is_not_overwritten() -> None:
     foreign(stage, b"somebody's")
     request = stage.send(Client(), 0)
     stage.run(1.5)
-    begun = fresh(stage.context.life.generation, NO_PRINCIPAL, 0, 0)
+    begun = fresh(stage.context.instance.data_generation, NO_PRINCIPAL, 0, 0)
     intent = Intent(b"somebody", 0, (IntentBatch(0, 1, b"digest-5"),), 1, NO_ANCHOR, b"content!", 1)
     stage.alive.add(b"somebody")
     stage.put(reserved(begun, intent))

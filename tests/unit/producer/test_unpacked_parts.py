@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.marker import parse_marker
 from idemproxy.codecs.steps import Steps
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Work
@@ -23,7 +23,7 @@ def small_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_marked(stage: Stage) -> list[bool]:
-    return [parse_marker(stored.message.key) is not None for stored in stage.log.messages]
+    return [parse_batch_marker(stored.message.key) is not None for stored in stage.log.messages]
 
 
 @pytest.mark.parametrize("planned_bytes_max", [1, limits.PLANNED_BYTES_MAX])
@@ -48,7 +48,7 @@ def test_it_is_stored_once_in_parts_and_answered_with_its_first_offset(
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_a_lost_answer_to_any_part_makes_no_second_copy(lost: int, is_stored: bool) -> None:
+def test_a_lost_answer_to_any_part_makes_no_duplicate(lost: int, is_stored: bool) -> None:
     stage = Stage()
     stage.outcomes += [stage.succeeds] * lost + [stage.loses_answer if is_stored else stage.loses_request]
     request = stage.send(Client(), 0, *VALUES, codec=Codec.ZSTD)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import parse_single_batch
-from idemproxy.proxy.broker.queued_append import Way
+from idemproxy.proxy.broker.queued_append import Route
 from idemproxy.proxy.events import AppendEnded, AppendSent, BatchAnswered, GroupPrepared, StepDone
 from idemproxy.proxy.flow.effects import Append, Read, Swap
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
-from idemproxy.proxy.limits import BOUND_AGE_SECONDS, OWNED_BYTES_MAX
+from idemproxy.proxy.limits import APPEND_RESERVATION_BYTES_MAX, BOUND_AGE_SECONDS
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.producer.name_guard import NameGuard
@@ -39,7 +39,7 @@ from testkit.stage.bursts import (
 )
 from testkit.stage.kernel_cases import with_kernel
 from testkit.stage.sequencer import (
-    NEXT_GENERATION,
+    NEXT_DATA_GENERATION,
     PARTITION,
     PRODUCER_ID,
     TOPIC,
@@ -145,7 +145,7 @@ def test_the_later_of_two_bounds_is_taken(offset: int) -> None:
 
 
 # ---------------------------------------------------------------------- the unusual
-def given_up(play: Play) -> None:
+def unrecoverable(play: Play) -> None:
     """The store has the intent of another batch, of which nobody can tell whether it is in the log."""
     entry = play.stage.stream.held.entry
     assert entry is not None
@@ -188,11 +188,11 @@ def skips_one(play: Play) -> None:
 
 
 def goes_by_itself(play: Play) -> None:
-    play.clients[0].way = cast(Way, object())
+    play.clients[0].route = cast(Route, object())
 
 
-def another_era(play: Play) -> None:
-    play.stage.context.life.era += 1
+def another_lease_epoch(play: Play) -> None:
+    play.stage.context.instance.lease_epoch += 1
 
 
 def owned_too_much(play: Play) -> None:
@@ -201,8 +201,8 @@ def owned_too_much(play: Play) -> None:
     for _ in range(3):
         play.burst(Burst(pause_seconds=0.01))
     stage.events.clear()
-    assert stage.stream.held.ownership is not None
-    stage.stream.held.ownership.unwritten_bytes = OWNED_BYTES_MAX
+    assert stage.stream.held.append_reservation is not None
+    stage.stream.held.append_reservation.unwritten_bytes = APPEND_RESERVATION_BYTES_MAX
 
 
 def loses_writes(play: Play) -> None:
@@ -212,11 +212,11 @@ def loses_writes(play: Play) -> None:
 
 
 SCENES: dict[Unusual, Callable[[Play], Any]] = {
-    Unusual.ERA: another_era,
-    Unusual.OPEN_OR_GIVEN_UP: given_up,
+    Unusual.LEASE_EPOCH: another_lease_epoch,
+    Unusual.OPEN_OR_UNRECOVERABLE: unrecoverable,
     Unusual.REBUILT: held(is_rebuilt=True),
     Unusual.NO_WINDOW: held(window=()),
-    Unusual.GENERATION: lambda play: setattr(play.stage.context.life, "generation", NEXT_GENERATION),
+    Unusual.DATA_GENERATION: lambda play: setattr(play.stage.context.instance, "data_generation", NEXT_DATA_GENERATION),
     Unusual.WRITES_LOST: loses_writes,
     Unusual.PRINCIPAL: starts_elsewhere,
     Unusual.EXPIRED: lambda play: play.stage.run(25 * HOUR_SECONDS),
@@ -228,21 +228,21 @@ SCENES: dict[Unusual, Callable[[Play], Any]] = {
     ),
     Unusual.INTENT_WATCHED: lambda play: play.stage.stream.watch_intent(play.stage.now + HOUR_SECONDS),
     Unusual.OWN_CONNECTION: goes_by_itself,
-    Unusual.DRAINING: lambda play: setattr(play.stage.context.life, "is_draining", True),
-    Unusual.NO_MARKERS: lambda play: play.stage.context.topics.note_marker_lost(TOPIC, PARTITION),
+    Unusual.DRAINING: lambda play: setattr(play.stage.context.instance, "is_draining", True),
+    Unusual.NO_BATCH_MARKERS: lambda play: play.stage.context.topics.note_batch_marker_lost(TOPIC, PARTITION),
     Unusual.SIZE_REFUSED: lambda play: play.stage.context.topics.note_too_large(TOPIC, 10_000),
     Unusual.BROKER_CODEC: lambda play: play.stage.context.topics.wrapper_codecs.update({TOPIC: Codec.GZIP}),
-    Unusual.NOT_PROBED: lambda play: play.stage.context.marker_probe.probed.clear(),
+    Unusual.NOT_PROBED: lambda play: play.stage.context.batch_marker_probe.probed.clear(),
     Unusual.MEMORY: lambda play: play.stage.context.memory.hold_bytes(1 << 40),
     Unusual.PASS_LONG: lambda play: setattr(play.stage.context, "is_pass_long", lambda: True),
     Unusual.LEADER: leader_goes,
-    Unusual.OWNERSHIP: owned_too_much,
+    Unusual.APPEND_RESERVATION: owned_too_much,
 }
 """How each of them comes about."""
 REFUSED = {
-    Unusual.ERA,
-    Unusual.OPEN_OR_GIVEN_UP,
-    Unusual.GENERATION,
+    Unusual.LEASE_EPOCH,
+    Unusual.OPEN_OR_UNRECOVERABLE,
+    Unusual.DATA_GENERATION,
     Unusual.WRITES_LOST,
     Unusual.PRINCIPAL,
     Unusual.SEQUENCE,
@@ -360,7 +360,7 @@ def test_a_producer_of_which_nothing_is_known_is_not_usual() -> None:
 def test_a_named_producer_is_not_usual() -> None:
     play = usual_play()
     held = play.stage.stream.held
-    held.name = NameGuard(play.stage.context.life, PRODUCER_ID)
+    held.name = NameGuard(play.stage.context.instance, PRODUCER_ID)
     assert why_not(play, next_of(play)) is Unusual.NAMED
 
 
@@ -422,20 +422,20 @@ def test_of_many_that_end_at_once_each_goes_on_in_its_turn(
     assert stage.stored_values()[3:] == stored
 
 
-def test_what_waits_for_its_turn_is_not_idle_though_its_ownership_is_lost() -> None:
+def test_what_waits_for_its_turn_is_not_idle_though_its_append_reservation_is_lost() -> None:
     """It would be dropped, and in the turn that comes then it would work beside the one that took its place."""
     stage, line = Stage(answers_later=True, owns=True), Line()
     play = Play(stage)
     for _ in range(5):
         play.burst(Burst(pause_seconds=0.01))
     held = stage.stream.held
-    assert held.ownership
+    assert held.append_reservation
     stage.outside.in_turn = lambda go_on: line.waiting.append(go_on)  # type: ignore[method-assign]
     requests = [stage.send(play.clients[0], play.sequence + number) for number in range(2)]
     stored = stage.entry()
     stage.put(replace(stored, version=stored.version + 50, intent=None))  # by somebody else
     stage.run(0.2)
-    assert (held.ownership is None, len(stage.stream.queue), len(line.waiting)) == (True, 1, 1)
+    assert (held.append_reservation is None, len(stage.stream.queue), len(line.waiting)) == (True, 1, 1)
     assert not stage.sequencer.is_idle
     line.go_on()
     del stage.outside.in_turn
@@ -443,11 +443,11 @@ def test_what_waits_for_its_turn_is_not_idle_though_its_ownership_is_lost() -> N
     assert (all(one.is_done for one in requests), stage.sequencer.is_idle) == (True, True)
 
 
-def test_in_a_new_era_a_flow_reads_first_what_is_stored() -> None:
+def test_in_a_new_lease_epoch_a_flow_reads_first_what_is_stored() -> None:
     play = usual_play()
     reads: list[object] = []
     play.stage.before[Read] = reads.append
-    play.stage.context.life.era += 1
+    play.stage.context.instance.lease_epoch += 1
     play.burst(Burst())
     assert len(reads) == 1
 
@@ -485,7 +485,9 @@ def test_what_is_counted_without_events_is_the_same_as_with_them() -> None:
         if has_counts:
             stage.context.observers.counts = metrics
         measured: list[float] = []
-        stage.context.observers.measure = lambda arrived_at, _lane, measured=measured: measured.append(arrived_at)
+        stage.context.observers.measure = lambda arrived_at, _produce_connection, measured=measured: measured.append(
+            arrived_at
+        )
         play = Play(stage)
         for burst in (Burst(), Burst(), Burst((1, 2, 1)), Burst((1, 1), outcomes=("answer lost",)), Burst()):
             play.burst(burst)
@@ -493,7 +495,7 @@ def test_what_is_counted_without_events_is_the_same_as_with_them() -> None:
         for event in stage.events:
             if type(event) in takers:
                 takers[type(event)](event)
-        counted.append((dict(metrics.verdicts), metrics.appends_sent, metrics.doubts_resolved, measured))
+        counted.append((dict(metrics.verdicts), metrics.appends_sent, metrics.unknown_outcomes_resolved, measured))
     assert counted[0] == counted[1]
 
 

@@ -79,7 +79,7 @@ def test_a_conflict_says_what_is_next_and_any_offset_may_be_tried_then(writer: W
 @pytest.mark.parametrize(
     ("next_offset", "kind"), [(OFFSET + 1, Conflict), (OFFSET - 1, Undecided), (-1, Undecided), (OFFSET, Undecided)]
 )
-def test_after_a_doubt_only_a_log_that_has_come_past_it_settles_it(
+def test_after_an_unknown_outcome_only_a_log_that_has_come_past_it_settles_it(
     writer: Writer, next_offset: int, kind: type[ProduceError]
 ) -> None:
     writer.submit(OFFSET)
@@ -87,14 +87,14 @@ def test_after_a_doubt_only_a_log_that_has_come_past_it_settles_it(
     assert isinstance(writer.answered(45, next_offset=next_offset), kind)
 
 
-def test_without_a_doubt_a_server_that_does_not_tell_says_enough(writer: Writer) -> None:
+def test_without_an_unknown_outcome_a_server_that_does_not_tell_says_enough(writer: Writer) -> None:
     writer.submit(OFFSET)
     outcome = writer.answered(45)
     assert isinstance(outcome, Conflict)
     assert outcome.next_offset is None
 
 
-def test_a_fenced_shard_refuses(writer: Writer) -> None:
+def test_a_fenced_partition_refuses(writer: Writer) -> None:
     writer.submit(OFFSET)
     assert isinstance(writer.answered(17), Refused)
 
@@ -173,7 +173,7 @@ def test_an_expected_offset_needs_the_producer_id_of_all(writer: Writer) -> None
         core.submit(PLACE, BATCH, 0.0, None, 5)
 
 
-def test_a_doubt_outlives_the_outcome_that_tells_it(writer: Writer) -> None:
+def test_an_unknown_outcome_outlives_the_outcome_that_tells_it(writer: Writer) -> None:
     """The same batch is sent again after its time was over, as the page says: the earlier try may still be at another
     proxy, which appends it once the log has come so far."""
     writer.submit(OFFSET)

@@ -157,7 +157,7 @@ def test_an_earlier_try_that_may_have_appended_makes_a_refusal_undecided(scene: 
 
 
 @pytest.mark.parametrize(("code", "offset"), [(6, 17), (3, 0), (7, -1), (20, -1), (56, -1), (-1, -1)])
-def test_which_answers_leave_a_doubt(scene: Scene, code: int, offset: int) -> None:
+def test_which_answers_leave_an_unknown_outcome(scene: Scene, code: int, offset: int) -> None:
     scene.add()
     scene.send()
     scene.answer(0, code, offset)

@@ -183,17 +183,17 @@ def test_an_answer_that_only_makes_room_for_the_next_batch_leaves_nothing_else_t
     core = core_of()
     first = taken(core)
     core.answered(0, first, all_stored(first), 0.0, 0.0)
-    assert not core.take_unsettled()
+    assert not core.take_unfinished()
     for _ in range(2):
         core.submit(PLACES[0], BATCH, 0.0, None)
     second = taken(core)
     core.answered(0, second, [PartitionAnswer(*PLACES[0], 6, -1)], 0.0, 0.0)
-    assert core.take_unsettled(), "its leader is to be asked for"
-    assert not core.take_unsettled()
+    assert core.take_unfinished(), "its leader is to be asked for"
+    assert not core.take_unfinished()
     third = taken(core, 9.0)
     core.learned(["t"], cluster_with_leader(*PLACES, leader=1), 9.0)
     core.answered(0, third, all_stored(third, 1), 0.0, 9.0)
-    assert core.take_unsettled(), "what waits may go to another leader now"
+    assert core.take_unfinished(), "what waits may go to another leader now"
     taken(core, 9.0, broker=1)
     core.lost(1, 9.0)
-    assert core.take_unsettled()
+    assert core.take_unfinished()

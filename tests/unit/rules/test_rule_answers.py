@@ -100,7 +100,7 @@ def test_a_proxy_that_is_ended_finishes_what_is_in_flight() -> None:
     assert [answer.error_code for answer in batch.answers] == [0]
 
 
-def test_a_proxy_that_has_ended_leaves_no_doubt_and_no_lease() -> None:
+def test_a_proxy_that_has_ended_leaves_no_unknown_outcome_and_no_lease() -> None:
     world = a_world()
     (client,), (proxy,) = world.clients, world.proxies
     client.send(TOPIC, 0)
@@ -208,7 +208,7 @@ def test_a_batch_that_the_broker_finds_corrupt_failed_for_good() -> None:
     assert request.code == INVALID, "its checksum was right: with code 2 it would be sent again for ever"
 
 
-def test_one_producers_doubt_does_not_hold_another_one() -> None:
+def test_one_producers_unknown_outcome_does_not_hold_another_one() -> None:
     world = a_world(clients=2)
     one, other = world.clients
     one.send(TOPIC, 0)
@@ -225,7 +225,7 @@ def test_one_producers_doubt_does_not_hold_another_one() -> None:
 
 # ---------------------------------------------------------------------- R20
 @pytest.mark.promise("old-producers")
-def test_what_has_no_producer_id_keeps_its_acks_and_gets_no_marker_and_no_entry() -> None:
+def test_what_has_no_producer_id_keeps_its_acks_and_gets_no_batch_marker_and_no_entry() -> None:
     world = a_world()
     seen = seen_by_the_broker(world)
     before = dict(world.redis.data)

@@ -13,7 +13,7 @@ from idemproxy.proxy.events import DuplicateFound
 from idemproxy.proxy.flow.effects import Append, Unanswered
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.state.sequence import SEQUENCE_MODULUS
-from testkit.stage.sequencer import Client, Lane, Stage
+from testkit.stage.sequencer import Client, ProduceConnection, Stage
 
 TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
 
@@ -21,7 +21,7 @@ TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
 # ---------------------------------------------------------------------- R9
 def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again() -> None:
     stage, _ = a_stage_with_one_batch()
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     unclean_election(stage, b"another one's")
     retry = stage.send(Client(), 0)
     stage.run(40)
@@ -32,7 +32,7 @@ def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_
 def test_another_ones_message_that_cannot_be_read_in_the_place_of_a_duplicate_is_told_as_such() -> None:
     """It ends at the very offset, and what is in it is no gzip."""
     stage, _ = a_stage_with_one_batch()
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     unreadable = encode_message(None, b"no gzip at all", magic=1, offset=0, codec=Codec.GZIP)
     there = stage.log.messages[0]
     stage.log.messages[0] = replace(there, message=there.message._replace(data=unreadable))
@@ -125,7 +125,7 @@ def test_an_old_batch_that_is_not_behind_the_one_before_is_searched_for() -> Non
     foreign(stage, *[b"another one's"] * 6)
     second = stage.send(Client(), 1)
     stage.run(5)
-    assert [first.code, second.code] == [DUPLICATE, INVALID], "it may be one of those without a marker"
+    assert [first.code, second.code] == [DUPLICATE, INVALID], "it may be one of those without a batch marker"
 
 
 def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
@@ -150,7 +150,7 @@ def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> No
     stage.log.truncate(2, unclean=True)
     stage.send(client, 4)
     stage.run(30)
-    stage.lane.is_open = False
+    stage.produce_connection.is_open = False
     retry = stage.send(Client(), 4)
     stage.run(60)
     assert (retry.code, retry.offset) == (0, 2)
@@ -163,8 +163,8 @@ def test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_
     stage, client = a_stage_with_four_batches()
     stage.outcomes.append(stage.loses_request)
     stage.send(client, 4)
-    stage.lane.is_open = False
-    stage.lane = Lane()
+    stage.produce_connection.is_open = False
+    stage.produce_connection = ProduceConnection()
     stage.log.truncate(2, unclean=True)
     client.is_closed = True
     client = Client()

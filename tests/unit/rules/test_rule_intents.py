@@ -9,7 +9,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Append, Swap, Unanswered, Wait
 from idemproxy.proxy.flow.outcome import InDoubt, Outcome
-from testkit.stage.sequencer import GENERATION, KEY, NEXT_INCARNATION, TOPIC, Client, Stage
+from testkit.stage.sequencer import DATA_GENERATION, KEY, NEXT_INSTANCE_ID, TOPIC, Client, Stage
 
 NOT_LEADER, TIMED_OUT, INVALID = 6, 7, 87
 
@@ -28,9 +28,9 @@ def beside(first: Stage, *, first_lives: bool = True) -> Stage:
     """A second proxy; as far as the store tells, the first one lives or its lease is over."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.context.life.incarnation = NEXT_INCARNATION
+    second.context.instance.instance_id = NEXT_INSTANCE_ID
     if first_lives:
-        second.alive.add(first.context.life.incarnation)
+        second.alive.add(first.context.instance.instance_id)
     return second
 
 
@@ -86,14 +86,14 @@ def test_an_intent_that_is_taken_over_is_looked_for_in_the_log() -> None:
     assert retry.offset == 0
 
 
-def test_what_an_incarnation_reserved_that_has_ended_is_not_sent_by_the_next_one() -> None:
+def test_what_an_instance_id_reserved_that_has_ended_is_not_sent_by_the_next_one() -> None:
     first, client = Stage(), Client()
 
     def the_lease_ends(_effect: Any) -> None:
         second = beside(first, first_lives=False)
         second.send(Client(), 0)
         second.run(10)
-        first.begin_era(GENERATION)
+        first.begin_lease_epoch(DATA_GENERATION)
 
     once(first, Append, the_lease_ends)
     request = first.send(client, 0)
@@ -318,7 +318,7 @@ def test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_
 
 
 def test_what_cannot_be_decided_is_remembered_and_never_sent_again() -> None:
-    stage, client = Stage(keeps_markers=False), Client()
+    stage, client = Stage(keeps_batch_markers=False), Client()
     stage.outcomes.append(stage.loses_answer)
     request = stage.send(client, 0)
     stage.run(60)
@@ -330,7 +330,7 @@ def test_what_cannot_be_decided_is_remembered_and_never_sent_again() -> None:
 
 
 def test_what_a_dead_proxy_left_undecidable_is_remembered_too() -> None:
-    stage = Stage(keeps_markers=False)
+    stage = Stage(keeps_batch_markers=False)
     stage.outcomes.append(appends_and_dies(stage))
     stage.send(Client(), 0)
     stage.die()
@@ -355,7 +355,7 @@ def test_a_batch_goes_on_where_its_rest_was_refused() -> None:
     assert retry.offset == 0
 
 
-def test_a_doubt_is_resolved_though_its_client_has_gone() -> None:
+def test_an_unknown_outcome_is_resolved_though_its_client_has_gone() -> None:
     stage, client = Stage(), Client()
     stage.outcomes.append(lambda effect: InDoubt("no answer in time", effect.broker_id))
     once(stage, Wait, lambda _effect: setattr(client, "is_closed", True))

@@ -11,8 +11,8 @@ from idemproxy.proxy.flow.outcome import InDoubt, Outcome
 from idemproxy.state.decide import BatchIdentity, OutOfOrder, decide
 from idemproxy.state.entry import Entry, principal_of
 from idemproxy.state.producer_ids import pack_block
-from idemproxy.state.redis_facts import generation_of, script_sha, swap_script
-from testkit.stage.sequencer import BLOCK_KEY, GENERATION, NEXT_INCARNATION, Client, Stage
+from idemproxy.state.redis_facts import data_generation_of, script_sha, swap_script
+from testkit.stage.sequencer import BLOCK_KEY, DATA_GENERATION, NEXT_INSTANCE_ID, Client, Stage
 from testkit.virtual.redis import RedisFaultRates
 from testkit.virtual.redis_connection import RedisFault
 from testkit.virtual.world import TOPIC, World, WorldSettings
@@ -35,8 +35,8 @@ def beside(first: Stage) -> Stage:
     """A second proxy on the same store and log; the first one lives."""
     second = Stage()
     second.values, second.log, second.now = first.values, first.log, first.now
-    second.context.life.incarnation = NEXT_INCARNATION
-    second.alive.add(first.context.life.incarnation)
+    second.context.instance.instance_id = NEXT_INSTANCE_ID
+    second.alive.add(first.context.instance.instance_id)
     return second
 
 
@@ -55,14 +55,14 @@ def test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes() -> N
     stage.send(client, 1)
     stage.run(1)
     stage.values = before
-    stage.begin_era()
+    stage.begin_lease_epoch()
     retry = stage.send(Client(), 1)
     stage.run(30)
     assert stage.stored_values() == [b"value 0", b"value 1"]
     assert retry.offset == 1
 
 
-def test_a_value_that_is_older_than_what_was_written_is_suspect_in_the_same_life_too() -> None:
+def test_a_value_that_is_older_than_what_was_written_is_unverified_in_the_same_life_too() -> None:
     stage, client = with_batches(1)
     before = dict(stage.values)
     stage.send(client, 1)
@@ -75,11 +75,11 @@ def test_a_value_that_is_older_than_what_was_written_is_suspect_in_the_same_life
     assert retry.offset == 1
 
 
-def test_an_absent_entry_is_suspect_unless_its_producer_id_is_of_this_life() -> None:
+def test_an_absent_entry_is_unverified_unless_its_producer_id_is_of_this_life() -> None:
     stage, _ = with_batches(1)
     stage.values.clear()
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     retry = stage.send(Client(), 0)
     stage.run(30)
     assert stage.stored_values() == [b"value 0"]
@@ -90,14 +90,14 @@ def test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_a
     stage, _ = with_batches(3)
     stage.values.clear()
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     retries = [stage.send(Client(), sequence) for sequence in (0, 2)]
     stage.run(30)
     assert stage.stored_values() == [b"value 0", b"value 1", b"value 2"]
     assert [retry.offset for retry in retries] == [0, 2]
 
 
-def test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out() -> None:
+def test_no_unverified_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out() -> None:
     stage, client = with_batches(1)
     before = dict(stage.values)
     held: list[Append] = []
@@ -110,7 +110,7 @@ def test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_ru
     stage.send(client, 1)
     stage.values = before  # its reserve is lost
     second = beside(stage)
-    second.begin_era()
+    second.begin_lease_epoch()
     retry = second.send(Client(), 1)
     second.run(GRACE_SECONDS - 1)
     stage.take(held[0])
@@ -119,7 +119,7 @@ def test_no_suspect_entry_is_touched_before_the_leases_of_the_lost_state_have_ru
     assert retry.offset == 1
 
 
-def test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost() -> None:
+def test_an_unverified_entry_is_not_touched_while_our_own_registration_is_lost() -> None:
     second, client = with_batches(1)
     first = beside(second)
     held: list[Append] = []
@@ -136,7 +136,7 @@ def test_a_suspect_entry_is_not_touched_while_our_own_registration_is_lost() -> 
     second.stream.held.forget()
     retry = second.send(client, 1)
     second.run(2)
-    second.begin_era()
+    second.begin_lease_epoch()
     second.is_registered = True
     second.run(2)
     first.take(held[0])
@@ -150,26 +150,26 @@ def test_what_was_learned_before_a_new_life_is_not_written_into_it() -> None:
     stage.send(client, 1)
     stage.run(0.01)  # its commit waits for something to ride on
     before = dict(stage.values)
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.run(GRACE_SECONDS - 1)
     assert stage.values == before
 
 
 def test_the_swap_script_of_another_life_of_the_data_is_another_script() -> None:
     one = {"run_id": "a" * 40, "master_replid": "b" * 40}
-    lives = [generation_of(one | {name: "c" * 40}, 1) for name in ("run_id", "master_replid")]
-    lives += [generation_of(one, 1), generation_of(one, 2)]
-    assert len({script_sha(swap_script(life)) for life in lives if life is not None}) == 4
+    lives = [data_generation_of(one | {name: "c" * 40}, 1) for name in ("run_id", "master_replid")]
+    lives += [data_generation_of(one, 1), data_generation_of(one, 2)]
+    assert len({script_sha(swap_script(instance)) for instance in lives if instance is not None}) == 4
 
 
-def test_a_registration_that_is_gone_is_the_end_of_the_incarnation() -> None:
+def test_a_registration_that_is_gone_is_the_end_of_the_instance_id() -> None:
     world = World(1, WorldSettings())
     world.start()
     (proxy,) = world.proxies
-    before = proxy.engine.statistics().incarnation
+    before = proxy.engine.statistics().instance_id
     world.redis.end_leases()
     world.network.run(5)
-    assert proxy.engine.statistics().incarnation != before, "others may have taken over what it reserved"
+    assert proxy.engine.statistics().instance_id != before, "others may have taken over what it reserved"
 
 
 @pytest.mark.promise("redis-late-command")
@@ -286,8 +286,8 @@ def test_a_reply_to_a_read_that_left_before_the_batch_came_is_no_reason_for_a_re
 
 def test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too() -> None:
     stage = Stage()
-    stage.context.life.wall_clock_ms = lambda: 1000
-    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of("owner"))
+    stage.context.instance.wall_clock_ms = lambda: 1000
+    stage.values[BLOCK_KEY] = pack_block(DATA_GENERATION, 0, principal_of("owner"))
     stage.replica = dict(stage.values)
     unanswered = stage.send(Client("owner"), 1)
     stage.run(30)
@@ -312,7 +312,7 @@ def test_a_batch_that_waits_behind_its_successor_is_taken_first() -> None:
 
 def test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence() -> None:
     stage, client = Stage(), Client()
-    stage.context.life.wall_clock_ms = lambda: 1000
+    stage.context.instance.wall_clock_ms = lambda: 1000
     for _ in range(2):
         request = stage.send(client, 1)
         stage.run(5)
@@ -349,7 +349,7 @@ def test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here() 
 
 
 def test_a_new_epoch_begins_at_sequence_0() -> None:
-    entry = Entry(1, GENERATION, bytes(8), 3, 7)
+    entry = Entry(1, DATA_GENERATION, bytes(8), 3, 7)
     assert isinstance(decide(entry, BatchIdentity(4, 7, 1)), OutOfOrder)
 
 

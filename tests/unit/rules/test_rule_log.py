@@ -5,18 +5,18 @@ import pytest
 from mutants.scenes import SleepingBroker, a_stage_with_one_batch, dies_after, foreign, unclean_election
 from simulation.cases import Fault, run_case
 
-from idemproxy.codecs.marker import Identity, anchor_of
+from idemproxy.codecs.batch_marker import Identity, anchor_of
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.asks import FetchRecords
-from idemproxy.proxy.events import DoubtResolved
+from idemproxy.proxy.events import UnknownOutcomeResolved
 from idemproxy.proxy.flow.effects import Append, Ask, Unanswered
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, Outcome, Refused, classify
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.entry import NO_ANCHOR
 from testkit.stage.logs import numbered, wrapper
-from testkit.stage.sequencer import NEXT_INCARNATION, PARTITION, PRODUCER_ID, TOPIC, Client, Lane, Stage
+from testkit.stage.sequencer import NEXT_INSTANCE_ID, PARTITION, PRODUCER_ID, TOPIC, Client, ProduceConnection, Stage
 from testkit.virtual.broker_faults import BrokerFault
 
 TIMED_OUT, INVALID = 7, 87
@@ -36,7 +36,7 @@ def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> Non
 
     def appended_and_lost(effect: Append) -> Outcome:
         foreign(stage, b"another one's")
-        return Appended(0, 6, -1, stage.lane)
+        return Appended(0, 6, -1, stage.produce_connection)
 
     stage.outcomes.append(appended_and_lost)
     request = stage.send(Client(), 0)
@@ -53,18 +53,18 @@ def test_what_was_appended_with_an_error_is_looked_for_where_another_group_of_it
         names = [Identity(PRODUCER_ID, 0, sequence, 1) for sequence in range(2)]
         stage.log.append(wrapper(numbered(0, 2), 0, *names), stage.now)
         stage.log.advance(stage.log.end_offset)
-        return Appended(0, 6, -1, stage.lane)
+        return Appended(0, 6, -1, stage.produce_connection)
 
     stage.outcomes.append(answered_for_another)
     request = stage.send(Client(), 0)
     stage.run(10)
-    assert [event.result for event in stage.events if isinstance(event, DoubtResolved)] == ["found"]
+    assert [event.result for event in stage.events if isinstance(event, UnknownOutcomeResolved)] == ["found"]
     assert (request.offset, len(stage.sent)) == (0, 1)
 
 
 def test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1() -> None:
-    assert isinstance(classify(0, -1, -1, Lane(), 1), Refused), "an empty set: no commit"
-    assert isinstance(classify(-1, -1, -1, Lane(), 1), InDoubt)
+    assert isinstance(classify(0, -1, -1, ProduceConnection(), 1), Refused), "an empty set: no commit"
+    assert isinstance(classify(-1, -1, -1, ProduceConnection(), 1), InDoubt)
 
 
 def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
@@ -73,8 +73,9 @@ def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
 
 
 # ---------------------------------------------------------------------- R6
-def test_what_is_read_for_a_doubt_was_fetched_after_its_broker_was_seen_awake() -> None:
-    """An earlier fetch, for another doubt, may show the log of a topic that was deleted and recreated since."""
+def test_what_is_read_for_an_unknown_outcome_was_fetched_after_its_broker_was_seen_awake() -> None:
+    """An earlier fetch, for another unknown outcome, may show the log of a topic that was deleted and recreated
+    since."""
     stage = Stage()
     stage.outcomes.append(stage.loses_answer)
     since: list[float] = []
@@ -84,7 +85,7 @@ def test_what_is_read_for_a_doubt_was_fetched_after_its_broker_was_seen_awake() 
     stage.run(10)
     assert request.offset == 0
     assert since
-    assert min(since) >= began + limits.SETTLE_SECONDS
+    assert min(since) >= began + limits.QUIESCENCE_SECONDS
 
 
 def test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second() -> None:
@@ -141,8 +142,8 @@ def test_the_intent_is_renewed_before_the_batch_is_sent_again() -> None:
     first.send(Client(), 0)
     first.run(0.5)
     second = Stage()  # the first one's lease is over, and it has not noticed
-    second.values, second.log, second.context.life.incarnation = first.values, first.log, NEXT_INCARNATION
-    first.alive.add(NEXT_INCARNATION)
+    second.values, second.log, second.context.instance.instance_id = first.values, first.log, NEXT_INSTANCE_ID
+    first.alive.add(NEXT_INSTANCE_ID)
     broker = SleepingBroker(second, is_heard_of=False)
     second.send(Client(), 0)
     second.run(5)
@@ -193,7 +194,7 @@ def test_records_that_retention_has_deleted_prove_nothing() -> None:
     assert (len(stage.sent), request.code) == (1, INVALID)
 
 
-def test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_now() -> None:
+def test_a_search_that_retention_has_overtaken_begins_again_where_the_log_begins_now() -> None:
     stage = Stage()
     foreign(stage, *(b"%d" % number for number in range(8)))
     stage.values.clear()  # the producer is looked for in the whole log
@@ -209,9 +210,9 @@ def test_a_search_that_retention_has_overtaken_begins_anew_where_the_log_begins_
 
 
 @pytest.mark.parametrize("earliest", [0, 3])
-def test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the_end(earliest: int) -> None:
-    """Records without a marker are looked for by their content, a second for each search; the batch that comes then is
-    another one by its checksum only."""
+def test_clients_that_make_a_batch_again_before_the_search_ends_are_served_in_the_end(earliest: int) -> None:
+    """Records without a batch marker are looked for by their content, a second for each search; the batch that comes
+    then is another one by its checksum only."""
     stage = Stage()
     foreign(stage, *(b"%d" % number for number in range(8)))
     stage.values.clear()  # the producer is looked for in the whole log, of which a part may have been deleted
@@ -230,8 +231,8 @@ def test_clients_that_make_a_batch_anew_before_the_search_ends_are_served_in_the
     assert stage.stored_values().count(b"a") == 1
 
 
-def test_a_record_of_the_same_content_without_a_marker_proves_nothing() -> None:
-    stage = Stage(keeps_markers=False)
+def test_a_record_of_the_same_content_without_a_batch_marker_proves_nothing() -> None:
+    stage = Stage(keeps_batch_markers=False)
     stage.outcomes.append(stage.loses_answer)
     request = stage.send(Client(), 0)
     stage.run(60)
@@ -297,14 +298,14 @@ def test_who_takes_an_intent_over_searches_from_its_own_bound() -> None:
     assert retry.offset == 0
 
 
-def test_a_suspect_entry_has_no_other_bound_than_its_own_last_commit() -> None:
+def test_an_unverified_entry_has_no_other_bound_than_its_own_last_commit() -> None:
     stage, client = a_stage_with_one_batch()
     before = dict(stage.values)
     stage.send(client, 1, SECOND)
     stage.run(1)
     stage.values = before
     stage.die()
-    stage.begin_era()
+    stage.begin_lease_epoch()
     stage.context.bounds.note(TOPIC, PARTITION, Position(2, NO_ANCHOR))
     retry = stage.send(Client(), 1, SECOND)
     stage.run(20)

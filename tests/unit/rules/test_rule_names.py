@@ -12,7 +12,7 @@ import pytest
 from idemproxy.proxy import limits
 from idemproxy.proxy.admission.init_pace import InitPace
 from idemproxy.proxy.bridge.init_producer_id import InitProducerIdRequest
-from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL
+from idemproxy.state.entry import NO_DATA_GENERATION, NO_PRINCIPAL
 from idemproxy.state.names import is_named, pack_name, with_higher_epoch
 from idemproxy.state.producer_ids import block_of
 from idemproxy.state.store import block_key, entry_key, index_key, kind_of, name_key
@@ -82,7 +82,7 @@ def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instanc
     scene.send(older)
     older.producer._bump_wanted[TOPIC, 0] = "the test says so"
     assert scene.codes(scene.send(older)) == [0]
-    assert (scene.record().producer_epoch, scene.record().generation) == (1, NO_GENERATION)
+    assert (scene.record().producer_epoch, scene.record().data_generation) == (1, NO_DATA_GENERATION)
     scene.send(scene.instance(1))
     (first, _), (second, epoch) = scene.began()
     assert (first == second, epoch) == (False, 0)
@@ -407,7 +407,7 @@ def test_of_instances_that_began_in_the_same_moment_one_is_fenced() -> None:
 
 
 def test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a_new_id() -> None:
-    """The first answer is lost. After a new life of Redis nobody knows which epochs were issued."""
+    """The first answer is lost. After a new data generation of Redis nobody knows which epochs were issued."""
     scene = NamedScene()
     ((_, *has),) = ask(scene, 0)
     scene.world.redis.restart()

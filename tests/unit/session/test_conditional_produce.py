@@ -26,8 +26,8 @@ from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.named_scene import NamedScene
 from testkit.virtual.world import TOPIC
 
-SHARD, OTHER = "wal-1", "orders"
-NOT_CONDITIONAL, NO_SHARD, FENCED, INVALID = 44, 17, 47, 42
+CONDITIONAL_PARTITION, OTHER = "wal-1", "orders"
+NOT_CONDITIONAL, NO_CONDITIONAL_PARTITION, FENCED, INVALID = 44, 17, 47, 42
 
 
 class Door:
@@ -102,10 +102,15 @@ def by_sequence(sequence: int, epoch: int = 0) -> bytes:
 def test_who_is_not_conditional_is_refused(door: Door) -> None:
     client = DoorClient()
     batch_of_another = batch(producer_id=7, producer_epoch=0, base_sequence=0)
-    assert door.send(SHARD, batch(), client=client) == NOT_CONDITIONAL
-    assert door.send(SHARD, batch_of_another, client=client) == NOT_CONDITIONAL
-    assert door.send(SHARD, encode_set([(None, b"old", 0)], magic=1), version=2, client=client) == NOT_CONDITIONAL
-    assert door.send(SHARD, batch(2, b"5"), version=3, client=client) == INVALID, "only the first record says it"
+    assert door.send(CONDITIONAL_PARTITION, batch(), client=client) == NOT_CONDITIONAL
+    assert door.send(CONDITIONAL_PARTITION, batch_of_another, client=client) == NOT_CONDITIONAL
+    assert (
+        door.send(CONDITIONAL_PARTITION, encode_set([(None, b"old", 0)], magic=1), version=2, client=client)
+        == NOT_CONDITIONAL
+    )
+    assert door.send(CONDITIONAL_PARTITION, batch(2, b"5"), version=3, client=client) == INVALID, (
+        "only the first record says it"
+    )
     assert (door.taken, client.plain) == ([], [])
     assert len(door.events) == 4
 
@@ -115,7 +120,7 @@ def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) ->
     assert door.send(OTHER, batch(), client=client) is None
     assert door.send(OTHER, batch(producer_id=7, producer_epoch=0, base_sequence=0)) is None
     assert (len(client.plain), [producer_id for producer_id, _ in door.taken]) == (1, [7])
-    assert door.send(OTHER, by_sequence(0)) == NO_SHARD
+    assert door.send(OTHER, by_sequence(0)) == NO_CONDITIONAL_PARTITION
 
 
 def test_a_named_producer_from_before_the_topic_became_conditional_is_refused_each_time() -> None:
@@ -148,12 +153,12 @@ def test_a_named_producer_from_before_the_topic_became_conditional_is_refused_ea
 
 
 def test_nobody_raises_the_epoch(door: Door) -> None:
-    assert door.send(SHARD, by_sequence(0, epoch=1)) == FENCED
+    assert door.send(CONDITIONAL_PARTITION, by_sequence(0, epoch=1)) == FENCED
     assert door.taken == []
 
 
-def test_a_shard_belongs_to_all_who_may_write_to_it(door: Door) -> None:
-    door.send(SHARD, by_sequence(5))
+def test_a_conditional_partition_belongs_to_all_who_may_write_to_it(door: Door) -> None:
+    door.send(CONDITIONAL_PARTITION, by_sequence(5))
     ((producer_id, taken),) = door.taken
     assert (producer_id, taken.identity.base_sequence, taken.principal) == (CONDITIONAL_ID, 5, NO_PRINCIPAL)
 
@@ -164,15 +169,17 @@ def test_a_header_says_it_for_clients_that_number_their_batches_themselves(
     door: Door, numbers: dict[str, int], codec: Codec
 ) -> None:
     offset = 2**31 + 5
-    assert door.send(SHARD, batch(2, b"%d" % offset, b"%d" % (offset + 1), codec=codec, **numbers)) is None
+    assert (
+        door.send(CONDITIONAL_PARTITION, batch(2, b"%d" % offset, b"%d" % (offset + 1), codec=codec, **numbers)) is None
+    )
     ((producer_id, taken),) = door.taken
     assert (producer_id, taken.expected_offset) == (CONDITIONAL_ID, offset)
     assert (taken.identity.producer_epoch, taken.identity.base_sequence, taken.identity.record_count) == (0, 5, 2)
 
 
 def test_an_answer_is_wanted_of_who_says_it_in_a_header(door: Door) -> None:
-    assert door.send(SHARD, batch(1, b"0"), acks=1) is None
-    assert door.send(SHARD, batch(1, b"0"), acks=2) == 21
+    assert door.send(CONDITIONAL_PARTITION, batch(1, b"0"), acks=1) is None
+    assert door.send(CONDITIONAL_PARTITION, batch(1, b"0"), acks=2) == 21
 
 
 @pytest.mark.parametrize(
@@ -204,8 +211,8 @@ def test_patterns() -> None:
     assert not ConditionalTopics().has("wal-1")
 
 
-def test_shards_of_one_request_are_read_in_steps(door: Door) -> None:
-    count, shards = 900, 100
+def test_conditional_partitions_of_one_request_are_read_in_steps(door: Door) -> None:
+    count, conditional_partitions = 900, 100
     data = memoryview(batch(count, *(b"%d" % at for at in range(count))))
     steps = 0
 
@@ -214,15 +221,17 @@ def test_shards_of_one_request_are_read_in_steps(door: Door) -> None:
             nonlocal steps
             steps += sum(1 for _ in taken)
 
-    call_of(door, InSteps(), [(SHARD, partition, data) for partition in range(shards)]).begin()
-    assert len(door.taken) == shards
-    assert steps >= shards - 1, "each is read in steps of its own"
+    call_of(
+        door, InSteps(), [(CONDITIONAL_PARTITION, partition, data) for partition in range(conditional_partitions)]
+    ).begin()
+    assert len(door.taken) == conditional_partitions
+    assert steps >= conditional_partitions - 1, "each is read in steps of its own"
 
 
 def test_a_batch_that_is_refused_at_once_decides_about_what_follows_it(door: Door) -> None:
     client = DoorClient()
-    assert door.send(SHARD, by_sequence(5), acks=0, client=client) is None, "acks=0 has no answer"
+    assert door.send(CONDITIONAL_PARTITION, by_sequence(5), acks=0, client=client) is None, "acks=0 has no answer"
     following = bytearray(by_sequence(6))
     following[12:16] = FOLLOWS.to_bytes(4, "big")
-    assert door.send(SHARD, bytes(following), client=client) is None
+    assert door.send(CONDITIONAL_PARTITION, bytes(following), client=client) is None
     assert [batch.link.ahead for _, batch in door.taken if batch.link is not None] == [Ahead.REFUSED]

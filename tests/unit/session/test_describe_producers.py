@@ -228,7 +228,7 @@ def test_what_somebody_else_has_put_into_the_index_is_named(scene: NamedScene) -
     assert len(rows(scene)) == 1
 
 
-def test_a_doubt_that_lasts_is_said(scene: NamedScene) -> None:
+def test_an_unknown_outcome_that_lasts_is_said(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
     client.send(TOPIC, 0)
@@ -306,9 +306,9 @@ def test_the_last_sequence_wraps() -> None:
     assert wrapped.last_sequence == 2**31 - 1
 
 
-def test_where_a_batch_was_given_up_it_is_not_told_that_the_producer_stopped_before_it(scene: NamedScene) -> None:
-    """The topic keeps no markers, so nobody can tell what became of the batch that a dead proxy left open. Whoever goes
-    on behind what is told would store its record a second time."""
+def test_where_a_batch_was_unrecoverable_it_is_not_told_that_the_producer_stopped_before_it(scene: NamedScene) -> None:
+    """The topic keeps no batch markers, so nobody can tell what became of the batch that a dead proxy left open.
+    Whoever goes on behind what is told would store its record a second time."""
     scene.world.cluster.log(TOPIC, 0).compression = 0
     client = scene.instance()
     scene.send(client)
@@ -326,12 +326,12 @@ def test_where_a_batch_was_given_up_it_is_not_told_that_the_producer_stopped_bef
             break
     entry = unpack(scene.world.redis.get(entry_key(CLUSTER_NAME, producer_id, *PLACE)) or b"")
     assert entry.intent is not None
-    assert entry.intent.is_given_up
+    assert entry.intent.is_unrecoverable
     assert one.producers == ()
     assert one.error_code != ErrorCode.NONE
 
 
-def test_a_batch_that_was_given_up_of_a_producer_without_a_name_hides_nobody(scene: NamedScene) -> None:
+def test_a_batch_that_was_unrecoverable_of_a_producer_without_a_name_hides_nobody(scene: NamedScene) -> None:
     """The answer has one code for a partition, and anybody can send a batch under an id that nobody issued. What became
     of such a producer's next batch is unknown as before."""
     scene.world.cluster.log(TOPIC, 0).compression = 0

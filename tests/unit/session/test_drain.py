@@ -33,7 +33,7 @@ def metadata(number: int) -> bytes:
 
 
 class Busy(Line):
-    """Asks anew at each answer, for as long as it has its connection."""
+    """Asks again at each answer, for as long as it has its connection."""
 
     def __init__(self, ask: Callable[[int], bytes], in_flight: int) -> None:
         super().__init__()

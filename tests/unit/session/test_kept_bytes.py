@@ -137,7 +137,7 @@ def test_a_batch_that_waits_counts_with_what_it_will_be_converted_to() -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_of_a_doubt_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None:
+def test_of_an_unknown_outcome_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None:
     """The client was told 7, or has gone; the broker hangs on. What is looked for in the log needs names only."""
     scene = Scene(timeout_ms=TIMEOUT_MS if not is_gone else 100_000)
     if is_gone:

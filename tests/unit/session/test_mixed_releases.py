@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from idemproxy.codecs import messages
-from idemproxy.proxy.pass_through.authentication import Authentication
+from idemproxy.proxy.pass_through.authentication import ClientAuthentication
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Endpoint
 from testkit.virtual.line import Line, request
@@ -50,7 +50,7 @@ def test_what_goes_on_from_the_bootstrap_port_is_encoded_for_its_broker(
     (proxy,) = world.proxies
     assert len({broker.version for broker in proxy.engine.topology.brokers if broker.is_ready}) == 2
     if is_pass_through:
-        make = partial(proxy.engine.accept, None, _place_of, make=partial(Authentication, proxy.host))
+        make = partial(proxy.engine.accept, None, _place_of, make=partial(ClientAuthentication, proxy.host))
         world.network.listen(proxy.host, BOOTSTRAP, make)
     lines = [Line() for _ in range(CONNECTIONS)]
     for line in lines:

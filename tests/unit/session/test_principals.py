@@ -10,7 +10,7 @@ from idemproxy.proxy.flow.effects import Append
 from idemproxy.state.entry import NO_PRINCIPAL, principal_of
 from idemproxy.state.producer_ids import block_of, pack_block, unpack_block
 from idemproxy.state.store import block_key
-from testkit.stage.sequencer import BLOCK_KEY, GENERATION, KEY, Client, Stage
+from testkit.stage.sequencer import BLOCK_KEY, DATA_GENERATION, KEY, Client, Stage
 from testkit.virtual.world import World, WorldSettings
 
 FOREIGN = 49
@@ -19,7 +19,7 @@ OWNER, THIEF = "User:owner", "User:thief"
 
 def a_stage(*, issued_to: str | None = OWNER) -> Stage:
     stage = Stage()
-    stage.values[BLOCK_KEY] = pack_block(GENERATION, 0, principal_of(issued_to))
+    stage.values[BLOCK_KEY] = pack_block(DATA_GENERATION, 0, principal_of(issued_to))
     return stage
 
 
@@ -92,7 +92,7 @@ def test_an_entry_that_was_lost_and_read_from_the_log_again_is_still_its_owners(
     stage.send(Client(OWNER), 0)
     stage.run(1)
     del stage.values[KEY]
-    stage.values[BLOCK_KEY] = pack_block(bytes(16), 0, principal_of(OWNER))  # of an earlier life of the data
+    stage.values[BLOCK_KEY] = pack_block(bytes(16), 0, principal_of(OWNER))  # of an earlier data generation
     again = beside(stage)
     retry = again.send(Client(OWNER), 0)
     again.run(10)

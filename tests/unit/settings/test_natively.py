@@ -68,7 +68,7 @@ def test_a_setting_has_an_effect_or_is_named(name: str) -> None:
 WRITTEN = """\
 upstream: {bootstrap: ["h:1"], idempotence: IDEMPOTENCE}
 producers:
-  named: ["orders-*"]
+  names: ["orders-*"]
   expiry_seconds: 86400
 topics:
   conditional: [wal]
@@ -87,7 +87,7 @@ def test_where_native_is_said_all_of_them_are_refused_with_their_lines(tmp_path:
     with pytest.raises(ConfigError) as raised:
         load(path, {})
     assert [":".join(one.removeprefix(f"{path}:").split(": ")[:2]) for one in raised.value.problems] == [
-        "3:producers.named",
+        "3:producers.names",
         "6:topics.conditional",
         "7:hidden_ranges.topic",
         "8:journal",

@@ -1,17 +1,19 @@
-"""When a broker counts as seen awake for a second (rule R6)."""
+"""When a broker counts as seen to be quiescent for a second (rule R6)."""
 
 from collections.abc import Callable
 
 import pytest
 
-from idemproxy.state.awake import PROBE_LATE_SECONDS, PROBE_SECONDS, SETTLE_SECONDS, Awake
+from idemproxy.state.quiescence import PROBE_LATE_SECONDS, PROBE_SECONDS, QUIESCENCE_SECONDS, Awake
 
 MANY = 100
 
 
-def seconds_until_awake(took: Callable[[int], float], pause: Callable[[int], float] = lambda _: PROBE_SECONDS) -> float:
+def seconds_until_quiescent(
+    took: Callable[[int], float], pause: Callable[[int], float] = lambda _: PROBE_SECONDS
+) -> float:
     """Ask again and again; ``took``, ``pause``: seconds until question n is answered, and between it and the next one.
-    Infinite: it is never seen awake."""
+    Infinite: it is never seen to be quiescent."""
     awake, now = Awake(), 1000.0
     for number in range(MANY):
         asked = now
@@ -23,22 +25,22 @@ def seconds_until_awake(took: Callable[[int], float], pause: Callable[[int], flo
 
 
 def test_a_broker_that_answers_at_once_is_seen_awake_after_a_second() -> None:
-    assert SETTLE_SECONDS <= seconds_until_awake(lambda _: 0.001) < SETTLE_SECONDS + 2 * PROBE_SECONDS
+    assert QUIESCENCE_SECONDS <= seconds_until_quiescent(lambda _: 0.001) < QUIESCENCE_SECONDS + 2 * PROBE_SECONDS
 
 
 @pytest.mark.parametrize("number", [1, 5, 9])
-def test_the_second_begins_anew_with_an_answer_that_is_late(number: int) -> None:
-    took = seconds_until_awake(lambda n: 1.5 if n == number else 0.001)
-    assert took >= number * PROBE_SECONDS + 1.5 + SETTLE_SECONDS
+def test_the_second_begins_again_with_an_answer_that_is_late(number: int) -> None:
+    took = seconds_until_quiescent(lambda n: 1.5 if n == number else 0.001)
+    assert took >= number * PROBE_SECONDS + 1.5 + QUIESCENCE_SECONDS
 
 
 @pytest.mark.parametrize("number", [1, 5, 9])
-def test_the_second_begins_anew_when_the_broker_was_not_asked_for_a_while(number: int) -> None:
-    took = seconds_until_awake(lambda _: 0.001, lambda n: 2.0 if n == number else PROBE_SECONDS)
-    assert took >= number * PROBE_SECONDS + 2.0 + SETTLE_SECONDS
+def test_the_second_begins_again_when_the_broker_was_not_asked_for_a_while(number: int) -> None:
+    took = seconds_until_quiescent(lambda _: 0.001, lambda n: 2.0 if n == number else PROBE_SECONDS)
+    assert took >= number * PROBE_SECONDS + 2.0 + QUIESCENCE_SECONDS
 
 
-def test_a_question_without_an_answer_begins_it_anew() -> None:
+def test_a_question_without_an_answer_begins_it_again() -> None:
     awake = Awake()
     assert not awake.saw(0.0, 0.001, is_answered=True)
     assert awake.is_seen
@@ -50,14 +52,18 @@ def test_a_question_without_an_answer_begins_it_anew() -> None:
 
 @pytest.mark.parametrize("seconds", [0.35, 0.6, 1.0])
 def test_a_broker_whose_answers_all_take_long_is_seen_awake_the_later(seconds: float) -> None:
-    took = seconds_until_awake(lambda _: seconds)
-    assert SETTLE_SECONDS * seconds / PROBE_LATE_SECONDS <= took < 3 * SETTLE_SECONDS * seconds / PROBE_LATE_SECONDS
+    took = seconds_until_quiescent(lambda _: seconds)
+    assert (
+        QUIESCENCE_SECONDS * seconds / PROBE_LATE_SECONDS
+        <= took
+        < 3 * QUIESCENCE_SECONDS * seconds / PROBE_LATE_SECONDS
+    )
 
 
 def test_one_that_becomes_slow_is_seen_awake_once_that_is_how_it_answers() -> None:
-    assert 5.0 < seconds_until_awake(lambda n: 0.001 if n < 5 else 0.5) < 15.0
+    assert 5.0 < seconds_until_quiescent(lambda n: 0.001 if n < 5 else 0.5) < 15.0
 
 
 @pytest.mark.parametrize("seconds", [1.4, 5.0])
 def test_one_that_may_as_well_sleep_is_never_seen_awake(seconds: float) -> None:
-    assert seconds_until_awake(lambda _: seconds) == float("inf")
+    assert seconds_until_quiescent(lambda _: seconds) == float("inf")

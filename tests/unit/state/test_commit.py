@@ -7,7 +7,7 @@ import pytest
 from idemproxy.state.commit import Gathered, Stored, committed, fresh, rebuilt, released, renewed, reserved
 from idemproxy.state.entry import NO_OFFSET, Entry, Intent, IntentBatch, WindowBatch
 
-GENERATION, NEXT_GENERATION = b"g" * 16, b"h" * 16
+DATA_GENERATION, NEXT_DATA_GENERATION = b"g" * 16, b"h" * 16
 OWNER, OTHER = b"o" * 8, b"x" * 8
 ANCHOR, END_ANCHOR = b"a" * 8, b"e" * 8
 
@@ -19,14 +19,14 @@ def intent(epoch: int, *sequences: int) -> Intent:
 
 def after(count: int, epoch: int = 1) -> Entry:
     """The entry after so many batches of one record, at offsets from 100 on."""
-    entry = fresh(GENERATION, b"p" * 8, epoch, 0)
+    entry = fresh(DATA_GENERATION, b"p" * 8, epoch, 0)
     for sequence in range(count):
         entry = committed(entry, [WindowBatch(sequence, 1, 100 + sequence)], 101 + sequence, ANCHOR)
     return entry
 
 
 def test_a_fresh_entry_has_the_version_of_an_absent_value() -> None:
-    entry = fresh(GENERATION, b"p" * 8, 4, 9)
+    entry = fresh(DATA_GENERATION, b"p" * 8, 4, 9)
     assert (entry.version, entry.producer_epoch, entry.next_sequence, entry.window) == (0, 4, 9, ())
     assert (entry.first_base_offset, entry.end_offset, entry.intent) == (NO_OFFSET, NO_OFFSET, None)
 
@@ -38,7 +38,7 @@ def test_every_change_raises_the_version_by_one() -> None:
         renewed(entry, OTHER),
         released(entry),
         committed(entry, [WindowBatch(2, 1, 102)], 103, END_ANCHOR),
-        rebuilt(entry, [], NEXT_GENERATION, 0, ANCHOR),
+        rebuilt(entry, [], NEXT_DATA_GENERATION, 0, ANCHOR),
         reserved(entry, intent(2, 0)),
     ):
         assert changed.version == 4
@@ -81,7 +81,7 @@ def test_a_commit_of_a_group_ends_the_intent_and_remembers_the_last_five() -> No
 
 
 def test_a_commit_across_the_wrap_goes_on_at_zero() -> None:
-    entry = fresh(GENERATION, b"p" * 8, 0, 2**31 - 2)
+    entry = fresh(DATA_GENERATION, b"p" * 8, 0, 2**31 - 2)
     entry = committed(entry, [WindowBatch(2**31 - 2, 3, 10)], 13, ANCHOR)
     assert entry.next_sequence == 1
 
@@ -96,50 +96,50 @@ def stored(*sequences: int, epoch: int = 1, offset: int = 100) -> list[Stored]:
     return [Stored(epoch, sequence, 1, offset + sequence) for sequence in sequences]
 
 
-def test_a_suspect_entry_takes_what_it_lacks_from_the_log() -> None:
-    entry = rebuilt(after(3), stored(1, 2, 3, 4), NEXT_GENERATION, 105, END_ANCHOR)
+def test_an_unverified_entry_takes_what_it_lacks_from_the_log() -> None:
+    entry = rebuilt(after(3), stored(1, 2, 3, 4), NEXT_DATA_GENERATION, 105, END_ANCHOR)
     assert [batch.base_sequence for batch in entry.window] == [0, 1, 2, 3, 4]
     assert [batch.base_offset for batch in entry.window] == [100, 101, 102, 103, 104]
     assert (entry.next_sequence, entry.end_offset, entry.anchor) == (5, 105, END_ANCHOR)
-    assert entry.generation == NEXT_GENERATION
+    assert entry.data_generation == NEXT_DATA_GENERATION
 
 
-def test_an_entry_that_lacks_nothing_only_gets_the_new_generation() -> None:
+def test_an_entry_that_lacks_nothing_only_gets_the_new_data_generation() -> None:
     before = reserved(after(3), intent(1, 3))
-    entry = rebuilt(before, [], NEXT_GENERATION, 0, END_ANCHOR)
-    assert entry == replace(before, version=before.version + 1, generation=NEXT_GENERATION, intent=None)
+    entry = rebuilt(before, [], NEXT_DATA_GENERATION, 0, END_ANCHOR)
+    assert entry == replace(before, version=before.version + 1, data_generation=NEXT_DATA_GENERATION, intent=None)
 
 
 def test_a_lost_entry_is_what_the_log_has() -> None:
     lost = fresh(bytes(16), bytes(8), 0, 0)
-    entry = rebuilt(lost, stored(*range(7), epoch=3), NEXT_GENERATION, 107, END_ANCHOR)
+    entry = rebuilt(lost, stored(*range(7), epoch=3), NEXT_DATA_GENERATION, 107, END_ANCHOR)
     assert (entry.producer_epoch, entry.next_sequence, entry.first_base_offset) == (3, 7, 100)
     assert [batch.base_sequence for batch in entry.window] == [2, 3, 4, 5, 6]
 
 
 def test_the_newest_epoch_in_the_log_wins_and_older_pieces_behind_it_count_nothing() -> None:
     pieces = [*stored(0, 1, 2), *stored(0, 1, epoch=4, offset=200), *stored(3, offset=300)]
-    entry = rebuilt(after(2), pieces, NEXT_GENERATION, 304, END_ANCHOR)
+    entry = rebuilt(after(2), pieces, NEXT_DATA_GENERATION, 304, END_ANCHOR)
     assert (entry.producer_epoch, entry.next_sequence, entry.first_base_offset) == (4, 2, 200)
     assert [batch.base_offset for batch in entry.window] == [200, 201]
 
 
 def test_a_log_that_begins_in_the_middle_of_the_epoch_is_taken_from_there() -> None:
-    entry = rebuilt(fresh(bytes(16), bytes(8), 0, 0), stored(40, 41, epoch=0), NEXT_GENERATION, 142, END_ANCHOR)
+    entry = rebuilt(fresh(bytes(16), bytes(8), 0, 0), stored(40, 41, epoch=0), NEXT_DATA_GENERATION, 142, END_ANCHOR)
     assert (entry.next_sequence, len(entry.window)) == (42, 2)
 
 
 def test_a_rebuild_across_the_wrap_goes_on_at_zero() -> None:
     last = 2**31 - 1
-    start = committed(fresh(GENERATION, b"p" * 8, 1, last - 1), [WindowBatch(last - 1, 1, 10)], 11, ANCHOR)
+    start = committed(fresh(DATA_GENERATION, b"p" * 8, 1, last - 1), [WindowBatch(last - 1, 1, 10)], 11, ANCHOR)
     pieces = [Stored(1, last - 1, 1, 10), Stored(1, last, 1, 11), Stored(1, 0, 1, 12)]
-    entry = rebuilt(start, pieces, NEXT_GENERATION, 13, END_ANCHOR)
+    entry = rebuilt(start, pieces, NEXT_DATA_GENERATION, 13, END_ANCHOR)
     assert [batch.base_offset for batch in entry.window] == [10, 11, 12]
     assert entry.next_sequence == 1
 
 
 def test_what_a_log_has_of_known_batches_further_down_is_where_the_epoch_begins() -> None:
-    entry = rebuilt(after(3), stored(1, 2, 3, offset=50), NEXT_GENERATION, 54, END_ANCHOR)
+    entry = rebuilt(after(3), stored(1, 2, 3, offset=50), NEXT_DATA_GENERATION, 54, END_ANCHOR)
     assert (entry.first_base_offset, entry.next_sequence) == (51, 4)
     assert [batch.base_offset for batch in entry.window] == [100, 101, 102, 53]
 
@@ -156,17 +156,17 @@ def test_of_many_pieces_the_first_one_and_a_whole_window_are_kept() -> None:
     pieces = stored(*range(10_000))
     assert kept_of(pieces) == [pieces[0], *pieces[-5:]]
     lost = fresh(bytes(16), bytes(8), 0, 0)
-    assert rebuilt(lost, kept_of(pieces), NEXT_GENERATION, 0, ANCHOR) == rebuilt(
-        lost, pieces, NEXT_GENERATION, 0, ANCHOR
+    assert rebuilt(lost, kept_of(pieces), NEXT_DATA_GENERATION, 0, ANCHOR) == rebuilt(
+        lost, pieces, NEXT_DATA_GENERATION, 0, ANCHOR
     )
 
 
-def test_of_an_epoch_that_has_ended_the_first_piece_is_kept_and_second_copies_are_not() -> None:
+def test_of_an_epoch_that_has_ended_the_first_piece_is_kept_and_duplicates_are_not() -> None:
     old, new = stored(*range(3, 30)), stored(*range(20), epoch=4, offset=200)
     kept = kept_of([*old, *new, *stored(40, offset=300), *stored(2, epoch=4, offset=500)])
     assert kept == [old[0], new[0], *new[-5:]]
 
 
-def test_a_producer_that_begins_its_sequences_anew_begins_another_stretch() -> None:
+def test_a_producer_that_begins_its_sequences_again_begins_another_stretch() -> None:
     before, anew = stored(*range(1000, 1020)), stored(*range(20), offset=2000)
     assert kept_of([*before, *anew]) == [before[0], *before[-5:], anew[0], *anew[-5:]]

@@ -18,13 +18,13 @@ from idemproxy.state.decide import (
 )
 from idemproxy.state.entry import Entry, Intent, IntentBatch, WindowBatch
 
-GENERATION = b"g" * 16
+DATA_GENERATION = b"g" * 16
 MODULUS = 2**31
 
 
 def entry_after(*counts: int, epoch: int = 2, start: int = 0) -> Entry:
     """The entry after batches of so many records, each 1000 offsets behind the one before."""
-    entry = fresh(GENERATION, b"p" * 8, epoch, start)
+    entry = fresh(DATA_GENERATION, b"p" * 8, epoch, start)
     for index, count in enumerate(counts):
         batch = WindowBatch(entry.next_sequence, count, 1000 * index, 10 * index)
         entry = committed(entry, [batch], 1000 * index + count, b"a" * 8)

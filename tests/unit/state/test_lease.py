@@ -1,4 +1,4 @@
-"""The lease: until when an incarnation may send (rules R1, R4)."""
+"""The lease: until when a proxy instance may send (rules R1, R4)."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.state.commit import fresh
-from idemproxy.state.entry import NO_GENERATION, NO_PRINCIPAL, StoredFormatError, pack, pack_named, unpack
+from idemproxy.state.entry import NO_DATA_GENERATION, NO_PRINCIPAL, StoredFormatError, pack, pack_named, unpack
 from idemproxy.state.names import (
     EPOCH_MAX,
     FIRST_NAMED_ID,
@@ -33,10 +33,10 @@ from idemproxy.state.names import (
 )
 from idemproxy.state.producer_ids import BLOCK_SIZE, RANDOM_BYTES, IdBlocks, block_of, pack_block, unpack_block
 
-GENERATION, OTHER = bytes(range(16)), bytes(range(1, 17))
+DATA_GENERATION, OTHER = bytes(range(16)), bytes(range(1, 17))
 OWNER, SOMEBODY = b"an owner", b"somebody"
 ID = FIRST_NAMED_ID + 608
-RECORD = NameRecord(7, ID, 4, GENERATION, OWNER, issued_at_ms=1)
+RECORD = NameRecord(7, ID, 4, DATA_GENERATION, OWNER, issued_at_ms=1)
 FLAGS_KNOWN_BEFORE = 7
 
 
@@ -44,11 +44,11 @@ def begin(
     record: NameRecord | None,
     *,
     principal: bytes = OWNER,
-    generation: bytes = GENERATION,
+    data_generation: bytes = DATA_GENERATION,
     keeps_id: bool = True,
     given: tuple[int, int] | None = None,
 ) -> NameVerdict:
-    return next_instance(record, principal, generation, 2, keeps_id=keeps_id, given=given)
+    return next_instance(record, principal, data_generation, 2, keeps_id=keeps_id, given=given)
 
 
 def test_a_record_comes_back_as_it_was_and_shows_its_newest_instance_at_a_fixed_place() -> None:
@@ -78,13 +78,13 @@ def test_named_ids_are_blocks_of_their_own_above_all_others() -> None:
 
 
 def test_the_claim_of_a_named_id_tells_its_name() -> None:
-    packed = pack_block(GENERATION, 5, NO_PRINCIPAL, "ördérs")
-    assert unpack_block(packed) == (GENERATION, 5, NO_PRINCIPAL, "ördérs")
+    packed = pack_block(DATA_GENERATION, 5, NO_PRINCIPAL, "ördérs")
+    assert unpack_block(packed) == (DATA_GENERATION, 5, NO_PRINCIPAL, "ördérs")
     assert unpack_block(packed[:-1] + b"\xff") is None
 
 
 def test_proxies_that_know_no_names_take_a_named_entry_for_damaged() -> None:
-    entry = fresh(GENERATION, OWNER, 3, 9)
+    entry = fresh(DATA_GENERATION, OWNER, 3, 9)
     packed = pack_named(entry)
     assert unpack(packed) == entry
     other = [there for before, there in zip(pack(entry), packed, strict=True) if before != there]
@@ -97,11 +97,13 @@ def test_the_next_instance_gets_the_next_epoch_of_the_same_id() -> None:
 
 def test_the_first_one_gets_a_new_id() -> None:
     assert begin(None) == NewId()
-    assert with_new_id(None, ID, OWNER, GENERATION, 2) == NameRecord(1, ID, 0, GENERATION, OWNER, issued_at_ms=2)
+    assert with_new_id(None, ID, OWNER, DATA_GENERATION, 2) == NameRecord(
+        1, ID, 0, DATA_GENERATION, OWNER, issued_at_ms=2
+    )
 
 
 def test_after_a_new_life_of_the_data_the_next_one_gets_a_new_id() -> None:
-    assert begin(RECORD, generation=OTHER) == NewId()
+    assert begin(RECORD, data_generation=OTHER) == NewId()
     new = with_new_id(RECORD, ID + BLOCK_SIZE, OWNER, OTHER, 2)
     assert new == NameRecord(8, ID + BLOCK_SIZE, 0, OTHER, OWNER, last_id=ID, issued_at_ms=2)
 
@@ -152,7 +154,7 @@ def test_older_instances_are_fenced() -> None:
 
 def test_after_a_higher_epoch_was_seen_the_next_one_gets_a_new_id() -> None:
     higher = with_higher_epoch(RECORD, 6)
-    assert (higher.version, higher.newest, higher.generation) == (8, (ID, 6), NO_GENERATION)
+    assert (higher.version, higher.newest, higher.data_generation) == (8, (ID, 6), NO_DATA_GENERATION)
     assert begin(higher) == NewId()
 
 

@@ -73,7 +73,7 @@ def test_the_block_of_an_id_is_where_it_came_from() -> None:
     assert {block_of(n) for n in range(12_000, 13_000)} == {12_000}
 
 
-def test_a_block_value_carries_generation_and_time() -> None:
+def test_a_block_value_carries_data_generation_and_time() -> None:
     assert unpack_block(pack_block(b"g" * 16, 1_700_000_000_123)) == (b"g" * 16, 1_700_000_000_123, NO_PRINCIPAL, "")
 
 

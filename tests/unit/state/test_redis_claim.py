@@ -15,8 +15,8 @@ from idemproxy.state.store import (
     StoreRefused,
     block_key,
     cluster_key,
+    data_number_key,
     entry_key,
-    life_key,
     member_key,
     mode_key,
     partition_index_key,
@@ -25,7 +25,7 @@ from testkit.stage.store import ADDRESS, FIRST
 from testkit.virtual.network import Network
 from testkit.virtual.redis import VirtualRedis
 
-CLUSTER, MODE, LIFE, MEMBER = cluster_key("c"), mode_key("c"), life_key("c"), member_key("c", FIRST)
+CLUSTER, MODE, LIFE, MEMBER = cluster_key("c"), mode_key("c"), data_number_key("c"), member_key("c", FIRST)
 
 
 class Scene:
@@ -45,10 +45,10 @@ class Scene:
             self.host,
             ADDRESS,
             cluster="c",
-            incarnation=FIRST,
+            instance_id=FIRST,
             random_bytes=self.network.random.randbytes,
-            on_generation=lambda _generation: None,
-            on_lease_lost=lambda: store.begin_incarnation(b"second--", lambda: None),
+            on_data_generation=lambda _data_generation: None,
+            on_lease_lost=lambda: store.begin_instance(b"second--", lambda: None),
             report=self.events.append,
             compare=self.claim.compare,
         )
@@ -79,11 +79,11 @@ class Scene:
 def test_the_first_proxy_writes_both_before_anything_else_and_the_next_one_finds_them() -> None:
     scene = Scene()
     store = scene.start()
-    assert store.generation is not None
+    assert store.data_generation is not None
     assert list(scene.redis.data) == [CLUSTER, MODE, MEMBER, LIFE]
     assert (scene.redis.get(CLUSTER), scene.redis.get(MODE)) == (b"ours", b"proxy")
     assert scene.claim.is_of_this_cluster
-    assert scene.start().generation is not None
+    assert scene.start().data_generation is not None
     assert scene.anothers == []
 
 
@@ -91,7 +91,7 @@ def test_a_proxy_of_another_cluster_writes_nothing_not_even_a_life_or_its_regist
     scene = Scene()
     scene.redis.put(CLUSTER, b"theirs")
     before = scene.keys
-    assert scene.start().generation is None
+    assert scene.start().data_generation is None
     assert scene.anothers[0] == (b"theirs", "ours")
     assert scene.keys == before
 
@@ -101,7 +101,7 @@ def test_a_proxy_that_is_to_give_idempotence_where_brokers_do_writes_nothing() -
     scene.redis.put(CLUSTER, b"ours")
     scene.redis.put(MODE, b"native")
     before = scene.keys
-    assert scene.start().generation is None
+    assert scene.start().data_generation is None
     assert any(isinstance(event, StoreRefused) and "native gives idempotence" in event.reason for event in scene.events)
     assert (scene.keys, scene.anothers) == (before, [])
 
@@ -110,14 +110,14 @@ def test_brokers_that_tell_no_id_are_believed_until_they_tell_one() -> None:
     scene = Scene()
     scene.cluster_id = None
     store = scene.start()
-    assert store.generation is not None
+    assert store.data_generation is not None
     assert scene.claim.is_of_this_cluster
     assert scene.redis.get(CLUSTER) is None
     scene.cluster_id = "ours"
     assert not scene.claim.is_of_this_cluster
     scene.host.post(store.compare_again)
     scene.network.run(3, lambda: False)
-    assert store.generation is not None
+    assert store.data_generation is not None
     assert (scene.claim.is_of_this_cluster, scene.redis.get(CLUSTER)) == (True, b"ours")
 
 
@@ -126,7 +126,7 @@ def test_what_redis_has_lost_is_written_again() -> None:
     store = scene.start()
     scene.redis.restart(down_seconds=1)
     scene.redis.flush()
-    assert scene.network.run(30, lambda: store.generation is not None and scene.redis.get(MODE) == b"proxy")
+    assert scene.network.run(30, lambda: store.data_generation is not None and scene.redis.get(MODE) == b"proxy")
     assert scene.redis.get(CLUSTER) == b"ours"
 
 

@@ -19,7 +19,7 @@ def test_data_that_are_deleted_under_a_running_proxy_are_told_once(seconds: floa
     scene = StoreScene(renews=True).ready()
     scene.network.run(seconds)
     scene.redis.data.clear()
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
     scene.network.run(10.0)
     assert losses_of(scene) == 1
 
@@ -31,7 +31,7 @@ def test_memory_that_went_back_was_not_deleted() -> None:
     scene.network.run(4.0)
     scene.redis.data.clear()
     scene.redis.data.update(before)
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
     scene.network.run(10.0)
     assert losses_of(scene) == 0
 
@@ -40,6 +40,6 @@ def test_a_restart_is_no_deletion() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(1.0)
     scene.redis.restart()
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
     scene.network.run(5.0)
     assert losses_of(scene) == 0

@@ -4,8 +4,8 @@ import pytest
 
 from idemproxy.state.redis_facts import (
     RedisAddress,
+    data_generation_of,
     eviction_refusal_of,
-    generation_of,
     parse_info,
     parse_redis_url,
     refusal_of,
@@ -83,20 +83,20 @@ def test_a_version_that_cannot_be_read_is_lower_than_any(version: str) -> None:
     assert version_of({"redis_version": version}) == (0,)
 
 
-def test_the_generation_changes_with_the_run_the_replication_id_and_the_life_of_the_memory() -> None:
-    generations = {
-        generation_of(GOOD, 1),
-        generation_of({**GOOD, "run_id": "c" * 40}, 1),
-        generation_of({**GOOD, "master_replid": "c" * 40}, 1),
-        generation_of(GOOD, 2),
+def test_the_data_generation_changes_with_the_run_the_replication_id_and_the_life_of_the_memory() -> None:
+    data_generations = {
+        data_generation_of(GOOD, 1),
+        data_generation_of({**GOOD, "run_id": "c" * 40}, 1),
+        data_generation_of({**GOOD, "master_replid": "c" * 40}, 1),
+        data_generation_of(GOOD, 2),
     }
-    assert len(generations) == 4
-    assert all(generation is not None and len(generation) == 16 for generation in generations)
+    assert len(data_generations) == 4
+    assert all(data_generation is not None and len(data_generation) == 16 for data_generation in data_generations)
 
 
-def test_a_server_that_hides_its_run_has_no_generation_and_is_refused() -> None:
+def test_a_server_that_hides_its_run_has_no_data_generation_and_is_refused() -> None:
     hidden = {**GOOD, "run_id": ""}
-    assert generation_of(hidden, 1) is None
+    assert data_generation_of(hidden, 1) is None
     assert "run_id" in str(refusal_of(hidden))
 
 

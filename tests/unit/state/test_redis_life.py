@@ -7,11 +7,11 @@ from copy import deepcopy
 
 import pytest
 
-from idemproxy.state.store import StoreAway, StoreWarning, Swapped, life_key, life_of
+from idemproxy.state.store import StoreAway, StoreWarning, Swapped, data_number_key, data_number_of
 from testkit.stage.store import StoreScene, value
 from testkit.virtual.redis_connection import RedisFault
 
-LIFE = life_key("c")
+LIFE = data_number_key("c")
 
 
 def snapshot(scene: StoreScene) -> Callable[[], None]:
@@ -34,7 +34,7 @@ def test_a_first_life_is_never_zero_and_is_counted_up_with_each_heartbeat() -> N
     first = int(scene.redis.get(LIFE) or b"0")
     scene.network.run(4.5)
     later = int(scene.redis.get(LIFE) or b"0")
-    assert life_of(first) == life_of(later) > 0
+    assert data_number_of(first) == data_number_of(later) > 0
     assert later - first == 2
     assert scene.redis.data[LIFE].expires_at is None
 
@@ -43,16 +43,16 @@ def test_a_first_life_is_never_zero_and_is_counted_up_with_each_heartbeat() -> N
 def test_memory_that_went_back_by_a_heartbeat_begins_another_life_and_is_told(seconds: float) -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(3.0)
-    put_back, before = snapshot(scene), life_of(scene.redis.get(LIFE))
+    put_back, before = snapshot(scene), data_number_of(scene.redis.get(LIFE))
     scene.network.run(seconds + 1.0)
     put_back()
-    scene.until(lambda: len(scene.generations) == 2, 3.0)
-    assert life_of(scene.redis.get(LIFE)) > before
+    scene.until(lambda: len(scene.data_generations) == 2, 3.0)
+    assert data_number_of(scene.redis.get(LIFE)) > before
     scene.network.run(10.0)
-    assert len(scene.generations) == 2
+    assert len(scene.data_generations) == 2
     assert len(warnings_of(scene)) == 1
     assert "went back in time" in warnings_of(scene)[0]
-    assert scene.store.lease.incarnation in scene.registered()
+    assert scene.store.lease.instance_id in scene.registered()
 
 
 def test_a_swap_after_the_memory_went_back_is_refused_before_the_next_heartbeat() -> None:
@@ -65,7 +65,7 @@ def test_a_swap_after_the_memory_went_back_is_refused_before_the_next_heartbeat(
     answer = scene.ask(lambda done: scene.store.swap(b"k", 1, value(2, b"again"), 0, done))
     assert isinstance(answer, StoreAway)
     assert scene.redis.get(b"k") == value(1)
-    scene.until(lambda: len(scene.generations) == 2, 1.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 1.0)
 
 
 def test_a_swap_behind_the_heartbeat_that_shows_it_is_refused_too() -> None:
@@ -96,10 +96,10 @@ def test_memory_that_goes_back_twice_to_the_same_state_never_has_an_earlier_life
     put_back = snapshot(scene)
     for _ in range(3):
         scene.network.run(5.0)
-        before = len(scene.generations)
+        before = len(scene.data_generations)
         put_back()
-        scene.until(lambda before=before: len(scene.generations) > before, 3.0)  # type: ignore[misc]
-    assert len(set(scene.generations)) == 4
+        scene.until(lambda before=before: len(scene.data_generations) > before, 3.0)  # type: ignore[misc]
+    assert len(set(scene.data_generations)) == 4
 
 
 def test_a_new_life_whose_write_is_lost_is_written_again() -> None:
@@ -117,7 +117,7 @@ def test_a_new_life_whose_write_is_lost_is_written_again() -> None:
         return RedisFault.NONE
 
     scene.redis.choose_fault = lose
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
     assert lost
     assert len(warnings_of(scene)) == 1
 
@@ -138,25 +138,25 @@ def test_memory_that_went_back_is_noticed_though_replies_are_lost() -> None:
         return RedisFault.NONE
 
     scene.redis.choose_fault = lose
-    scene.until(lambda: len(scene.generations) == 2, 10.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 10.0)
 
 
 def test_a_server_that_restarts_without_its_last_writes_is_another_life_anyway_and_nothing_is_told() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(5.0)
     scene.redis.restart(lose_last_writes=20)
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
     scene.network.run(5.0)
-    assert len(scene.generations) == 2
+    assert len(scene.data_generations) == 2
     assert warnings_of(scene) == []
 
 
 def test_all_data_deleted_is_another_life_and_no_journey_in_time() -> None:
     scene = StoreScene(renews=True).ready()
-    before = life_of(scene.redis.get(LIFE))
+    before = data_number_of(scene.redis.get(LIFE))
     scene.redis.flush()
-    scene.until(lambda: len(scene.generations) == 2, 5.0)
-    assert life_of(scene.redis.get(LIFE)) > before
+    scene.until(lambda: len(scene.data_generations) == 2, 5.0)
+    assert data_number_of(scene.redis.get(LIFE)) > before
     assert warnings_of(scene) == []
 
 
@@ -164,8 +164,8 @@ def test_a_life_that_cannot_be_read_is_told_and_nothing_is_written() -> None:
     scene = StoreScene()
     scene.redis.put(LIFE, b"what somebody wrote")
     scene.network.run(3.0)
-    assert scene.store.generation is None
+    assert scene.store.data_generation is None
     assert f"the key {LIFE.decode()} in Redis" in scene.store.why_away
-    assert life_of(b"what somebody wrote") == 0
+    assert data_number_of(b"what somebody wrote") == 0
     scene.redis.put(LIFE, None)
     scene.ready()

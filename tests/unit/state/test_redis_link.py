@@ -199,7 +199,7 @@ def test_an_idle_connection_stays(scene: Scene) -> None:
     assert scene.ended == []
 
 
-def test_a_connection_that_nobody_opens_is_given_up_and_reset_if_it_opens_after_all() -> None:
+def test_a_connection_that_nobody_opens_is_unrecoverable_and_reset_if_it_opens_after_all() -> None:
     scene = Scene(listening=False)
     ended: list[str] = []
     link = RedisLink(scene.proxy, lambda: None, ended.append)

@@ -1,4 +1,5 @@
-"""The registration of an incarnation: only while it is there do its swaps count, and once gone it never comes back."""
+"""The registration of a proxy instance: only while it is there do its swaps count, and once gone it never comes
+back."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def is_registration(name: bytes, rest: Sequence[bytes]) -> bool:
 
 @pytest.mark.parametrize("expected", [0, 1])
 def test_a_swap_of_before_a_flush_that_is_executed_afterwards_stores_nothing(expected: int) -> None:
-    """Its connection breaks, it lies in a buffer; meanwhile everything is deleted and begun anew."""
+    """Its connection breaks, it lies in a buffer; meanwhile everything is deleted and begun again."""
     scene = StoreScene(renews=True, rates=RedisFaultRates(late_seconds=(3.0, 3.0))).ready()
     strikes(scene, RedisFault.LATE, lambda name, rest: name == b"EVALSHA")
     if expected:
@@ -68,11 +69,11 @@ def test_a_renewal_never_brings_back_a_registration_that_was_gone(is_late: bool)
         scene.network.run(0.01)
         assert FIRST not in scene.registered()
     assert len(scene.losses) == 1
-    assert scene.store.lease.incarnation in scene.registered()
+    assert scene.store.lease.instance_id in scene.registered()
     assert scene.may_send()
 
 
-def test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat() -> None:
+def test_who_is_refused_as_not_registered_begins_again_before_the_next_heartbeat() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(0.1)
     scene.redis.flush()
@@ -80,7 +81,7 @@ def test_who_is_refused_as_not_registered_begins_anew_before_the_next_heartbeat(
     answer = scene.ask(lambda done: scene.store.swap(b"k", 7, value(8), 0, done))
     assert isinstance(answer, StoreAway)
     assert "NOMEMBER" in answer.reason
-    scene.until(lambda: scene.store.generation is not None and scene.may_send())
+    scene.until(lambda: scene.store.data_generation is not None and scene.may_send())
     assert scene.host.now() - flushed_at < 0.5
     assert len(scene.losses) == 1
     assert FIRST not in scene.registered()
@@ -101,7 +102,7 @@ def test_a_registration_whose_first_reply_was_lost_is_ours_and_counts_from_its_r
 
 
 @pytest.mark.parametrize("fault", [RedisFault.LOST_COMMAND, RedisFault.LATE], ids=lambda fault: fault.name)
-def test_an_incarnation_whose_first_registration_may_be_executed_yet_is_not_used(fault: RedisFault) -> None:
+def test_an_instance_id_whose_first_registration_may_be_executed_yet_is_not_used(fault: RedisFault) -> None:
     """It could bring the registration back after a FLUSHALL."""
     scene = StoreScene(renews=True, rates=RedisFaultRates(late_seconds=(5.0, 5.0)))
     strikes(scene, fault, is_registration)
@@ -111,13 +112,13 @@ def test_an_incarnation_whose_first_registration_may_be_executed_yet_is_not_used
     scene.redis.flush()
     scene.network.run(6.0)
     assert (FIRST in scene.registered()) is (fault is RedisFault.LATE)
-    assert scene.incarnations[:2] == [FIRST, b"number01"]
-    assert scene.store.lease.incarnation == scene.incarnations[-1]
+    assert scene.instance_ids[:2] == [FIRST, b"number01"]
+    assert scene.store.lease.instance_id == scene.instance_ids[-1]
     assert scene.may_send()
-    assert len(scene.generations) == 2, "all data are gone, and with them the life of the memory"
+    assert len(scene.data_generations) == 2, "all data are gone, and with them the life of the memory"
 
 
-def test_a_refused_registration_is_tried_again_under_the_same_incarnation() -> None:
+def test_a_refused_registration_is_tried_again_under_the_same_instance_id() -> None:
     scene = StoreScene(renews=True)
     strikes(scene, RedisFault.REFUSED, is_registration)
     scene.ready()
@@ -126,7 +127,7 @@ def test_a_refused_registration_is_tried_again_under_the_same_incarnation() -> N
     assert scene.losses == []
 
 
-def test_a_first_registration_that_ran_out_between_two_tries_is_the_end_of_the_incarnation() -> None:
+def test_a_first_registration_that_ran_out_between_two_tries_is_the_end_of_the_instance_id() -> None:
     """The second try finds it, and it expires before it is renewed on the same connection."""
     scene = StoreScene(renews=True)
     strikes(scene, RedisFault.LOST_REPLY, is_registration)
@@ -176,5 +177,5 @@ def test_while_redis_does_not_answer_a_new_lease_is_not_given_as_the_reason() ->
     scene = StoreScene(renews=True).ready()
     scene.redis.host.pause(30)
     scene.until(lambda: bool(scene.losses))
-    assert scene.registrations == [], "the next incarnation waits for Redis"
+    assert scene.registrations == [], "the next proxy instance waits for Redis"
     assert scene.store.why_away == "Redis is away: no answer within 2 s"

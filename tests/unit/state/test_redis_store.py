@@ -1,4 +1,4 @@
-"""The store on a virtual network and clock: lease and absence, new incarnations, back-off, faults of every kind."""
+"""The store on a virtual network and clock: lease and absence, new proxy instances, back-off, faults of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_server_that_is_too_old_is_refused_with_a_sentence() -> None:
     scene.redis.server.version = "6.2.14"
     scene.until(lambda: bool(scene.events))
     assert scene.events == [StoreRefused("Redis 6.2.14 is too old: 7.0 or newer is needed")]
-    assert scene.generations == []
+    assert scene.data_generations == []
 
 
 # ---------------------------------------------------------------------- the lease
@@ -36,14 +36,14 @@ def test_the_lease_is_held_while_the_server_answers() -> None:
         assert scene.may_send()
         assert scene.registered() == {FIRST}
     assert scene.losses == []
-    assert len(scene.generations) == 1
+    assert len(scene.data_generations) == 1
 
 
 def test_a_short_absence_costs_no_lease() -> None:
     scene = StoreScene().ready()
     scene.network.run(1.0)
     scene.redis.restart(down_seconds=1.0)
-    scene.until(lambda: len(scene.generations) == 2)
+    scene.until(lambda: len(scene.data_generations) == 2)
     scene.network.run(10.0)
     assert scene.losses == []
 
@@ -97,36 +97,36 @@ def test_a_renewal_whose_reply_waited_while_the_process_slept_is_one_loss(pause:
     assert len(scene.losses) == 1
 
 
-# ---------------------------------------------------------------------- incarnations
-def test_a_new_incarnation_is_registered_before_it_may_send() -> None:
+# ---------------------------------------------------------------------- proxy instances
+def test_a_new_instance_id_is_registered_before_it_may_send() -> None:
     scene = StoreScene().ready()
     registered: list[float] = []
-    scene.host.post(lambda: scene.store.begin_incarnation(b"second--", lambda: registered.append(scene.network.now)))
-    scene.incarnations.append(b"second--")
-    scene.until(lambda: scene.store.lease.incarnation == b"second--")
+    scene.host.post(lambda: scene.store.begin_instance(b"second--", lambda: registered.append(scene.network.now)))
+    scene.instance_ids.append(b"second--")
+    scene.until(lambda: scene.store.lease.instance_id == b"second--")
     assert not scene.may_send()
-    assert scene.store.generation is None
+    assert scene.store.data_generation is None
     assert registered == []
     scene.until(scene.may_send)
     assert b"second--" in scene.registered()
     assert len(registered) == 1
     scene.network.run(LEASE_SECONDS + 1)
     assert scene.registered() == {b"second--"}
-    assert len(scene.generations) == 1
+    assert len(scene.data_generations) == 1
     assert scene.losses == []
 
 
-def test_a_new_incarnation_begun_when_the_generation_changes_gets_ready() -> None:
+def test_a_new_instance_id_begun_when_the_data_generation_changes_gets_ready() -> None:
     scene = StoreScene(renews=True).ready()
     scene.redis.restart()
-    scene.until(lambda: len(scene.generations) == 2)
-    scene.until(lambda: scene.store.generation is not None and scene.may_send())
+    scene.until(lambda: len(scene.data_generations) == 2)
+    scene.until(lambda: scene.store.data_generation is not None and scene.may_send())
     scene.network.run(10.0)
     assert scene.registered() == {b"number01"}
-    assert len(scene.generations) == 2
+    assert len(scene.data_generations) == 2
 
 
-def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_incarnation_and_one_generation() -> None:
+def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_instance_id_and_one_data_generation() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(1.0)
     scene.redis.restart(lose_last_writes=100)
@@ -138,12 +138,12 @@ def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_incarnat
 
     scene.host.post(keep_asking)
     scene.network.run(3.0)
-    assert len(scene.generations) == 2
-    assert scene.store.generation == scene.generations[-1]
+    assert len(scene.data_generations) == 2
+    assert scene.store.data_generation == scene.data_generations[-1]
     assert scene.may_send()
     assert answers[-1] == Swapped()
     scene.network.run(LEASE_SECONDS)
-    assert scene.registered() == {scene.incarnations[-1]}
+    assert scene.registered() == {scene.instance_ids[-1]}
 
 
 # ---------------------------------------------------------------------- absence and refusal
@@ -168,10 +168,10 @@ def test_a_policy_that_begins_to_evict_is_noticed_within_half_a_minute() -> None
     scene = StoreScene().ready()
     scene.redis.maxmemory_policy = "allkeys-lru"
     scene.until(lambda: any(isinstance(event, StoreRefused) for event in scene.events), 31.0)
-    assert scene.store.generation is None
+    assert scene.store.data_generation is None
     scene.redis.maxmemory_policy = "noeviction"
     scene.ready()
-    assert len(scene.generations) == 1
+    assert len(scene.data_generations) == 1
 
 
 def test_an_away_answer_comes_in_a_later_step_than_the_call() -> None:
@@ -215,7 +215,7 @@ RATES = RedisFaultRates(lost_reply=0.03, lost_command=0.02, late=0.03, slow=0.05
 
 @pytest.mark.parametrize("seed", range(30))
 def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_was_made(seed: int) -> None:
-    """Two keys, calls without pause, a server that loses, delays, refuses and restarts, an owner that begins anew."""
+    """Two keys, calls without pause, a server that loses, delays, refuses and restarts, an owner that begins again."""
     scene = StoreScene(seed, renews=True, rates=RATES)
     random = scene.network.random
     versions = {b"a": 0, b"b": 0}
@@ -267,5 +267,5 @@ def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_
     scene.ready()
     assert confirmed > 10
     assert scene.redis.lives in (2, 3)
-    assert len(scene.generations) == len(set(scene.generations)) <= scene.redis.lives
-    assert scene.generations[-1] == scene.store.generation
+    assert len(scene.data_generations) == len(set(scene.data_generations)) <= scene.redis.lives
+    assert scene.data_generations[-1] == scene.store.data_generation

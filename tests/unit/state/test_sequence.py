@@ -2,7 +2,7 @@
 
 import pytest
 
-from idemproxy.codecs.marker import Identity, encode_marker, parse_marker
+from idemproxy.codecs.batch_marker import Identity, encode_batch_marker, parse_batch_marker
 from idemproxy.state.sequence import SEQUENCE_MODULUS, advance, distance, is_ahead, last_of
 from testkit.virtual.kafka_reference import SEQUENCE_MAX, in_sequence, increment
 
@@ -70,7 +70,7 @@ def test_the_sequence_after_the_last_one_is_zero() -> None:
     assert not is_ahead(0, SEQUENCE_MAX)
 
 
-def test_markers_end_where_sequences_do() -> None:
-    assert parse_marker(encode_marker([Identity(1, 0, SEQUENCE_MODULUS - 1, 1)])) is not None
+def test_batch_markers_end_where_sequences_do() -> None:
+    assert parse_batch_marker(encode_batch_marker([Identity(1, 0, SEQUENCE_MODULUS - 1, 1)])) is not None
     with pytest.raises(AssertionError):
-        encode_marker([Identity(1, 0, SEQUENCE_MODULUS, 1)])
+        encode_batch_marker([Identity(1, 0, SEQUENCE_MODULUS, 1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from idemproxy.codecs.marker import Identity
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.pipeline.journal.files import FORMATS
 from idemproxy.proxy import events
 from idemproxy.proxy.telemetry.journal import FORMAT, JOURNALED, Journal
@@ -80,8 +80,8 @@ def test_the_first_line_of_a_file_names_format_version_and_process() -> None:
     journal = Journal(lambda _: None, lambda: 5, lambda _: None, about={"proxy": "1.2", "cluster": "c", "pid": 9})
     start = {"journal": FORMAT, "time_ms": 5, "event": "journal", "proxy": "1.2", "cluster": "c", "pid": 9}
     assert json.loads(journal.header()) == start
-    journal(events.IncarnationBegun(bytes(range(4))))
-    assert json.loads(journal.header()) == {**start, "incarnation": "00010203"}
+    journal(events.ProxyInstanceBegun(bytes(range(4))))
+    assert json.loads(journal.header()) == {**start, "instance_id": "00010203"}
     assert max(FORMATS) == FORMAT, "who reads knows what is written"
 
 

@@ -29,8 +29,8 @@ APPENDED = events.BatchAnswered("appended", 7, 1, 30, "orders", 2, 0, 400, None,
 
 
 @dataclass
-class Lane:
-    """A lane that has just brought an answer."""
+class ProduceConnection:
+    """A produce connection that has just brought an answer."""
 
     sent_at: float
     answered_at: float
@@ -107,7 +107,7 @@ def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another
     assert ("random-1", "t") not in metrics.duplicates
     assert ("random-2", "t") in metrics.duplicates, "one for one"
     count("random-1")
-    assert metrics.duplicates[("random-1", "t")] == 1, "it begins anew"
+    assert metrics.duplicates[("random-1", "t")] == 1, "it begins again"
     assert ("random-2", "t") not in metrics.duplicates
     for _ in range(2):
         metrics.takers()[events.DuplicateAnswered](events.DuplicateAnswered(OTHER, OTHER))
@@ -116,13 +116,15 @@ def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another
     assert metrics.duplicates_answered == limits.CLIENT_TOPIC_SERIES_MAX + 7, "none of them is lost here"
 
 
-def test_every_way_a_doubt_can_end_is_a_series_from_the_start() -> None:
+def test_every_way_an_unknown_outcome_can_end_is_a_series_from_the_start() -> None:
     metrics = Metrics()
-    assert {labels for name, labels in samples(metrics) if name == names.DOUBTS_RESOLVED.name} == {
-        (result,) for result in names.DOUBT_RESULTS
+    assert {labels for name, labels in samples(metrics) if name == names.UNKNOWN_OUTCOMES_RESOLVED.name} == {
+        (result,) for result in names.UNKNOWN_OUTCOME_RESULTS
     }
-    metrics.takers()[events.DoubtResolved](events.DoubtResolved(7, "t", 0, 0, "unknown", 0, 30.0))
-    assert samples(metrics)[(names.DOUBTS_RESOLVED.name, ("unknown",))] == 1
+    metrics.takers()[events.UnknownOutcomeResolved](
+        events.UnknownOutcomeResolved(7, "t", 0, 0, "unrecoverable", 0, 30.0)
+    )
+    assert samples(metrics)[(names.UNKNOWN_OUTCOMES_RESOLVED.name, ("unrecoverable",))] == 1
 
 
 def test_a_certificate_shows_when_it_ends() -> None:
@@ -219,7 +221,7 @@ def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None
     telemetry, now = Telemetry(), [0.0]
     metrics = telemetry.metrics
     metrics.measure_passes(lambda: now[0])
-    metrics.appended(100.0, Lane(sent_at=100.0006, answered_at=100.02))
+    metrics.appended(100.0, ProduceConnection(sent_at=100.0006, answered_at=100.02))
     telemetry(APPENDED)
     assert counted(metrics.histograms[names.BROKER_TO_CLIENT]) == {}, "it has not left before the pass ends"
     now[0] = 100.0202
@@ -237,7 +239,7 @@ def test_a_batch_shows_how_long_it_was_here_and_how_long_at_the_broker() -> None
 def test_a_retry_that_took_the_first_tries_place_after_its_send_measures_nothing() -> None:
     metrics = Metrics()
     metrics.measure_passes(lambda: 0.0)
-    metrics.appended(100.5, Lane(sent_at=100.0, answered_at=101.0))
+    metrics.appended(100.5, ProduceConnection(sent_at=100.0, answered_at=101.0))
     assert counted(metrics.histograms[names.CLIENT_TO_BROKER]) == {}
     assert metrics.histograms[names.CLIENT_TO_BROKER].total_seconds == 0
 
@@ -269,7 +271,7 @@ def test_nothing_is_kept_where_nobody_measures() -> None:
     telemetry = Telemetry()
     for _ in range(3):
         telemetry(APPENDED)
-        telemetry.metrics.appended(100.0, Lane(100.1, 100.2))
+        telemetry.metrics.appended(100.0, ProduceConnection(100.1, 100.2))
     telemetry.metrics.pass_ended()
     assert all(counted(buckets) == {} for buckets in telemetry.metrics.histograms.values())
     assert telemetry.metrics.verdicts == {"appended": 3}
@@ -285,12 +287,12 @@ def test_a_bucket_holds_what_is_not_above_its_bound(seconds: float, bound: float
 
 
 # ---------------------------------------------------------------------- export
-def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
+def test_prometheus_reads_what_was_counted_and_every_time_again() -> None:
     telemetry = Telemetry()
     export = MetricExport(telemetry.metrics.samples, telemetry.metrics.histograms, resource())
     telemetry(events.DuplicateAnswered('client "one"\n', "orders"))
     for seconds in (0.2, 0.2, 99.0):
-        telemetry(events.DoubtResolved(7, "t", 0, 0, "found", 100, seconds))
+        telemetry(events.UnknownOutcomeResolved(7, "t", 0, 0, "found", 100, seconds))
     try:
         families = {family.name: family for family in text_string_to_metric_families(export.text().decode())}
         telemetry(events.DuplicateFound(7, 0, 0, "t", 0, (1, 2)))
@@ -303,7 +305,7 @@ def test_prometheus_reads_what_was_counted_and_every_time_anew() -> None:
         1,
     )
     found = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value
-             for one in families["idemproxy_doubt_duration_seconds"].samples}  # fmt: skip
+             for one in families["idemproxy_unknown_outcome_duration_seconds"].samples}  # fmt: skip
     assert found[("count", None)] == found[("bucket", "+Inf")] == 3
     assert (found[("bucket", "0.1")], found[("bucket", "0.25")], found[("bucket", "30.0")]) == (0, 2, 2)
     assert found[("sum", None)] == pytest.approx(99.4)
@@ -398,7 +400,9 @@ def test_a_collector_is_told_of_times_in_seconds_what_lies_between_which_bounds(
         metrics.histograms[names.BROKER].observe(seconds)
     metrics.histograms[names.BATCH].observe(99.0)
     export.close()
-    broker, batch, none = (sent.points[f"idemproxy.{one.name}"] for one in (names.BROKER, names.BATCH, names.DOUBT))
+    broker, batch, none = (
+        sent.points[f"idemproxy.{one.name}"] for one in (names.BROKER, names.BATCH, names.UNKNOWN_OUTCOME)
+    )
     assert (broker.count, broker.sum, broker.min, broker.max) == (3, 7.5, 0.1, 10.0)
     assert tuple(broker.explicit_bounds) == names.DURATION_BOUNDS_SECONDS
     assert [bound for bound, count in zip(broker.explicit_bounds, broker.bucket_counts, strict=False) if count] == [

@@ -37,12 +37,15 @@ def told(*reported: object) -> Telemetry:
     [
         (events.AppendSent(0, "t", 0, ()), "appends_sent_total"),
         (APPENDED, "batches_answered_total{verdict=appended}"),
-        (events.DoubtOpened(7, "t", 0, 0, "the connection broke"), "doubts_opened_total"),
-        (events.DoubtResolved(7, "t", 0, 0, "found", 100, 1.5), "doubts_resolved_total{result=found}"),
-        (events.Reforwarded(7, "t", 0, 0, 1), "reforwards_total"),
+        (events.UnknownOutcomeOpened(7, "t", 0, 0, "the connection broke"), "unknown_outcomes_opened_total"),
+        (
+            events.UnknownOutcomeResolved(7, "t", 0, 0, "found", 100, 1.5),
+            "unknown_outcomes_resolved_total{result=found}",
+        ),
+        (events.AppendSentAgain(7, "t", 0, 0, 1), "appends_sent_again_total"),
         (events.TakenOver(7, "t", 0, b"12345678"), "intents_taken_over_total"),
         (events.ProducerIdIssued(7), "producer_ids_issued_total"),
-        (events.GenerationChanged(bytes(16)), "redis_generations_total"),
+        (events.DataGenerationChanged(bytes(16)), "redis_data_generations_total"),
         (events.ClientRefused("client", "what it was"), "invalid_requests_total"),
         (events.ProduceConnectionLost(0, "reset", True), "produce_connections_lost_total"),
         (events.InternalError("somewhere", ValueError("x")), "internal_errors_total"),
@@ -50,7 +53,7 @@ def told(*reported: object) -> Telemetry:
         (store.StoreEmptied(), "redis_emptied_total"),
         (events.DuplicateFound(7, 0, 3, "t", 0, (1, 2)), "duplicates_found_total"),
         (events.AppendAfterDeadline(7, 0, (3, 4), "t", 0), "appends_after_deadline_total"),
-        (events.NoRoomForMarker("t", 0, 1_000_000), "records_without_markers_total"),
+        (events.NoRoomForBatchMarker("t", 0, 1_000_000), "records_without_batch_markers_total"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -118,30 +121,30 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "400",
         ),
         (
-            events.DoubtOpened(7, "orders", 2, 30, "the connection broke"),
+            events.UnknownOutcomeOpened(7, "orders", 2, 30, "the connection broke"),
             logging.INFO,
             "in doubt: producer 7 sequence 30 on orders-2: the connection broke",
         ),
         (
-            events.DoubtOpened(7, "orders", 2, -1, "suspect"),
+            events.UnknownOutcomeOpened(7, "orders", 2, -1, "unverified"),
             logging.INFO,
-            "in doubt: producer 7 on orders-2: what Redis has of it is of an earlier life of the data, or nothing: its "
+            "in doubt: producer 7 on orders-2: what Redis has of it is of an earlier data generation, or nothing: its "
             "log is read",
         ),
         (
-            events.DoubtResolved(7, "orders", 2, -1, "not_found", 100, 1.5),
+            events.UnknownOutcomeResolved(7, "orders", 2, -1, "not_found", 100, 1.5),
             logging.INFO,
             "resolved as not_found: producer 7 on orders-2, 100 bytes read in 1.5 s",
         ),
         (
-            events.DoubtResolved(7, "orders", 2, 30, "found", 100, 1.5),
+            events.UnknownOutcomeResolved(7, "orders", 2, 30, "found", 100, 1.5),
             logging.INFO,
             "resolved as found: producer 7 sequence 30 on orders-2, 100 bytes read in 1.5 s",
         ),
         (
-            events.DoubtResolved(7, "orders", 2, 30, "unknown", 0, 30.0, "a hole"),
+            events.UnknownOutcomeResolved(7, "orders", 2, 30, "unrecoverable", 0, 30.0, "a hole"),
             logging.ERROR,
-            "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s: a hole",
+            "resolved as unrecoverable: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s: a hole",
         ),
         (events.ClientRefused("c\n1", "a null set"), logging.WARNING, "refused from 'c\\n1': a null set"),
         (
@@ -239,12 +242,12 @@ def test_an_unknown_outcome_names_the_broker_that_leads_the_partition(caplog: py
     telemetry.leader_of = lambda _topic, partition: 5 if partition == 2 else None
     telemetry.broker = lambda broker_id: Leader() if broker_id == 5 else None
     with caplog.at_level(logging.INFO, "idemproxy"):
-        telemetry(events.DoubtOpened(7, "orders", 2, 30, "the connection broke"))
-        telemetry(events.DoubtResolved(7, "orders", 2, 30, "unknown", 0, 30.0, "a hole"))
-        telemetry(events.DoubtOpened(7, "orders", 3, 30, "the connection broke"))
+        telemetry(events.UnknownOutcomeOpened(7, "orders", 2, 30, "the connection broke"))
+        telemetry(events.UnknownOutcomeResolved(7, "orders", 2, 30, "unrecoverable", 0, 30.0, "a hole"))
+        telemetry(events.UnknownOutcomeOpened(7, "orders", 3, 30, "the connection broke"))
     assert caplog.messages == [
         "in doubt: producer 7 sequence 30 on orders-2, led by broker 5 at kafka-2:9092: the connection broke",
-        "resolved as unknown: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s from broker 5 at "
+        "resolved as unrecoverable: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s from broker 5 at "
         "kafka-2:9092: a hole",
         "in doubt: producer 7 sequence 30 on orders-3: the connection broke",
     ]
@@ -264,17 +267,21 @@ def test_an_unknown_outcome_names_the_broker_that_leads_the_partition(caplog: py
             ("LATE: producer 7 epoch 1 sequence 30, 32 was appended to orders-2 ", "in 1 and 10 minutes"),
         ),
         (
-            events.MarkerLost("orders", 2, "snappy"),
+            events.BatchMarkerLost("orders", 2, "snappy"),
             logging.WARNING,
-            ("topic orders keeps no markers: batches are stored in orders-2 as snappy. ", "with code 87"),
+            ("topic orders keeps no batch markers: batches are stored in orders-2 as snappy. ", "with code 87"),
         ),
         (
-            events.NoRoomForMarker("orders", 2, 1_000_000),
+            events.NoRoomForBatchMarker("orders", 2, 1_000_000),
             logging.WARNING,
-            ("a record of 1000000 bytes is stored in orders-2 without a marker", "with code 87", "max.message.bytes"),
+            (
+                "a record of 1000000 bytes is stored in orders-2 without a batch marker",
+                "with code 87",
+                "max.message.bytes",
+            ),
         ),
     ],
-    ids=["second copy", "late write", "marker lost", "no room for a marker"],
+    ids=["duplicate", "late write", "batch marker lost", "no room for a batch marker"],
 )
 def test_what_breaks_the_promise_is_one_line_that_names_all_of_it(
     event: object, level: int, parts: tuple[str, ...], caplog: pytest.LogCaptureFixture
@@ -475,8 +482,8 @@ def test_a_json_line_has_fields_under_the_same_names_whatever_it_is_about() -> N
 def test_the_first_life_of_the_data_is_no_news_and_every_other_one_is(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     with caplog.at_level(logging.INFO, "idemproxy"):
-        telemetry(events.GenerationChanged(b"a" * 16))
-        telemetry(events.GenerationChanged(b"b" * 16))
+        telemetry(events.DataGenerationChanged(b"a" * 16))
+        telemetry(events.DataGenerationChanged(b"b" * 16))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith(f"the data in Redis have generation {(b'b' * 16).hex()}, a new life")
+    assert record.getMessage().startswith(f"Redis has data generation {(b'b' * 16).hex()}, a new one")

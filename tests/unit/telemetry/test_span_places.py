@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from opentelemetry.trace import StatusCode
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.headers import encode_request_header
-from idemproxy.codecs.marker import Identity
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy import events
 from idemproxy.proxy.flow.outcome import Outcome
@@ -106,7 +106,7 @@ def test_records_that_are_no_part_of_a_request_name_nobody(size: int) -> None:
         ("append", "InDoubt", "in_doubt"),
         ("append", "Refused", "refused"),
         ("append", "NotSent", "not_sent"),
-        ("resolve", "unknown", "unknown"),
+        ("resolve", "unrecoverable", "unrecoverable"),
         ("append", "Appended", None),
         ("resolve", "found", None),
         ("resolve", "not_found", None),

@@ -190,9 +190,9 @@ def test_the_commit_of_a_group_is_carried_by_the_reserve_of_the_next_one() -> No
     }
 
 
-def test_a_commit_is_reported_once_also_when_the_next_group_is_reserved_anew() -> None:
+def test_a_commit_is_reported_once_also_when_the_next_group_is_reserved_again() -> None:
     reported = reported_by_flows(2, gap=0.03, fault=BrokerFault.LOST_REQUEST, at=2)
-    assert any(isinstance(event, events.Reforwarded) for event in reported)
+    assert any(isinstance(event, events.AppendSentAgain) for event in reported)
     steps = [event for event in reported if isinstance(event, events.StepDone)]
     assert [event.base_sequence for event in steps if event.step == "commit"] == [0, 2]
 
@@ -337,7 +337,9 @@ def test_a_batch_that_was_in_doubt_is_a_line_that_names_its_trace(caplog: pytest
         ):
             telemetry(event)
     (line,) = caplog.records
-    assert line.getMessage() == ("answered after a doubt: producer 7 epoch 1 sequence 30 on orders-2 has offset 400")
+    assert line.getMessage() == (
+        "answered after an unknown outcome: producer 7 epoch 1 sequence 30 on orders-2 has offset 400"
+    )
     assert line.__dict__["trace_id"] == f"{0xABC:032x}"
 
 

@@ -60,7 +60,7 @@ def _loaded_classes(directory: Path, version: str) -> Path:
 
 
 def _names(lists: Path) -> Iterator[str]:
-    """Numbers are of one process, and what was made at run time, or comes from elsewhere, is made anew."""
+    """Numbers are of one process, and what was made at run time, or comes from elsewhere, is recreated."""
     for file in sorted(lists.iterdir()):
         for line in file.read_text().splitlines():
             if not line.startswith(("#", "@")) and "source:" not in line:

@@ -23,7 +23,7 @@ from idemproxy.proxy.flow.effects import Effect, Read, Swap
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.process.server import Server
-from idemproxy.proxy.producer.outside import Outside
+from idemproxy.proxy.producer.outside import AppendOutside
 from idemproxy.proxy.settings.load import load
 from idemproxy.proxy.telemetry.reports import Telemetry
 from idemproxy.reactor import Reactor
@@ -105,7 +105,7 @@ class CrashingRunner(FlowRunner):
             return
         entry = unpack(effect.value)
         intent, before = entry.intent, self._intents.get(effect.key)
-        is_reserve = intent is not None and (bool(intent.batches) or intent.is_ownership)
+        is_reserve = intent is not None and (bool(intent.batches) or intent.is_append_reservation)
         if is_reserve and before is not None and intent is not None:
             is_reserve = (before.producer_epoch, before.batches) != (intent.producer_epoch, intent.batches)
         chosen = is_reserve and self.is_chosen(CrashPoint.BEFORE_RESERVE, CrashPoint.AFTER_RESERVE)
@@ -185,7 +185,7 @@ class CrashingAppend:
 class CrashingOutside:
     """The same for appends: hands every call on to the shipped engine."""
 
-    def __init__(self, shipped: Outside, runner: CrashingRunner, point: CrashPoint) -> None:
+    def __init__(self, shipped: AppendOutside, runner: CrashingRunner, point: CrashPoint) -> None:
         self._shipped = shipped
         self._runner = runner
         self._point = point
@@ -207,10 +207,10 @@ class CrashingOutside:
 
         self._runner.swap(Swap(key, expected_version, value, ttl_ms, name), done, perform)
 
-    def push(self, broker: Any, append: QueuedAppend) -> None:
+    def queue_append(self, broker: Any, append: QueuedAppend) -> None:
         if self._runner.is_chosen(CrashPoint.AFTER_WRITE, CrashPoint.AFTER_ANSWER):
             append = cast(QueuedAppend, CrashingAppend(append, self._runner, self._point))
-        self._shipped.push(broker, append)
+        self._shipped.queue_append(broker, append)
 
 
 def main(arguments: Sequence[str]) -> None:

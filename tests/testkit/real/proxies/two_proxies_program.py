@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from idemproxy.proxy.broker.lane import Lane
+from idemproxy.proxy.broker.produce_connection import ProduceConnection
 from idemproxy.proxy.broker.queued_append import QueuedAppend
 from idemproxy.proxy.engine.outside import EngineOutside
 from idemproxy.proxy.main import main
@@ -45,18 +45,18 @@ def _stop_if(number: int) -> None:
 
 
 def _stop_between_looks() -> None:
-    push, send = EngineOutside.push, Lane.send
+    queue_append, send = EngineOutside.queue_append, ProduceConnection.send
 
     def stopping_push(self: EngineOutside, broker: Any, append: QueuedAppend) -> None:
         _stop_if(STOP_BEFORE_APPEND)
-        push(self, broker, append)
+        queue_append(self, broker, append)
 
-    def stopping_send(self: Lane, *what: Any) -> None:
+    def stopping_send(self: ProduceConnection, *what: Any) -> None:
         send(self, *what)
         _stop_if(STOP_BEFORE_WRITE)
 
-    EngineOutside.push = stopping_push  # type: ignore[method-assign]
-    Lane.send = stopping_send  # type: ignore[assignment, method-assign]
+    EngineOutside.queue_append = stopping_push  # type: ignore[method-assign]
+    ProduceConnection.send = stopping_send  # type: ignore[assignment, method-assign]
     for number in (STOP_BEFORE_APPEND, STOP_BEFORE_WRITE):
         signal.signal(number, _arm)
 

@@ -39,7 +39,7 @@ RUN_SECONDS_MAX = 1800
 CHANGE_SECONDS_MAX = 240
 GONE_SECONDS = 3
 GOES_ON_SECONDS_MAX = 90
-"""For a producer whose topic was made anew."""
+"""For a producer whose topic was recreated."""
 READS_ON_SECONDS = 15
 """That its reader has, when all is produced, before it is told to end."""
 COMMIT_EVERY_SECONDS = 1
@@ -79,7 +79,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """What became of a client whose topic was deleted and made anew under its producer and its reader. ``verdict``: of
+    """What became of a client whose topic was deleted and recreated under its producer and its reader. ``verdict``: of
     the new log."""
 
     client: str
@@ -88,7 +88,7 @@ class Remade:
     acknowledged: int
     errors: list[str]
     verdict: Verdict
-    read_anew: int = 0
+    read_recreated: int = 0
     """Records of the new log that its reader got."""
     not_read: int = 0
     """Those that it did not get: a client that does not notice goes on at the old position, behind the first ones."""
@@ -186,7 +186,7 @@ class ChangingCluster:
         return {client: self._followed(client) for client in self.clients}
 
     def remake_topics(self) -> None:
-        """Delete all topics and, some seconds later, make them anew."""
+        """Delete all topics and, some seconds later, make them again."""
         for topic in self.topics.values():
             self.cluster.delete_topic(topic)
         time.sleep(GONE_SECONDS)
@@ -194,7 +194,7 @@ class ChangingCluster:
             self.cluster.create_topic(topic, assignment=AT_FIRST)
 
     def remade(self, records: int) -> dict[str, Remade]:
-        """Wait until so many records are stored anew, or never; let the clients end, and say what they were told."""
+        """Wait until so many records are stored again, or never; let the clients end, and say what they were told."""
         end = time.monotonic() + GOES_ON_SECONDS_MAX
         while any(self.stored_records(client) < records for client in self.clients) and time.monotonic() < end:
             time.sleep(1)
@@ -219,7 +219,7 @@ class ChangingCluster:
             return replace(remade, not_read=found.stored, reading=[f"its reader ended: {error}"])
         there = self._there(client)
         read = there & {(one.partition, one.offset, one.value) for one in self._readers[client].consumed()}
-        return replace(remade, read_anew=len(read), not_read=len(there - read), reading=notices)
+        return replace(remade, read_recreated=len(read), not_read=len(there - read), reading=notices)
 
     # ------------------------------------------------------------------ changes
     def changes(self) -> Mapping[str, Callable[[], None]]:

@@ -207,7 +207,7 @@ class FaultyScene:
                 )
         return results
 
-    def doubts(self, producer_id: int) -> int:
+    def unknown_outcomes(self, producer_id: int) -> int:
         """How often the proxy did not know what had become of a batch of this producer."""
         return self.proxy.log.count(f"in doubt: producer {producer_id} ")
 

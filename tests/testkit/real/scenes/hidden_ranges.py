@@ -1,4 +1,4 @@
-"""Second copies in a log, the commands that name them, and what consumers see then."""
+"""Duplicates in a log, the commands that name them, and what consumers see then."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Nodes:
         self._running[index].wait()
 
     def start(self, index: int) -> None:
-        """It begins anew, with nothing but the log."""
+        """It begins again, with nothing but the log."""
         self._running[index] = self._start(index)
 
     def stop(self, index: int) -> None:
@@ -121,8 +121,8 @@ class Told:
 
 
 class Users:
-    """Threads that put, get and compare and swap a few keys, and note what they are told. ``led_by``: by shard, the
-    node that last did something."""
+    """Threads that put, get and compare and swap a few keys, and note what they are told. ``led_by``: by conditional
+    partition, the node that last did something."""
 
     def __init__(self, nodes: Nodes, shards: int, count: int, keys: int, seed: int) -> None:
         self.history: list[Told] = []
@@ -216,7 +216,8 @@ def wait_until_served(users: Users, seconds: float) -> None:
 
 
 def kill_leaders(nodes: Nodes, users: Users, random: Random, *, seconds: float, every: float) -> tuple[int, int]:
-    """For so long kill whoever leads a shard, or let it stand still for a moment. Return how often each was done."""
+    """For so long kill whoever leads a conditional partition, or let it stand still for a moment. Return how often each
+    was done."""
     kills = stops = 0
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -24,7 +24,7 @@ _SETTLED_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A doubt as the proxy's log tells of it."""
+    """An unknown outcome as the proxy's log tells of it."""
 
     result: str
     producer_id: int
@@ -34,7 +34,7 @@ class Resolved:
 
 
 def resolved_in(log: str) -> list[Resolved]:
-    """Return every doubt that the log says was resolved."""
+    """Return every unknown outcome that the log says was resolved."""
     return [
         Resolved(found[1], int(found[2]), int(found[3]), int(found[4]), float(found[5]))
         for found in _RESOLVED.finditer(log)
@@ -112,7 +112,7 @@ class LossyScene:
         """
         records = batch([b"second"], producer_id=producer_id, sequence=1)
         self.lose_answer_of(client, place, records, timeout_ms=1000)
-        self.proxy.wait_for_log(f"resolved as unknown: producer {producer_id} ", UNDECIDED_SECONDS_MAX)
+        self.proxy.wait_for_log(f"resolved as unrecoverable: producer {producer_id} ", UNDECIDED_SECONDS_MAX)
         return client.produce_one(*place, records, version=8, timeout_ms=30_000)
 
 

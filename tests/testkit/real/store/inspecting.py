@@ -95,7 +95,7 @@ def begin(client: RawClient, redis: ExternalRedis, place: Place, batches: int = 
 
 
 def member_names(redis: ExternalRedis) -> list[str]:
-    """Return the living incarnations of the default cluster, in hexadecimal."""
+    """Return the living proxy instances of the default cluster, in hexadecimal."""
     return sorted(key.decode().rpartition(":")[2] for key in redis.call("KEYS", "idem:default:member:*"))
 
 

@@ -92,8 +92,8 @@ class ExternalRedis(RedisProcess):
         keys: Collection[bytes] | None = None,
     ) -> None:
         """Return when no entry, or none of that topic and partition or of these ``keys``, has an open intent; an
-        AssertionError shows those that have one. After a new life of Redis leases and the time of grace come first,
-        13 s, and then the search.
+        AssertionError shows those that have one. After a new data generation of Redis leases and the time of grace come
+        first, 13 s, and then the search.
 
         A Redis that lost its last writes may show an intent of long ago again, of a producer that never comes back:
         it stays, as guarantees.md says. Who makes Redis lose writes names the place or the keys that it waits

@@ -65,7 +65,7 @@ class Authority:
         return files
 
     def revoke(self, *revoked: Files, next_in: timedelta = timedelta(days=1)) -> Path:
-        """Write the list of revoked certificates anew. ``next_in``: when the next list is due."""
+        """Write the list of revoked certificates again. ``next_in``: when the next list is due."""
         (issuer,) = x509.load_pem_x509_certificates(self.ca_file.read_bytes())
         now = datetime.now(UTC)
         builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)

@@ -1,0 +1,73 @@
+"""Reads back what was appended, as it is stored: does the topic keep batch markers, and with which codec does its
+broker compress? Flows that no request waits for; they note in ``topic_facts.py`` what they learn, and append
+nothing."""
+
+from __future__ import annotations
+
+from ...codecs import message_set
+from ...codecs.batch_marker import parse_batch_marker
+from ...codecs.compression import Codec
+from ...reactor import Buffer
+from .. import limits
+from ..events import BatchMarkerLost, OperatorMessage, Report
+from ..flow.effects import Leader, Wait
+from .log_offsets import Later, Unreadable, message_at
+from .lower_bounds import LowerBounds
+from .offset_checkpoints import Place
+from .topic_facts import TopicFacts
+
+
+class BatchMarkerProbe:
+    """The batch marker probes of one process. ``probed``: partitions of which an append was read back lately."""
+
+    def __init__(self, topics: TopicFacts, bounds: LowerBounds, report: Report) -> None:
+        self.probed: set[Place] = set()
+        self._topics = topics
+        self._bounds = bounds
+        self._report = report
+
+    async def probe(self, place: Place, sent_set: Buffer, last_offset: int) -> None:
+        """Check whether the broker has kept the batch marker of an append, and let an append be checked again after a
+        while: the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what
+        was appended. To be called where the partition is put among ``probed``."""
+        sent_codec = next(message_set.iterate_shallow(sent_set)).codec
+        del sent_set  # neither it nor what is fetched is kept during the wait
+        if await self._has_seen(place, sent_codec, last_offset):
+            await Wait(limits.BATCH_MARKER_PROBE_SECONDS)
+        self.probed.discard(place)
+
+    async def _has_seen(self, place: Place, sent_codec: int, last_offset: int) -> bool:
+        """Look at the append as it is stored. If the batch marker is lost, as the broker has compressed with another
+        codec, use that codec for the topic from now on, and check the next append; a batch marker that is lost with the
+        same codec is reported. False: the next append has to be checked."""
+        leader = await Leader(*place)
+        stored = Later("no leader is known") if leader is None else await message_at(leader, *place, last_offset)
+        if isinstance(stored, Unreadable):  # for instance record batches: the message format is 0.11 or later
+            self._note_lost(place, f"something that cannot be read as message format 0.10 ({stored.reason})")
+            return True
+        if stored is None or isinstance(stored, Later):
+            return False
+        if stored.is_wrapper and parse_batch_marker(stored.key) is not None:
+            if self._topics.note_batch_marker_kept(*place):
+                self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
+            return True
+        if stored.is_wrapper and stored.codec != sent_codec:
+            self._bounds.forget(*place)
+            codec = self._topics.wrapper_codecs[place[0]] = Codec(stored.codec)
+            self._report(
+                OperatorMessage(
+                    "info", f"topic {place[0]} is compressed with {codec.name.lower()} from now on: its broker does"
+                )
+            )
+            return False
+        what = "wrappers without a key" if stored.is_wrapper else "plain messages"
+        self._note_lost(place, f"{what} of format v{stored.magic}")
+        return True
+
+    def _note_lost(self, place: Place, stored_as: str) -> None:
+        """Bounds that were taken from what was sent do not fit what is stored; those that are taken from now on do."""
+        is_news, is_news_here = self._topics.note_batch_marker_lost(*place)
+        if is_news_here:
+            self._bounds.forget(*place)
+        if is_news:
+            self._report(BatchMarkerLost(*place, stored_as))
