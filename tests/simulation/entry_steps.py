@@ -18,7 +18,7 @@ from testkit.virtual.proxy import VirtualProxy
 
 READ = "read"
 ENDS_OWNED = {"released": "quiet", "reserved": "reserved"}
-"""By which functions an append_reservation ends, and the state then. After it the store may lose writes before anybody
+"""By which functions an append reservation ends, and the state then. After it the store may lose writes before anybody
 looks."""
 PRODUCERS_MAX = 1000
 MADE = """\
@@ -41,7 +41,7 @@ def noted_as(entry, other):
     return noted(made.get(id(other), (None, "?"))[1], entry)
 
 
-for _name in ("reserved", "renewed", "claimed", "released", "unrecoverable", "committed", "ambiguous"):
+for _name in ("reserved", "renewed", "with_takeover", "released", "unrecoverable", "committed", "ambiguous"):
     globals()[_name] = _noting(globals()[_name])
 """
 CACHE, REBUILDING, APPEND = "proxy.producer.entry_cache", "state.rebuilding", "proxy.producer.append"
