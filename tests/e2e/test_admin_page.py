@@ -106,7 +106,7 @@ def watching(cluster: LegacyCluster, browser: Browser, proxy: ProxyProcess, port
     assert {url for url in one.asked if not url.startswith((one.address, "data:"))} == set(), "nothing from elsewhere"
 
 
-AGE_ABOVE = "least => parseFloat(document.querySelector('#unknown outcomes td:nth-child(4)').textContent) > least"
+AGE_ABOVE = "least => parseFloat(document.querySelector('#unknown_outcomes td:nth-child(4)').textContent) > least"
 
 
 def seconds(shown: str) -> float:

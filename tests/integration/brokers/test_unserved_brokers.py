@@ -118,7 +118,7 @@ def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(
             assert offset == 0
             become(cluster, OLD_FORMAT)
             assert insist(proxy, 1, producer_id) == (producer_id, 1)
-            proxy.wait_for_log("broker 0 has producer ids of its own, and is served as long as it stores .* 0.10.2 ")
+            proxy.wait_for_log("broker 0 has producer ids of its own, and is served as long as it stores .* 0.10.2;")
             status, told = check(tmp_path, address)
             assert (status, "is served as long as it stores message format 0.10.2" in told) == (0, True), told
 

@@ -48,10 +48,10 @@ def test_the_overview_counts_producers_and_names_the_data(
     assert seen["entries"] == len(entries) == sum(seen["states"].values())
     assert seen["entry_bytes"] == sum(len(redis.call("GET", key)) for key in entries)
     assert seen["states"]["quiet"] >= 1
-    assert list(seen["generations"]) == [seen["redis"]["generation"]]
+    assert list(seen["data_generations"]) == [seen["redis"]["data_generation"]]
     text = "\n".join(lines_of("--redis", url))
     assert f"producers on partitions: {seen['entries']}" in text
-    assert seen["redis"]["generation"] in text
+    assert seen["redis"]["data_generation"] in text
 
 
 def test_a_producer_is_shown_with_the_window_that_the_proxy_keeps(
