@@ -76,8 +76,8 @@ class Result:
         assert facts is not None
         happened = {
             "no record was acknowledged through the proxy": self.proxied.acknowledged,
-            "no doubt was resolved as found": facts.unknown_outcomes_found,
-            "no doubt was resolved as not found": facts.unknown_outcomes_not_found,
+            "no unknown outcome was resolved as found": facts.unknown_outcomes_found,
+            "no unknown outcome was resolved as not found": facts.unknown_outcomes_not_found,
             "no duplicate was answered": facts.duplicates_answered,
             "no producer id crossed the wire": facts.producer_ids,
             "the proxy was never killed": facts.kills,

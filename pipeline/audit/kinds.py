@@ -48,13 +48,12 @@ MEANINGS: Final[Mapping[Finding, str]] = {
     Finding.SEQUENCE_REUSED: "The same producer, epoch and sequence again, with other bytes.",
     Finding.MISSING_OFFSETS: "Offsets that no record has, though the topic is not compacted: a part of the log, such "
     "as a segment, is lost.",
-    Finding.GAP: "Sequence numbers of a producer that are not in the partition, and that compaction does not explain.",
-    Finding.COMPACTED_GAP: "Missing sequence numbers where as many offsets are missing: compaction, as a rule.",
-    Finding.INVERSION: "Records that lie behind records with higher sequence numbers of their producer.",
-    Finding.EPOCH_REGRESSION: "Records of an epoch behind records of a later epoch of the same producer.",
+    Finding.GAP: "Sequences of a producer that are not in the partition, and that compaction does not explain.",
+    Finding.COMPACTED_GAP: "Missing sequences where as many offsets are missing: compaction, as a rule.",
+    Finding.INVERSION: "Records that follow records with higher sequences of their producer.",
+    Finding.EPOCH_REGRESSION: "Records of an epoch that follow records of a later epoch of the same producer.",
     Finding.FOREIGN_WRITER: "Records without producer id or batch marker in a partition where others have one.",
-    Finding.ACKNOWLEDGED_ABSENT: "The proxy's journal says that a client was told of these records; they are not "
-    "there.",
+    Finding.ACKNOWLEDGED_ABSENT: "The proxy's journal says that these records were acknowledged; they are not there.",
     Finding.ACKNOWLEDGED_UNKNOWN: "Acknowledged, and nobody can tell: deleted by retention or compaction, written "
     "after the audit began, or there without a batch marker.",
     Finding.UNREADABLE: "A part of the log that is damaged, or has no Kafka format.",

@@ -136,7 +136,7 @@ def _left(
         left[place] = batches[begin:]
         producer.start_at(*place, batches[begin].base_sequence if left[place] else batches[-1].next_sequence)
     _log.info(
-        "batch %d was begun before: %d partitions go on where the server says that they stopped; on %d that was found "
+        "batch %d was begun before: %d partitions resume where the server says that they stopped; on %d that was found "
         "out by sending batches again",
         manifest.batch_id,
         len(left) - found_out,
@@ -187,7 +187,7 @@ def _search_border(
     if stored is None:
         raise SinkProblem(
             f"{place[0]}-{place[1]}: the server expects another sequence than {batches[0].base_sequence} and those "
-            "behind it, so records of an earlier batch are missing in the log, or the server has lost what it knew; "
+            "after it, so records of an earlier batch are missing in the log, or the server has lost what it knew; "
             "nothing of this partition was sent"
         )
     return stored
@@ -217,5 +217,5 @@ def explained(error: ProduceError, batch_id: int) -> SinkProblem:
     hint = _HINTS.get(error.code, "")
     return SinkProblem(
         f"batch {batch_id} could not be published: {error}.{hint} Nothing is lost and nothing was sent under other "
-        "numbers: when the reason is fixed, the query started again goes on with the same batches"
+        "numbers: when the reason is fixed, the query, started again, resumes with the same batches"
     )

@@ -82,7 +82,7 @@ def _name_in_token(token: bytes) -> str:
         name = claims["sub"]
         encoded = name.encode() if isinstance(name, str) else None  # of surrogates there is no UTF-8
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise SaslError("the client's token names nobody (no claim sub)") from None
+        raise SaslError("the client's token names nobody: it has no field sub") from None
     if encoded is None or acting_for not in (b"", encoded):
         raise SaslError("the client's token names somebody else than it does")
     return str(name)

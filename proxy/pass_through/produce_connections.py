@@ -193,7 +193,7 @@ class ClientProduceConnections:
     def given_up(self) -> None:
         """The produce connection has given the connection up, and ends what was out itself."""
         self._produce_connection = None
-        self.drop("the connection to the broker was given up")
+        self.drop("the connection to the broker was closed")
 
     def client_left(self) -> None:
         """What nobody waits for any more is given back at once (rule R17)."""

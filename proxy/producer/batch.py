@@ -193,11 +193,6 @@ class Batch:
         """The client address of its newest request; "" if it has none."""
         return self.waiters[-1].connection.address if self.waiters else ""
 
-    @property
-    def sender_principal(self) -> str:
-        """The principal of its newest request, for people; "" if it has none, or its client does not authenticate."""
-        return self.waiters[-1].connection.principal_name if self.waiters else ""
-
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does another batch have to come before it on a connection where a request waits for it: one that failed there
         and will be sent again, one that was sent again and whose outcome is told there after the answer to this one,

@@ -376,6 +376,7 @@ class Stream:
         for waiter in batch.waiters:
             waiter.answer(answer)
         identity = batch.identity
+        newest = batch.waiters[-1].connection if batch.waiters else None
         self.observers.report(
             BatchAnswered(
                 verdict,
@@ -394,8 +395,8 @@ class Stream:
                 client,
                 identity.record_count,
                 batch.header.crc,
-                batch.sender,
-                batch.sender_principal,
+                "" if newest is None else newest.address,
+                "" if newest is None else newest.principal_name,
             )
         )
 

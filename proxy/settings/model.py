@@ -72,10 +72,10 @@ class UpstreamSection(Section):
     tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
     idempotence: Literal["auto", "native", "proxy"] = "auto"
-    """Who gives producers their idempotence. native: the brokers, which have producer ids (0.11 and later); requests
-    pass as they are. proxy: idemproxy, for brokers that have none. auto: native if all brokers have producer ids and
-    none stores an old message format, else proxy. Once proxies have given it, auto stays with proxy as long as Redis
-    has entries of producers."""
+    """Who gives producers their idempotence. native: the brokers, Kafka >= 0.11; requests pass as
+    they are. proxy: idemproxy, for Kafka 0.10. auto: native if all brokers are Kafka >= 0.11 and none stores message
+    format v0 or v1, else proxy. Once proxies have given it, auto stays with proxy as long as Redis has entries of
+    producers."""
     allow_duplicates_in_flight: bool = False
     """Let the brokers give idempotence though Redis has entries of producers: records that these have in flight then
     may be stored twice. For the last step of an upgrade of the brokers."""
@@ -101,8 +101,8 @@ class ListenerSection(Section):
     """Brokers that get a port here, such as `0-2,1001`, in the order of the ports; all are opened at the start, and
     brokers with other ids are not served. Default: broker N gets `first_broker_port` + N."""
     advertised: AdvertisedTemplate = "{host}:{port}"
-    """What clients are told, HOST:PORT. {id}: the broker's id; {port}: the port of its listener, both also with a
-    number added as in {port+20000}; {host}: our address as the client reached it."""
+    """The address that clients get, HOST:PORT. {id}: the broker's id; {port}: the port of its listener, both also
+    with a number added as in {port+20000}; {host}: our address as the client reached it."""
     routing: Literal["port", "sni"] = "port"
     """port: a port per broker. sni: one port for all; the server name that a TLS client sends says which broker."""
     bootstrap_name: str | None = None
@@ -206,10 +206,10 @@ class ProducersSection(Section):
     write to Redis. false: each batch is in Redis before it leaves, so less depends on the log after a crash or a pause
     of the machine. The page "Guarantees and limits" says what may be duplicated then."""
     names: TextList[str] = Field(default=[])
-    """Client ids that are names of producers; * stands for any text. Who begins under a name fences whoever had it
-    before. A transactional id that comes without a transaction is a name in any case."""
+    """Client ids that are names of producers; * stands for any text. A new producer fences the earlier one of
+    its name. A transactional id that comes without a transaction is a name in any case."""
     dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))
-    """Record headers that may be dropped, as the old format has none; * stands for any text. Others are refused."""
+    """Record headers that may be dropped, as message format v1 has none; * stands for any text. Others are refused."""
 
 
 class TopicsSection(Section):
@@ -312,7 +312,7 @@ class JournalSection(Section):
     """How often lines are brought to the disk (fsync), by a thread: a power cut may lose the last ones. 0: all the
     time, as fast as the disk can."""
     required: bool = False
-    """No idempotent client is told anything without its line: while the journal cannot be written, clients are
+    """No idempotent client gets an answer without its line: while the journal cannot be written, clients are
     disconnected and refused. false: they are served, and what is missing is counted."""
 
     def to_settings(self) -> JournalSettings:
@@ -446,8 +446,8 @@ def _strangers(listeners: Sequence[ListenerSection], upstream: UpstreamSection) 
     if not open_ones:
         return []
     return [
-        f"whoever connects to {', '.join(map(repr, open_ones))} would act at the brokers with the rights of the "
-        "proxy's own principal: have clients show who they are (in the listener tls with client_auth: required, or "
+        f"any client that connects to {', '.join(map(repr, open_ones))} would act at the brokers with the rights of "
+        "the proxy's own principal: have clients show who they are (in the listener tls with client_auth: required, or "
         "authentication: pass_through), or say upstream.allow_unauthenticated_clients: true"
     ]
 

@@ -34,23 +34,6 @@ DOCS = ROOT / "docs"
 MOVE, UPGRADE, RUN_BOOK = "how-to/move-producers.md", "how-to/upgrade.md", "how-to/run-book.md"
 FOLLOWED = {"tutorials/quick-start.md", MOVE, UPGRADE, "tutorials/two-proxies.md", "tutorials/count-duplicates.md"}
 """The last two in files of their own: test_docs_walkthrough.py, tests/spark/quickstart.py."""
-NEW_NAMES = {
-    "IdemproxyUnknownOutcomeOld": "IdemproxyUnknownOutcomeOld",
-    "IdemproxyOutcomeUnrecoverable": "IdemproxyOutcomeUnrecoverable",
-    "IdemproxyConditionalPartitionFenced": "IdemproxyConditionalPartitionFenced",
-    "IdemproxyRedisDataGenerationChanged": "IdemproxyRedisDataGenerationChanged",
-    "IdemproxyTopicWithoutBatchMarkers": "IdemproxyTopicWithoutBatchMarkers",
-}
-"""How the alerts will be called; how-to/run-book.md has these names already."""
-NEW_METRICS = {
-    "idemproxy_conditional_partitions_fenced_total",
-    "idemproxy_producer_names_fenced_total",
-    "idemproxy_redis_data_generations_total",
-    "idemproxy_unknown_outcome_age_seconds",
-    "idemproxy_unknown_outcomes_open",
-    "idemproxy_unknown_outcomes_resolved_total",
-}
-"""How these metrics will be called; the pages have the names already."""
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\S*/)?idemproxy ((?:run|check|schema|inspect|forget|demo|--version)\b.*)")
 PAGES = sorted(DOCS.rglob("*.md"))
 
@@ -161,13 +144,13 @@ def test_the_run_book_has_an_entry_for_every_alert_and_for_nothing_else() -> Non
     alerts = yaml.safe_load((ROOT / "charts/idemproxy/files/alerts.yaml").read_text())
     text = (DOCS / RUN_BOOK).read_text()
     entries = dict(re.findall(r"^## (Idemproxy\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert list(entries) == [NEW_NAMES.get(alert["alert"], alert["alert"]) for alert in alerts]
+    assert list(entries) == [alert["alert"] for alert in alerts]
     for name, entry_text in entries.items():
         assert re.findall(r"^\*\*(.+?)\*\*", entry_text, re.MULTILINE) == ["Meaning.", "Check.", "Do."], name
 
 
 def test_every_metric_that_a_page_names_is_one_of_the_products() -> None:
-    known = {metric.prometheus_name for metric in (*METRICS, *SUPERVISOR_METRICS)} | NEW_METRICS
+    known = {metric.prometheus_name for metric in (*METRICS, *SUPERVISOR_METRICS)}
     for page in PAGES:
         named = set(re.findall(r"\b(idemproxy_[a-z_]+[a-z])\b", page.read_text()))
         assert {name for name in named if name.removesuffix("_bucket") not in known} == set(), page.name

@@ -252,7 +252,8 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
         has_idle and not (has_principals or of_names) and FLUSH not in forbidden and draw.chance(0.7),
     )
     if is_shipped:
-        shape = replace(shape, settings=replace(settings, horizon_seconds=None, traced_share=0.0))
+        shipped = replace(settings, horizon_seconds=None, traced_share=0.0, shares_store=proxies > 1)
+        shape = replace(shape, settings=shipped)
     elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     shape = _with_doubles(seed, _with_append_reservations(seed, shape, forbidden, is_shipped=is_shipped))

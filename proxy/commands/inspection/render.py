@@ -171,7 +171,7 @@ def entry_lines(row: EntryRow, data_generation: bytes | None, client: str = "-")
     if intent is not None:
         owner = "nobody" if intent.owner == NOBODY else f"proxy {intent.owner.hex()}"
         alive = "alive" if row.is_owner_alive else "gone"
-        whose = "unrecoverable" if intent.is_unrecoverable else f"open, owned by {owner}, {alive}"
+        whose = "unrecoverable" if intent.is_unrecoverable else f"open, of {owner}, {alive}"
         yield f"  intent: sequences {_intent_range(intent)} of epoch {intent.producer_epoch}, {whose}"
         yield f"    meant for broker {intent.leader}, forwarded again {_attempts(intent)} times"
         yield f"    to be looked for from offset {intent.lower_bound} on"

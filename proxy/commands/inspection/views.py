@@ -39,9 +39,9 @@ STATES = {
     "append_reservation": "a living proxy may append any batches here, and writes their outcomes every 50 ms",
     "abandoned": "reserved by a proxy that is gone; resolved when the producer or another proxy looks at it",
     "rebuilding": "a living proxy reads the log for it",
-    "unrecoverable": "something of it could not be decided; a newer epoch goes on",
+    "unrecoverable": "an outcome of its epoch could not be determined; a newer epoch is unaffected",
     "unverified": "of an earlier data generation, or forgotten; the log is read when the producer comes back",
-    "damaged": "cannot be read: its producer is told to retry until `idemproxy forget producer` fixes it",
+    "damaged": "cannot be read: its producer gets retriable errors until `idemproxy forget producer` removes it",
 }
 
 

@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.2
 PROGRAM = f"""
 import sys
 from idemproxy.proxy import limits, main
-limits.MARKER_PROBE_SECONDS = {LOOK_SECONDS}
+limits.BATCH_MARKER_PROBE_SECONDS = {LOOK_SECONDS}
 sys.exit(main.main())
 """
 """As shipped, but for how often it looks whether the batch marker is kept."""

@@ -82,15 +82,15 @@ def test_a_swap_that_names_a_later_registration_is_refused(
     assert redis.call("EXISTS", "key") == is_stored
 
 
-def test_a_bulk_rebuild_writes_nothing_more_once_another_life_has_begun(redis: ExternalRedis) -> None:
-    """What it writes would be of an earlier life, so no proxy would believe it."""
+def test_a_bulk_rebuild_ends_when_another_data_generation_has_begun(redis: ExternalRedis) -> None:
+    """What it writes would be of an earlier data generation, so no proxy would believe it."""
     one = Swap(b"key", 0, b"\x01" + bytes(7) + b"\x01", 0)
     with BulkStore(Access(RedisAddress(redis.address), "default")) as store:
         registration = store.register()
         redis.call("INCRBY", data_number_key("default"), 1)  # a proxy's heartbeat
         store.renew(registration)
         redis.call("INCRBY", data_number_key("default"), 1 << DATA_COUNT_BITS)
-        with pytest.raises(StoreEnded, match="another life"):
+        with pytest.raises(StoreEnded, match="another data generation"):
             store.renew(registration)
         with pytest.raises(StoreEnded):
             store.swap(registration, [one])

@@ -63,6 +63,7 @@ class VirtualProxy:
         redis: Address,
         *,
         package: str = "idemproxy",
+        shares_store: bool = True,
         clock_offset: float = 0.0,
         clock_rate: float = 1.0,
         horizon_seconds: float | None = None,
@@ -76,14 +77,15 @@ class VirtualProxy:
         traced_share: float = 0.0,
         owned_share: float = 0.0,
     ) -> None:
-        """``clock_offset``: how long its machine was up before the run. ``clock_rate``: its seconds in a second.
-        ``horizon_seconds``: the longest time after which a client retries; None: as shipped. ``has_principals``: it
-        knows its clients by name, as with certificates. ``authenticating_brokers``: the brokers, if they ask who is
-        there: clients then show them at one port each, and the proxy is a principal of its own. ``expiry_seconds``: of
-        the state of an idle producer; None: as shipped. ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the
-        clock by which ids get old. ``has_names``: client ids are names. ``late_share``: of batches that are converted
-        in a later pass. ``traced_share``: of batches whose span is wanted, which a flow prepares; 0: no spans are
-        wanted. ``owned_share``: of its lives in which it takes append reservations."""
+        """``shares_store``: other proxies may use its Redis. ``clock_offset``: how long its machine was up before the
+        run. ``clock_rate``: its seconds in a second. ``horizon_seconds``: the longest time after which a client
+        retries; None: as shipped. ``has_principals``: it knows its clients by name, as with certificates.
+        ``authenticating_brokers``: the brokers, if they ask who is there: clients then show them at one port each, and
+        the proxy is a principal of its own. ``expiry_seconds``: of the state of an idle producer; None: as shipped.
+        ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the clock by which ids get old. ``has_names``:
+        client ids are names. ``late_share``: of batches that are converted in a later pass. ``traced_share``: of
+        batches whose span is wanted, which a flow prepares; 0: no spans are wanted. ``owned_share``: of its lives in
+        which it takes append reservations."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -111,7 +113,7 @@ class VirtualProxy:
         self._late_share, self._traced_share, self._owned_share = late_share, traced_share, owned_share
         kinds = ("late", "traced", "owned")
         self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
-        self._package = package
+        self._package, self._shares_store = package, shares_store
         self._engine_module = importlib.import_module(f"{package}.proxy.engine.engine")
         self._store_module = importlib.import_module(f"{package}.state.redis_store")
         self._random = Random(f"{network.seed}/{name}")
@@ -186,6 +188,7 @@ class VirtualProxy:
             (self._upstream,),
             cluster=CLUSTER_NAME,
             report=self._report,
+            shares_store=self._shares_store,
             random_bytes=self._random.randbytes,
             wall_clock_ms=lambda: EPOCH_MS + int(self.network.now * 1000 * self._wall_clock_rate),
             on_brokers=lambda brokers: self._listen_when_ready(host),

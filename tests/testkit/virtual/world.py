@@ -42,7 +42,8 @@ class WorldSettings:
     """Of the topic: a codec, 0 for uncompressed, None for the producer's."""
     message_format: int = 1
     """Of the topic: 0 or 1."""
-    """The proxies put several producers' batches into one wrapper."""
+    shares_store: bool = True
+    """Other proxies may use the same Redis; False: it is private to the one proxy, as ``idemproxy run`` starts it."""
     horizon_seconds: float | None = None
     """The longest time after which a client retries, as the proxies are told; None: as shipped."""
     has_principals: bool = False
@@ -95,6 +96,7 @@ class World:
                 self.cluster.addresses[(number - 1) % settings.brokers],
                 REDIS_ADDRESS,
                 package=settings.package,
+                shares_store=settings.shares_store,
                 clock_offset=offset,
                 clock_rate=rate,
                 has_names=settings.has_names,

@@ -147,7 +147,7 @@ def test_a_producer_is_told_in_sentences() -> None:
         "  epoch 2, next sequence 15, end of its last append: offset 111, epoch begins at offset 90",
         "  in the log: sequences 4 to 13 at offset 100",
         "  in the log: sequences 14 to 14 at offset 110",
-        f"  intent: sequences 15..19 of epoch 2, open, owned by proxy {OWNER.hex()}, alive",
+        f"  intent: sequences 15..19 of epoch 2, open, of proxy {OWNER.hex()}, alive",
         "    meant for broker 1, forwarded again 2 times",
         "    to be looked for from offset 111 on",
         "    nobody has read or written it for 7 s",

@@ -76,8 +76,8 @@ def test_readers_that_differ_and_records_without_a_good_answer_end_with_1(proxie
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"unknown_outcomes_found": 0}, "no doubt was resolved as found"),
-        ({"unknown_outcomes_not_found": 0}, "no doubt was resolved as not found"),
+        ({"unknown_outcomes_found": 0}, "no unknown outcome was resolved as found"),
+        ({"unknown_outcomes_not_found": 0}, "no unknown outcome was resolved as not found"),
         ({"duplicates_answered": 0}, "no duplicate was answered"),
         ({"producer_ids": 0}, "no producer id crossed the wire"),
         ({"kills": 0}, "the proxy was never killed"),

@@ -16,8 +16,6 @@ from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
 from testkit import style
 
 ROOT = Path(__file__).resolve().parents[3]
-STILL_OTHER = {"proxy", "pipeline", "state", "demo", "helm-values", "settings", "metrics", "alerts"}
-"""Parts with words that others are replacing at the moment. TO BE EMPTY when all concepts have one name."""
 FOLDERS = ("proxy", "pipeline", "client", "producing", "state", "codecs", "demo")
 MESSAGE_WORDS_MIN = 3
 """A text of fewer words is a name or a key."""
@@ -72,7 +70,7 @@ def texts(part: str) -> Iterator[tuple[str, str]]:
 PARTS = ("command-line", "helm-values", "client-api", "settings", "metrics", "alerts", *FOLDERS)
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part not in STILL_OTHER])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_has_no_other_words(part: str) -> None:
     found = [objection for place, text in texts(part) for objection in objections(place, text)]
     assert not found, "\n".join(["", *found])

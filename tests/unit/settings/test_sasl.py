@@ -91,11 +91,9 @@ def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp
         "tls": own | {"client_ca_file": str(some), "client_auth": "optional"},
     }
     (found,) = problems(file(tmp_path, upstream))
-    assert (
-        "listeners: whoever connects to 'clients' would act at the brokers with the rights of the proxy's own" in found
-    )
+    assert "listeners: any client that connects to 'clients' would act at the brokers with the rights of the" in found
     (found,) = problems(file(tmp_path, upstream, [strict | {"broker_ids": "0"}, lax | {"broker_ids": "0"}]))
-    assert "whoever connects to 'lax' would act" in found
+    assert "any client that connects to 'lax' would act" in found
     assert not load(file(tmp_path, upstream, [strict]), {}).allow_unauthenticated_clients
     assert load(file(tmp_path, upstream | {"allow_unauthenticated_clients": True}), {}).allow_unauthenticated_clients
     assert load(file(tmp_path, {"tls": {"ca_file": str(some)}}), {}).upstream_tls is not None
