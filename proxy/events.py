@@ -316,7 +316,8 @@ class ConnectionRefused:
 
 @value(frozen=True, slots=True)
 class SmallFetch:
-    """A consumer asks in an old version for fewer bytes than one stored batch may have. Told once a connection."""
+    """A consumer asks in an old version for fewer bytes than one stored batch may have. Reported once per
+    connection."""
 
     client: str
     version: int

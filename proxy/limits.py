@@ -59,8 +59,8 @@ DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
 DESCRIPTORS_KEPT_PER_BROKER: Final = 4
-"""For each broker, beside its produce connections: the control connection, the one that reads logs, and the produce
-connections of slow partitions."""
+"""For each broker, in addition to its produce connections: the control connection, the one that reads logs, and the
+produce connections of slow partitions."""
 DESCRIPTORS_KEPT_SHARE_MAX: Final = 0.5
 """The largest share of all descriptors that is kept back: where there are few, clients get half of them."""
 CONNECTIONS_PER_IP_MAX: Final = 500
@@ -177,9 +177,9 @@ SCRAM_ITERATIONS_MAX: Final = sasl.SCRAM_ITERATIONS_MAX
 TOPIC_CHARACTERS_MAX: Final = 249
 """Of a topic's name: Kafka's own limit, from 0.10.0 on (``Topic.validate``)."""
 UNPACKED_BYTES_MAX: Final = 256 * MIB
-"""One batch with a producer id, in all. It is unpacked piece by piece, so this bounds the time for it alone, a second
-or two in turns with others. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing. 256 times the
-largest request that Java sends by default (max.request.size, 1 MiB); above it Java splits the batch."""
+"""One batch with a producer id, in all. It is unpacked piece by piece, so this bounds the time for it alone: a second
+or two, alternately with others. gzip reaches 1000:1, zstd 32,000:1, so the size of a frame bounds nothing. 256 times
+the largest request that Java sends by default (max.request.size, 1 MiB); above it Java splits the batch."""
 WRAPPER_UNPACKED_BYTES_MAX: Final = 16 * MIB
 """What is put into one wrapper; a larger batch is stored in several. Brokers of 0.10 and consumers of that time hold
 all messages of a wrapper in memory, each as an object: 16 MiB of the smallest are half a million."""
@@ -205,7 +205,7 @@ for the last, nor do they come back together: with answers after 50 ms that give
 throughput. Each pass has a cost of its own: half of this value gains little more."""
 STEPS_SECONDS: Final = 0.01
 """Time in each pass of the reactor for work of many steps, such as the conversion of large batches: at least one step,
-of a few milliseconds. Short work is done beside it, in each pass."""
+of a few milliseconds. Short work is done as well, in each pass."""
 SHORT_WORK_STEPS_MAX: Final = 8
 """Steps after which a piece of work counts as long, and waits for the other long ones: 8 MiB, or 40,000 records. Four
 times as many records as librdkafka puts into a batch."""
@@ -214,7 +214,7 @@ PASS_SECONDS: Final = 0.02
 served."""
 PASS_SECONDS_MAX: Final = 2.0
 """Once a pass has taken so long, the batches of a request that were not begun get a retriable code: the client sends
-them again, and the work goes on with them."""
+them again, and the work continues with them."""
 
 # Produce connections
 PRODUCE_CONNECTIONS_PER_BROKER: Final = 16
@@ -255,8 +255,8 @@ SLOW_APPEND_SECONDS: Final = 1.0
 """A request is late when it takes longer than so many times an average answer, within these bounds. From then on no
 other partition waits for its partitions, and each of them is tried alone to find out whether it is slow (rule R19)."""
 OVERDUE_SECONDS: Final = 3.0
-"""A produce request without an answer for so long is told to the operator: longer than a loaded disk or a collection of
-garbage takes, and shorter than anything that a client sees. A broker that throttles is not told of."""
+"""A produce request without an answer for so long is reported to the operator: longer than a loaded disk or a
+collection of garbage takes, and shorter than anything that a client sees. A broker that throttles is not reported."""
 OVERDUE_SHOWN_MAX: Final = 100
 """Partitions of overdue requests that one broker is said to have."""
 ANSWERS_AVERAGED: Final = 16
@@ -305,7 +305,7 @@ APPEND_RESERVATION_SECONDS_MAX: Final = 1.0
 """An append reservation whose last confirmed write is older is not used: Redis does not answer, and another proxy may
 be about to take over. Less than what a lease leaves between two renewals."""
 APPEND_RESERVATION_BYTES_MAX: Final = 64 * MIB
-"""What the owned producer may append beyond its last confirmed write: a quarter of what one search may read
+"""What the reservation's producer may append beyond its last confirmed write: a quarter of what one search may read
 (``SCAN_BYTES_MAX``). What others append to the partition meanwhile is not counted, but a search reads it as well."""
 APPEND_RESERVATION_ASKED_SECONDS: Final = 1.0
 """After an append reservation was handed over to a proxy that has asked for it, nothing of the producer is reserved
@@ -342,7 +342,7 @@ EARLIER_INSTANCE_IDS_MAX: Final = 100
 proxy's, a few seconds longer."""
 LATE_WAITS_SECONDS: Final = 0.5
 """A conditional batch whose expected offset the log has passed waits so long for another proxy's intent to end, which
-makes the end of the log certain. A writer that never pauses always has an intent open: then the conflict is told
+makes the end of the log certain. A writer that never pauses always has an intent open: then the conflict is reported
 without waiting for that."""
 RESOLVE_WAIT_SECONDS_MIN: Final = 0.1
 RESOLVE_WAIT_SECONDS_MAX: Final = 1.0
@@ -374,14 +374,14 @@ IDS_IN_USE_MAX: Final = 20_000
 """Blocks of producer ids, and names, of which a process remembers that it has renewed them, 2 MB. What is above is
 renewed more often."""
 NAMES_PER_PRINCIPAL_MAX: Final = 10_000
-"""Names that one principal has in Redis, some 5 MB; all clients without a login are one principal. More are told 14
-(COORDINATOR_LOAD_IN_PROGRESS) until names have expired or an operator forgets some."""
+"""Names that one principal has in Redis, some 5 MB; all clients without a login are one principal. For one more the
+proxy returns COORDINATOR_LOAD_IN_PROGRESS until names have expired or an operator forgets some."""
 INIT_PRODUCER_IDS_PER_IP_RATE_MAX: Final = 10.0
 INIT_PRODUCER_IDS_PER_IP_BURST_MAX: Final = 1_000
 """InitProducerId requests of one address, a second and after a quiet time, in each process: each may write to Redis. A
-producer asks once in its life, and ``CONNECTIONS_PER_IP_MAX`` producers may start twice at once; where
-``connections_per_ip_max`` is higher, both numbers are as many times higher. More wait for their turn, and those that
-would wait too long are told 14, for which every client family asks again: Java, librdkafka and franz-go for as long as
+producer asks once, and ``CONNECTIONS_PER_IP_MAX`` producers may start twice at once; where ``connections_per_ip_max``
+is higher, both numbers are as many times higher. More wait for their turn, and those that would wait too long get
+COORDINATOR_LOAD_IN_PROGRESS, for which every client family asks again: Java, librdkafka and franz-go for as long as
 they wait for anything, sarama 50 times, kafkajs five times, with longer and longer pauses."""
 INIT_ADDRESSES_MAX: Final = 10_000
 """Addresses whose pace is remembered, some 3 MB. Above it the one that asked longest ago is forgotten."""
@@ -400,8 +400,8 @@ UNISSUED_OUTCOMES_MAX: Final = 1_000
 UNISSUED_OUTCOMES_OF_ONE_MAX: Final = 100
 """Unknown outcomes at a time of producer ids that nobody issued: in one process, and of one address or one principal.
 For each of them a log is read, together with the others; it takes some 15 KB until then, and 2 ms of the loop's time
-for a log of 45 MB: 500 at a time took a tenth of that time for as long as a client went on. Beyond it a batch gets 7
-(REQUEST_TIMED_OUT), and its client sends it again."""
+for a log of 45 MB: 500 at a time took a tenth of that time for as long as a client kept sending. Beyond it a batch gets
+REQUEST_TIMED_OUT, and its client sends it again."""
 UNISSUED_OUTCOMES_OF_ONE_AFTER_LOSS_MAX: Final = 500
 RETURN_SECONDS: Final = 300.0
 """The same for one address or principal in the first minutes of a process, and of a data generation: if all
@@ -436,7 +436,7 @@ NATIVE_LOOK_SECONDS: Final = 10.0
 """How often a proxy before brokers that could all give idempotence looks whether a producer has an entry left. Each
 look walks all keys of Redis, until it finds one. Longer than a heartbeat, which notices that Redis has lost all."""
 
-# Doubt
+# Unknown outcomes
 QUIESCENCE_SECONDS: Final = quiescence.QUIESCENCE_SECONDS
 """A broker that has passed the quiescence check for so long has executed whatever it had read before (rule R6)."""
 PROBE_SECONDS: Final = quiescence.PROBE_SECONDS
@@ -447,8 +447,8 @@ QUIESCENCE_WAIT_SECONDS: Final = 5.0
 """While a broker is not seen to be quiescent, those that wait for it look so often whether another one leads, or give
 up."""
 QUIESCENCE_GATHER_SECONDS: Final = 0.02
-"""The first probe of a broker waits so long, so that unknown outcomes which arise together go on together, and the log
-is read once for all of them."""
+"""The first probe of a broker waits so long, so that unknown outcomes which arise together are recovered together, and
+the log is read once for all of them."""
 LISTENERS_PER_STEP: Final = 2000
 """Waiting callers that get the same news in one step of the loop, some microseconds each: a broker that comes back may
 have tens of thousands of batches in doubt."""
@@ -459,7 +459,7 @@ SEARCH_LEFT_SECONDS: Final = 600.0
 half, and five others may be looked for in between."""
 SCAN_BYTES_MAX: Final = 256 * MIB
 SCAN_SECONDS_MAX: Final = 30.0
-"""Of one try to find a batch in the log. After it the waiting requests are answered, and the next try goes on where
+"""Of one try to find a batch in the log. After it the waiting requests are answered, and the next try continues where
 this one ended."""
 FETCH_BYTES: Final = 1 * MIB
 """For reading through a log: what a follower of that time fetches."""
@@ -477,7 +477,7 @@ CHUNK_STEP_RECORDS: Final = 500
 """Records of a log that are taken apart in one step, 1 to 2 ms, one step in a pass of the loop: a client can make the
 proxy read a whole log, and a produce of anybody else waits for three passes."""
 PASS_WAITS_CHUNKS: Final = 8
-"""A search that takes so many chunks longer than the others over one of them still goes on with their pass."""
+"""A search that takes so many chunks longer than the others over one of them still stays in their pass."""
 CHUNKS_KEPT: Final = 32
 CHUNK_KEPT_BYTES_MAX: Final = 2 * MIB
 CHUNK_KEPT_SECONDS: Final = 2.0
@@ -525,7 +525,7 @@ HIDDEN_RANGES_PART_RECORDS_MAX: Final = 10_000
 """Records in all such wrappers of one answer: they are as much work as the bytes, another 20 ms."""
 HIDDEN_RANGES_PARTS_MAX: Final = 8
 HIDDEN_RANGES_MORE_UNPACKED_BYTES_MAX: Final = 512 * KIB
-"""Such wrappers in one answer, and the unpacked bytes of each but the first: ten more ms. The answer is cut off behind
+"""Such wrappers in one answer, and the unpacked bytes of each but the first: ten more ms. The answer is cut off after
 them, and the client fetches the rest next."""
 HIDDEN_RANGES_FETCH_BYTES_MAX: Final = MIB
 """Bytes of all partitions with hidden ranges in one answer: their messages are walked over one by one, in one step."""
@@ -604,8 +604,9 @@ SPAN_LINKS_MAX: Final = 32
 REQUEST_OBJECTS_BYTES: Final = 1 * KIB
 PARTITION_OBJECTS_BYTES: Final = 2 * KIB
 BATCH_OBJECTS_BYTES: Final = 4 * KIB
-"""What a request, each partition in it, and each batch with a producer id take in memory beside their bytes, while they
-are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for good."""
+"""What a request, each partition in it, and each batch with a producer id take in memory in addition to their bytes,
+while they are at work: 16,000 requests of one small batch took 50 MB, and with producer ids 160 MB, 40 MB of it for
+good."""
 REQUEST_PREFIXES_MAX: Final = 32
 REQUEST_PREFIX_BYTES_MAX: Final = KIB // 2
 """Prefixes of produce requests (header, topic and partition) that one connection keeps, so that further requests are
@@ -633,20 +634,20 @@ METADATA_LOOKED_FOR_SECONDS: Final = 2.0
 METADATA_LOOKED_FOR_MAX: Final = 10_000
 """Topics that are looked for, some 5 MB; above it the one whose last look is the longest ago is forgotten."""
 METADATA_ASKED_FOR_MAX: Final = 20_000
-"""Topics of which it is known when brokers told of them by name: as many as are asked for while such an answer is fresh
-(``METADATA_FRESH_SECONDS``), some 10 MB. One that is forgotten, the oldest, costs one more question."""
+"""Topics of which it is known when brokers reported them by name: as many as are asked for while such an answer is
+fresh (``METADATA_FRESH_SECONDS``), some 10 MB. One that is forgotten, the oldest, costs one more question."""
 METADATA_SPREAD_SECONDS: Final = 0.5
 """Brokers learn one after the other that a topic was created or deleted: answers within this time after it are checked
 again."""
 NEW_TOPIC_SECONDS: Final = 5.0
-"""For so long clients are told that a topic which a broker says it has created is there without a leader, even if the
-broker that was asked for metadata does not know it yet: brokers on busy machines learn of it within a second."""
+"""For so long the proxy reports a topic to clients as one without a leader, if a broker says that it has created it and
+the broker that was asked for metadata does not know it yet: brokers on busy machines learn of it within a second."""
 NEW_TOPICS_MAX: Final = 10_000
 """New topics that are remembered for that; above it the oldest is forgotten."""
 CREATE_TOPICS_NUMBERS_BYTES_MAX: Final = 48 * KIB
 """The largest CreateTopics in which -1 is replaced by our defaults: a thousand topics with long names. It is read in
-one step, of 15 ms for 12,000 empty settings. A larger one goes on as it is, and the broker refuses each -1 in it
-(37)."""
+one step, of 15 ms for 12,000 empty settings. A larger one is forwarded unchanged, and the broker refuses each -1 in it
+(INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR)."""
 CREATE_TOPICS_BYTES_MAX: Final = 64 * KIB
 """The largest CreateTopics to brokers of 0.10.1, which have version 0 only: the answer, hardly longer than the request,
 is translated in one step. Some thousand topics."""
@@ -667,7 +668,7 @@ METADATA_QUESTIONS_PER_SECOND_MAX: Final = 20
 METADATA_TOPICS_PER_QUESTION_MAX: Final = 1_000
 """Topics that are named in one question: 250 KB at most."""
 METADATA_TOLD_PER_STEP: Final = 100
-"""Waiting callers that are called in one step of the loop: each may go on with a batch."""
+"""Waiting callers that are called in one step of the loop: each may then work on a batch."""
 METADATA_TOPICS_ASKED_MAX: Final = 20_000
 METADATA_REQUEST_BYTES_MAX: Final = 5 * MIB
 """The most topics that one Metadata request may name, and the most bytes of it, which is their size with the longest

@@ -1,5 +1,5 @@
-"""API versions: which a broker has, which a client is told, and how the broker's own version is found out. The only
-place for this.
+"""API versions: which a broker has, which the proxy reports to a client, and how the broker's own version is found out.
+The only place for this.
 
 Pure tables and functions. Never talks to a broker, and knows no message's layout beyond the answers to its three probes
 (``detect``). Sources: KafkaApis and Protocol.java of the releases, checked against real brokers.
@@ -106,9 +106,9 @@ cannot read."""
 READS_RANGES_SINCE = 3
 """Clients that ask in this version of ApiVersions or a later one (KIP-511) choose each API's version by its range."""
 PRODUCE_TOLD_MAX = 7
-"""The highest Produce that clients are told which ask in an older version: aiokafka (up to 0.12) and kafka-python-ng
-take a broker with Produce 8 for Kafka 2.4, and then join groups with JoinGroup 5 (kafka-python-ng only as static
-members)."""
+"""The highest Produce that the proxy reports to clients which ask in an older version: aiokafka (up to 0.12) and
+kafka-python-ng take a broker with Produce 8 for Kafka 2.4, and then join groups with JoinGroup 5 (kafka-python-ng only
+as static members)."""
 
 OWN_WHERE_MISSING: Mapping[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2}
 """Answered by the proxy, up to these versions, where the brokers have none."""
@@ -250,8 +250,8 @@ NATIVE_MAX: Mapping[int, int] = {
     ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
     ApiKey.STREAMS_GROUP_DESCRIBE: 0,
 }
-"""The highest version that goes through as bytes in front of brokers with producer ids; keys that are not here never
-go through. Read off the schemas of Kafka 4.3: no body up to here has the address of a broker, but those that
+"""The highest version that passes as bytes where the brokers give idempotence (mode native); keys that are not here
+never pass. Read off the schemas of Kafka 4.3: no body up to here has the address of a broker, but those that
 ``native/rewrites.py`` knows. Fetch 16 and DescribeQuorum 2 tell addresses at the end of a body that is not read. Share
 groups are not here: all that they fetch tells addresses."""
 
@@ -260,17 +260,17 @@ SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
-    """Return what clients of brokers with producer ids are told: what all brokers have, as far as it goes through."""
+    """Return the ranges that the proxy reports in mode native: what all brokers have, as far as it passes."""
     common = _intersection(list(ranges) or [{}])
     last = {key: min(common[key][1], NATIVE_MAX[key]) for key in common if key in NATIVE_MAX}
     return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
 
 
 def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
-    """Return what clients are told: what all brokers have, raised to what the bridges can serve, and the proxy's own
-    APIs.
+    """Return the ranges that the proxy reports to clients: what all brokers have, raised to what the bridges can serve,
+    and the proxy's own APIs.
 
-    While no broker is known: as for the oldest release, so that no client later finds less than it was told.
+    While no broker is known: as for the oldest release, so that no client later finds less than the proxy reported.
     """
     common = _intersection(list(ranges) or [KNOWN["0.8.2"]])
     result = {int(key): own for key, own in OWN_RANGES.items()}
@@ -286,7 +286,7 @@ def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:
 
 
 def reported(ranges: BrokerRanges, api_versions_version: int) -> BrokerRanges:
-    """Return what a client is told that asks in this version of ApiVersions."""
+    """Return the ranges for a client that asks in this version of ApiVersions."""
     if api_versions_version >= READS_RANGES_SINCE:
         return ranges
     first, last = ranges[ApiKey.PRODUCE]

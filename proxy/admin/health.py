@@ -95,7 +95,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     if "brokers" not in excluded:
         reasons += _without_brokers(watched)
     # Ports open once Redis and a broker have been there, so closed ports say nothing new while one of these is missing.
-    # A probe that excludes checks is told of closed ports all the same: a pod that has never had Redis is not ready.
+    # A probe that excludes checks still gets closed ports as a reason: a pod that has never had Redis is not ready.
     if "listeners" not in excluded and (excluded or not reasons) and not watched.is_listening():
         reasons.append("no port is open for clients")
     if "listeners" not in excluded:

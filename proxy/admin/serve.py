@@ -1,4 +1,4 @@
-"""Runs the admin port beside the proxy: hypercorn on the same trio loop, and the totals taken once a second."""
+"""Runs the admin port alongside the proxy: hypercorn on the same trio loop, and the totals taken once a second."""
 
 from __future__ import annotations
 

@@ -36,14 +36,14 @@ _COUNTS: Final = ("count", "answered", "joined")
 
 
 class WorkerAnswer(NamedTuple):
-    """What one worker told. ``number``: from 1 on."""
+    """The answer of one worker. ``number``: from 1 on."""
 
     number: int
     answer: Any
 
 
 def metrics(texts: Iterable[str], own: Iterable[Family] = ()) -> bytes:
-    """Return the workers' metrics as one, in Prometheus' text format, with ``own`` behind them."""
+    """Return the workers' metrics as one, in Prometheus' text format, followed by ``own``."""
     return _written([*_added_up(_read(texts)), *own])
 
 

@@ -1,8 +1,8 @@
 """Keeps the summed counters of workers from falling: Prometheus takes a counter that falls for one that was reset, and
 would count its value a second time.
 
-A worker that does not answer counts with what it told last. So does a process that has ended, beside the one that was
-started in its place. Gauges are only of workers that answer. Pure."""
+A worker that does not answer counts with its last answer. So does a process that has ended, in addition to the one that
+was started in its place. Gauges are only of workers that answer. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Told(NamedTuple):
 
 
 class WorkerCounters:
-    """The counters that one supervisor keeps. Holds two texts for each worker: what it told last, and the counters of
-    its earlier processes and of names that have made room for others."""
+    """The counters that one supervisor keeps. Holds two texts for each worker: its last answer, and the counters of its
+    earlier processes and of names that have made room for others."""
 
     def __init__(self) -> None:
         self._last: dict[int, _Told] = {}
@@ -38,7 +38,7 @@ class WorkerCounters:
         self, texts: Mapping[int, str], asked_at: float, told_at: float, more: str, own: Iterable[Family]
     ) -> bytes:
         """Return the metrics of all as one. ``texts``: those of the workers that have answered, by their numbers; they
-        were asked and have told at these times. ``more``, ``own``: what the supervisor itself tells."""
+        were asked and answered at these times. ``more``, ``own``: what the supervisor itself reports."""
         has_more = [self._take(number, text, asked_at, told_at) for number, text in texts.items()]
         if any(has_more):
             self._forget_names()
@@ -47,7 +47,7 @@ class WorkerCounters:
         return summed.metrics([*each, more], own)
 
     def _take(self, number: int, text: str, asked_at: float, told_at: float) -> bool:
-        """Keep what a worker has told; return whether counters of it were added to those of the past."""
+        """Keep a worker's answer; return whether counters of it were added to those of the past."""
         last = self._last.get(number)
         if last is None:
             last = _Told("", 0.0, "")

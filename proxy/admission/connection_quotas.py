@@ -1,8 +1,8 @@
 """Who may come in: connections per address, those that have not shown who is there, their pace.
 
-Asked by the listeners for each connection, before a byte of it is read, and told when it has ended. Keeps counts per
-address and disconnects none but the oldest that has not shown its name; knows no socket and no Kafka. Of IPv6 a whole
-/64, which is what one customer gets, counts as one address.
+The listeners ask it about each connection, before they read a byte, and report the end of the connection. Keeps counts
+per address and disconnects none but the oldest that has not shown its name; knows no socket and no Kafka. Of IPv6 a
+whole /64, which is what one customer gets, counts as one address.
 
 A failed login counts against nobody: as at a broker (KIP-306) its answer is late (``LOGIN_REFUSAL_SECONDS``), and its
 connection counts as unauthenticated until it is closed. Passwords are hashed by the brokers, not here."""
@@ -98,7 +98,7 @@ class ConnectionQuotas:
                 self._turn_out_the_oldest(self._unauthenticated, f"{caps.unauthenticated_max} connections")
         return admitted
 
-    # ------------------------------------------------------------------ told by admitted connections
+    # ------------------------------------------------------------------ called by admitted connections
     def is_known(self, admitted: AdmittedConnection) -> None:
         """A client has authenticated."""
         if admitted in self._unauthenticated:

@@ -1,7 +1,7 @@
 """All connections of one address, which share one turn: opening hundreds of them gains no more than opening a dozen.
 
 A request costs one, and more if it is large (``IP_COST_BYTES``). Where an address has only a few connections, nothing
-is counted. Pure: told by sessions, woken by the end of a pass and by timers; knows no Kafka."""
+is counted. Pure: called by sessions, woken by the end of a pass and by timers; knows no Kafka."""
 
 from __future__ import annotations
 

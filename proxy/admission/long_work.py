@@ -63,7 +63,7 @@ class _Line:
         return self.begun is None and not self._by_sender
 
     def next(self) -> _Job | None:
-        """Return the piece of work to go on with."""
+        """Return the piece of work that has begun; if none has, begin the next one."""
         if self.begun is None and self._by_sender:
             sender, jobs = self._by_sender.popitem(last=False)
             self.begun = jobs.popleft()
@@ -73,7 +73,7 @@ class _Line:
 
 
 class _Lines:
-    """Short work and long work, in turns."""
+    """Short work and long work, alternately."""
 
     __slots__ = ("_is_turn_of_new", "long", "new")
 

@@ -30,7 +30,7 @@ class LoopBudget:
 
     @property
     def has_worked_enough(self) -> bool:
-        """Should work of many steps go on in the next pass?"""
+        """Should work of many steps continue in the next pass?"""
         return self.seconds() > limits.STEPS_SECONDS
 
     @property
@@ -56,7 +56,7 @@ class LoopBudget:
 
     def in_turn(self, resume: Callable[[Value], None]) -> Callable[[Value], None]:
         """Return a function that calls ``resume``: at once, or in a later pass if this one has done enough. Those that
-        wait go on in their order."""
+        wait are called in their order."""
         return partial(self._tell, resume)
 
     def _tell(self, resume: Callable[[Value], None], value: Value) -> None:

@@ -20,7 +20,7 @@ from ..settings.config import Caps
 WAITING_COUNTS: Final = 2
 """How often each byte of a request counts that waits to be read: there will be a converted copy of it, too."""
 Count = Callable[[int], None]
-"""Told of bytes that are kept from now on, or (negative) no more."""
+"""Called with the number of bytes that are kept from now on, or (negative) no more."""
 
 
 class Held:

@@ -1,4 +1,4 @@
-"""A bucket of tokens: so many come in each second, so many fit into it. Pure: it is told the time."""
+"""A bucket of tokens: so many come in each second, so many fit into it. Pure: the caller passes the time."""
 
 from __future__ import annotations
 

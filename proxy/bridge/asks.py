@@ -32,7 +32,7 @@ _EARLIEST_TIMESTAMP = -2
 _LIST_OFFSETS_VERSION_MAX = 1
 _FETCH_VERSION_MAX = 4
 OLD_FETCH_VERSION_MAX = 3
-"""The last version of Fetch in whose answers all is in the old format."""
+"""The last version of Fetch in whose answers all messages have format v0 or v1."""
 _OFFSET_AND_TIMESTAMP = Struct(">qq")
 _PARTITION_HEAD = Struct(">ihq")
 
@@ -88,7 +88,7 @@ class LatestOffset:
         return _encode_list_offsets(api_version, self.replica_id, self.topic, self.partition, _LATEST_TIMESTAMP)
 
     def parse(self, api_version: int, body: Buffer) -> OffsetAnswer:
-        """The offset behind the last record that ``replica_id`` may see."""
+        """The offset after the last record that ``replica_id`` may see."""
         return _parse_list_offsets(api_version, body, self.topic, self.partition)
 
 
@@ -207,7 +207,7 @@ class Metadata:
     """Brokers and topics. ``topics`` None: all; empty: brokers only (but all where the broker knows only v0).
 
     Naming a topic may create it on a broker before 0.11, whatever ``allow_auto_topic_creation`` says. ``known``: topics
-    as they were told before, see ``metadata.read_answer``.
+    as brokers reported them before, see ``metadata.read_answer``.
     """
 
     topics: tuple[str, ...] | None

@@ -28,8 +28,8 @@ wait."""
 
 @dataclass(frozen=True, slots=True)
 class RequestRefused:
-    """A request that does not go on. ``answer``: body in the client's layout. None: made by ``table.plan``, which has
-    not seen the request; see ``refusals.refusal``."""
+    """A request that the proxy does not forward. ``answer``: body in the client's layout. None: made by ``table.plan``,
+    which has not seen the request; see ``refusals.refusal``."""
 
     error_code: int
     reason: str

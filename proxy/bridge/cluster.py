@@ -114,8 +114,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What one broker told. ``cluster_id`` None: it told none (before 0.10.1); ``controller_id`` None: before 0.10.0,
-    or not known to it."""
+    """What one broker reported. ``cluster_id`` None: it reported none (before 0.10.1); ``controller_id`` None: before
+    0.10.0, or not known to it."""
 
     cluster_id: str | None
     controller_id: int | None
@@ -158,7 +158,7 @@ def read_rows(reader: Reader) -> Steps[Rows]:
 
 def told_rows(version: int, rows: Rows, alive: frozenset[int]) -> Steps[bytes]:
     """Encode partitions for a client that reaches the brokers ``alive``, in Metadata ``version``. A partition whose
-    leader is not among them is told as one without a leader (5), which makes the client ask again."""
+    leader is not among them gets LEADER_NOT_AVAILABLE, which makes the client ask again."""
     if rows.is_plain and rows.reported <= alive:
         return rows.body
     body, at = bytearray(rows.body), INT32.size
@@ -177,8 +177,8 @@ def told_rows(version: int, rows: Rows, alive: frozenset[int]) -> Steps[bytes]:
 
 
 def _behind_null(count: int, at: int) -> int:
-    """Return the position behind a negative length of a list: null (-1) is taken for an empty list. Raises Malformed
-    for others."""
+    """Return the position after a negative length of a list: null (-1) is taken for an empty list. Raises Malformed for
+    others."""
     if count != -1:
         raise Malformed(f"partitions: a list of {count} before {at}")
     return at

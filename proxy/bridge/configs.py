@@ -55,7 +55,7 @@ class AskSettings:
         return INT32.pack(1) + INT8.pack(_BROKER) + string(str(self.broker_id)) + names + synonyms
 
     def parse(self, api_version: int, body: Buffer) -> BrokerSettings:
-        """What the broker told."""
+        """What the broker reported."""
         reader = Reader(body)
         reader.int32("throttle_time_ms")
         if (count := reader.int32("results")) != 1:

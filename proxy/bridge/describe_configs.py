@@ -1,6 +1,6 @@
 """DescribeConfigs v0 to v2, answered by the proxy where the brokers have none (before 0.11).
 
-Such brokers tell no setting over Kafka's protocol, so no value is told: each setting has a null value, and among its
+Such brokers report no setting over Kafka's protocol. So each setting but broker.id has a null value, and among its
 synonyms the default that Kafka's documentation gives. A default as the value would be taken for the truth: Kafka
 Connect refuses a topic whose cleanup.policy is said to be delete, and a topic may have any setting of its own. Where a
 setting has no default it has no synonym either. That a topic exists, and that the client may know of it, is what
@@ -33,7 +33,7 @@ NOT_TOLD = (
     "brokers before 0.11 tell no settings over Kafka's protocol: values are left out, and the synonyms are the "
     "defaults of Kafka's documentation; what a topic has instead is in ZooKeeper: kafka-configs.sh --zookeeper"
 )
-"""Beside each answer without an error. Most clients show a sentence only with an error."""
+"""The message in each answer without an error. Most clients show a message only with an error."""
 NO_SUCH_KIND = "in brokers before 0.11 only topics and brokers have settings"
 _TOPIC, _BROKER = 2, 4
 """Types of resources."""

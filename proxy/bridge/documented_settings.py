@@ -51,7 +51,7 @@ _TOPIC_SINCE_0_10_1: Mapping[str, Documented] = {
 }
 _FORMAT_OF_RELEASE: Mapping[str, str] = {"0.10.0": "0.10.0-IV1", "0.10.1": "0.10.1-IV2", "0.10.2": "0.10.2-IV0"}
 _NOT_OF_BROKERS = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
-"""Only topics have these; no setting of the broker stands behind them."""
+"""Only topics have these; no setting of the broker is their default."""
 _BROKER_ALONE: Mapping[str, str | None] = {
     "advertised.listeners": None,
     "auto.create.topics.enable": "true",

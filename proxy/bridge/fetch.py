@@ -41,8 +41,8 @@ _NO_LOG_START = INT64.pack(-1)
 
 
 class Fetch:
-    """One fetch. With the same version on both sides it goes on as it is, once it is certain that it does not come from
-    a replica."""
+    """One fetch. With the same version on both sides it is forwarded unchanged, once it is certain that it does not
+    come from a replica."""
 
     __slots__ = ("_client_version", "broker_version")
 
@@ -158,7 +158,7 @@ def _with_enough_bytes(topics: memoryview) -> Buffer:
 
 
 def _with_stable_offsets(body: memoryview, start: int, chunks: list[Buffer], behind: bytes) -> Chunks:
-    """Insert behind each high watermark the last stable offset, which is the same number, and then ``behind``. Records
+    """Insert after each high watermark the last stable offset, which is the same number, and then ``behind``. Records
     are not copied."""
     reader = Reader(body, start)
     copied = 0

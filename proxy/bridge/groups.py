@@ -16,7 +16,7 @@ class JoinGroupWithoutRebalanceTimeout:
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | RequestRefused:
-        """group_id and session_timeout_ms, then what comes behind the rebalance timeout."""
+        """group_id and session_timeout_ms, then what comes after the rebalance timeout."""
         reader = Reader(request)
         reader.string("group_id")
         reader.int32("session_timeout_ms")

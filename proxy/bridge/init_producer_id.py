@@ -19,7 +19,8 @@ FLEXIBLE_FROM = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 FENCED_SINCE = 4
-"""From here on clients know 90 (KIP-588); before, a fenced producer is told 47."""
+"""From this version on clients know PRODUCER_FENCED (KIP-588); in earlier ones a fenced producer gets
+INVALID_PRODUCER_EPOCH."""
 _ANSWER = Struct(">ihqh")
 
 

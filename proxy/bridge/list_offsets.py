@@ -62,8 +62,8 @@ class _Kept:
 
 
 class ListOffsetsOfKnownKinds:
-    """v1 to v3, the version stays: only times, earliest and latest go on, other negative timestamps are answered with
-    35. ``version``: of the client."""
+    """v1 to v3, the version stays: only times, earliest and latest are forwarded; other negative timestamps get
+    UNSUPPORTED_VERSION. ``version``: of the client."""
 
     __slots__ = ("_head", "_kept", "_throttle")
 
@@ -102,7 +102,7 @@ class ListOffsetsOfKnownKinds:
         return b"".join(parts)
 
     def up(self, answer: Buffer) -> Buffer:
-        """The same, and behind it the partitions that the broker was not asked about."""
+        """The same, followed by the partitions that the broker was not asked about."""
         if not self._kept:
             return answer
         start = len(self._throttle)
@@ -118,7 +118,7 @@ class ListOffsetsWithoutIsolation:
     __slots__ = ()
 
     def down(self, request: Buffer) -> Buffer | RequestRefused:
-        """replica_id, then what comes behind the isolation level."""
+        """replica_id, then what comes after the isolation level."""
         reader = Reader(request)
         reader.int32("replica_id")
         reader.int8("isolation_level")
@@ -139,7 +139,7 @@ class ListOffsetsBySegment:
         self._kept = _Kept(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     def down(self, request: Buffer) -> Buffer | RequestRefused:
-        """Latest and earliest go on; the rest is kept for the answer."""
+        """Latest and earliest are forwarded; the rest is kept for the answer."""
         reader = Reader(request)
         parts = [INT32.pack(reader.int32("replica_id")), b""]
         topics = 0

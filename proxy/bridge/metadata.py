@@ -144,9 +144,10 @@ def encode_client_answer(
     """Return the body for a client at v0 to v4: the brokers of ``addresses`` only, so no address of a real broker
     gets out.
 
-    ``topics`` None: all that the cluster lists. One that it does not list gets 3, or 17 if no topic can have that name.
-    A leader that has no address here is told as "no leader now" (5), which makes the client ask again. The controller
-    is the cluster's, else the lowest broker with an address.
+    ``topics`` None: all that the cluster lists. One that it does not list gets UNKNOWN_TOPIC_OR_PARTITION, or
+    INVALID_TOPIC_EXCEPTION if no topic can have that name. A partition whose leader has no address here gets
+    LEADER_NOT_AVAILABLE, which makes the client ask again. The controller is the cluster's, else the lowest broker with
+    an address.
     """
     return at_once(tell_client(version, cluster, topics, addresses, fallback_cluster_id))
 

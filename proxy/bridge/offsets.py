@@ -64,7 +64,7 @@ class OffsetCommitWithTimestamps:
 
 
 class OffsetFetchOfNamedPartitions:
-    """v2 to v1: "all partitions" can not be asked; an error of the whole group is told at the end."""
+    """v2 to v1: "all partitions" can not be asked; an error of the whole group is repeated at the end."""
 
     __slots__ = ()
 

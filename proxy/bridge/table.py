@@ -1,6 +1,6 @@
 """The registry: which bridge serves which API in which version. Owns the choice, no layout.
 
-``plan`` for everything that goes on to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
+``plan`` for everything that is forwarded to a broker; what the proxy answers itself (Produce, Metadata, ApiVersions,
 InitProducerId, DescribeCluster, DescribeProducers, and DescribeConfigs where the brokers have none) never comes here.
 """
 

@@ -38,7 +38,7 @@ class PartitionQueue:
         """By sender, what came while others waited: its only append, or a deque of several."""
 
     def queue_append(self, append: QueuedAppend) -> None:
-        """Put one append behind the others of its sender; some wait already."""
+        """Queue one append after the others of its sender; some wait already."""
         self.count += 1
         sender, waiting = append.sender, self._by_sender
         if sender not in waiting:

@@ -233,7 +233,7 @@ class Broker:
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
-        """What it can be served as, once it has told what it is; None while that is not known."""
+        """What it can be served as, once it has reported what it is; None while that is not known."""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         connect = partial(reactor.connect, address)
@@ -254,8 +254,8 @@ class Broker:
         self._report = report
         self._control: ControlConnection | None = None
         self._reading: ControlConnection | None = None
-        """A connection of its own for fetches: their answers are large, and behind them no other question would be
-        answered in time (rule R6)."""
+        """A connection of its own for fetches: their answers are large, and no other question would be answered in time
+        after them (rule R6)."""
         self._probe_answers: list[memoryview | None] = []
         self._backoff = limits.CONNECT_BACKOFF_SECONDS_MIN
         self._is_closed = False
@@ -313,7 +313,7 @@ class Broker:
         A broken connection puts a thousand batches in doubt at once, so those of one partition share answers. A
         question for the high watermark joins the same one that is under way: on one leader it only grows, so an older
         answer is as good. A question for the log end offset never joins one under way; all that are asked meanwhile
-        leave as one, behind it. Only ``FETCHES_AT_A_TIME`` fetches are out at a time, over a connection of their own.
+        leave as one, after it. Only ``FETCHES_AT_A_TIME`` fetches are out at a time, over a connection of their own.
         """
         if isinstance(question, ReadLog):
             self._logs.read(question, done)
@@ -363,7 +363,7 @@ class Broker:
             self._reading = ControlConnection(self._reactor, self._next_fetches, self._reading_lost)
             self._reactor.connect(self.address, self._reading)
         if self._reading is not None and not self._reading.is_open:
-            return  # goes on when the connection is opened, or fails
+            return  # continued when the connection is opened, or fails
         while self._fetches and self._fetching < limits.FETCHES_AT_A_TIME:
             question, leaves, done = self._fetches.popleft()
             self._fetching += 1

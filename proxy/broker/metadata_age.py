@@ -65,8 +65,8 @@ class MetadataAge:
         self._changed_at = now
 
     def distrust(self, topic: str, now: float) -> None:
-        """A known topic may be gone. It must not be named to a broker, which would create it again, until one has told
-        of it after all brokers have learned of the change."""
+        """A known topic may be gone. It must not be named to a broker, which would create it again, until one has
+        reported it after all brokers have learned of the change."""
         self._distrusted_until[topic] = now + limits.METADATA_SPREAD_SECONDS
 
     def appeared(self, topic: str) -> None:
@@ -86,7 +86,7 @@ class MetadataAge:
         """The same for one topic."""
         return asked_at < max(self._topic_asked_at.get(topic, _NEVER), self._all_asked_at)
 
-    # ------------------------------------------------------------------ what may be told
+    # ------------------------------------------------------------------ what may be answered
     def age_of_all(self, now: float) -> float:
         """Seconds since the whole cluster was seen."""
         return now - self._all_learned_at

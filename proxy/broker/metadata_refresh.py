@@ -107,7 +107,7 @@ class MetadataRefresh:
         return waiting
 
     def _sweep(self) -> None:
-        """Call back the callers whose time is up. Each may have a batch to go on with, so not too many in one step."""
+        """Call back the callers whose time is up. Each may then work on a batch, so not too many in one step."""
         waiting, now, reported = self._all_waiting, self._reactor.now(), 0
         while waiting and (waiting[0].is_over or waiting[0].due <= now) and reported < limits.METADATA_TOLD_PER_STEP:
             reported += not waiting[0].is_over

@@ -78,7 +78,7 @@ class Mode:
             return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
         if kept == MODE_NATIVE:
             return Idempotence.NATIVE
-        if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would go on, beside this one
+        if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would keep running next to this one
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXIES_RUN}"
         if Idempotence.NATIVE in (self.wanted, by_brokers) and (
             kept is None or not stored.has_entries or allows_duplicates

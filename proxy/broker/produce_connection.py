@@ -30,7 +30,7 @@ from .slow_partitions import USUAL, Place
 _CLIENT_ID = "idemproxy"
 _HEADER = encode_request_header(API_KEY, BROKER_VERSION_MAX, 0, _CLIENT_ID)
 _HEADER_START, _HEADER_END = _HEADER[:4], _HEADER[8:]
-"""What is before the correlation id, and behind it."""
+"""What is before the correlation id, and after it."""
 _SIZE_AND_HEADER = Struct(f">i4si{len(_HEADER_END)}s")
 _TIMEOUT_MS_MAX = round(limits.UPSTREAM_TIMEOUT_SECONDS_MAX * 2000)
 """The longest timeout of an append that counts: the broker is given half of the shortest one in a request."""
@@ -94,7 +94,7 @@ class ProduceConnection:
         self.is_late = False
         """The request was seen unanswered too often."""
         self.is_overdue = False
-        """The request was told to the operator as unanswered."""
+        """The request was reported to the operator as unanswered."""
         self.is_forsaken = False
         """Set when the broker was away while a request was out here. The request may be lost, so it is not waited for
         as long as an answer that the broker delays to throttle."""
@@ -144,7 +144,7 @@ class ProduceConnection:
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: ProduceConnectionWire) -> None:
         """The connection is open: it can take requests."""
-        if not self.is_open:  # given up while it was being opened
+        if not self.is_open:  # closed while it was being opened
             wire.reset()
             return
         self._wire = wire
@@ -175,7 +175,7 @@ class ProduceConnection:
         self._ended(reason)
 
     def give_up(self, reason: str) -> None:
-        """Reset the connection: a request that waits behind another one in the broker ends with it."""
+        """Reset the connection: a request that waits in the broker for an earlier one ends with it."""
         if self._wire is not None:
             self._wire.reset()
             self._wire = None

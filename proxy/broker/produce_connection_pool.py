@@ -57,16 +57,16 @@ def _nobody_to_open(_produce_connection: ProduceConnection) -> None:
 
 
 def _is_there() -> bool:
-    """Nothing to do: the pool is told when the broker is away."""
+    """Nothing to do: ``set_usable`` is called when the broker is away."""
     return False
 
 
 class ProduceConnectionPool:
-    """The produce connections to one broker. ``open_produce_connection``: opens a connection; the produce connection is
-    told when it is open. ``may_send``: does the lease still allow to send (rule R4)? ``produce_connections_max``: how
-    many produce connections there may be at this moment for partitions that are not slow. ``look_seconds``: how often
-    the requests that are out are checked. ``is_away``: asked then; is the broker away though ``set_usable`` was not
-    called?"""
+    """The produce connections to one broker. ``open_produce_connection``: opens a connection; it calls the produce
+    connection's ``connected`` when that is open. ``may_send``: does the lease still allow to send (rule R4)?
+    ``produce_connections_max``: how many produce connections there may be at this moment for partitions that are not
+    slow. ``look_seconds``: how often the requests that are out are checked. ``is_away``: asked then; is the broker away
+    though ``set_usable`` was not called?"""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class ProduceConnectionPool:
 
     def answered(self, produce_connection: ProduceConnection, timed_out: Collection[Place], throttle_ms: int) -> None:
         """An answer came: note which partitions are slow, and whether the broker throttles. ``timed_out``: the
-        partitions whose replicas are behind, as the broker says."""
+        partitions whose replicas lag, as the broker says."""
         now = produce_connection.answered_at = self._reactor.now()
         self._count_out(produce_connection)
         if throttle_ms > 0:

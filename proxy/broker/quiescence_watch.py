@@ -2,7 +2,7 @@
 however many batches are in doubt there. Sans-IO. Concludes nothing about a batch.
 
 The times of question and answer are taken here, where the answer arrives. If each flow took them, a flow that resumes
-behind thousands of others would take its own waiting for a late answer of the broker."""
+after thousands of others would take its own waiting for a late answer of the broker."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class QuiescenceWatch:
         question = LatestOffset(*watched.groups[-1].asked_about, HIGH_WATERMARK_REPLICA_ID)
         try:
             self._ask(broker_id, question, lambda answer: self._ended(broker_id, now, answer, limits.PROBE_SECONDS))
-        except Exception:  # which the reactor reports; those who wait are not left behind
+        except Exception:  # which the reactor reports; those who wait get an answer
             self._ended(broker_id, now, Unanswered("an internal error"), limits.QUIESCENCE_SECONDS)
             raise
 

@@ -1,7 +1,7 @@
-"""Which brokers are served, and as what. Pure: takes what a broker told of itself, and says why it is not served.
+"""Which brokers are served, and as what. Pure: takes what a broker reported of itself, and says why it is not served.
 
-Where the proxy gives idempotence, a broker with producer ids of its own (0.11 and later) is served only if it stores
-the message format of the older ones, while a cluster is upgraded in place. In its own format it drops the batch
+Where the proxy gives idempotence, a broker of Kafka 0.11 or later, which has producer ids of its own, is served only if
+it stores a message format before v2, while a cluster is upgraded in place. In its own format it drops the batch
 markers, by which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the
 brokers give it themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on
 3.9.1.
@@ -25,7 +25,7 @@ from ..versions import NEWER, ApiKey, BrokerRanges, Detected
 _FORMAT = "log.message.format.version"
 _PROTOCOL = "inter.broker.protocol.version"
 SETTINGS = (_FORMAT, _PROTOCOL)
-"""The settings of a broker with producer ids that tell which message format it stores."""
+"""The settings of a broker of Kafka 0.11 or later that tell which message format it stores."""
 
 _OWN_FORMAT_FROM = (0, 11)
 _FORMAT_IGNORED_FROM = (3, 0)
@@ -48,10 +48,10 @@ class Idempotence(Enum):
 
 class Kind(Enum):
     """``UNSURE``: the next try may tell what it is. ``OTHER_CLUSTER``: it is of another cluster than the broker that
-    told its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its place,
-    or its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found again.
-    Where the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer id is
-    sent to it."""
+    reported its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its
+    place, or its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found
+    again. Where the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer
+    id is sent to it."""
 
     UNSURE = "unsure"
     OTHER_CLUSTER = "other cluster"
@@ -89,7 +89,8 @@ class Judgement:
 
 def choose(judgements: Collection[Judgement | None]) -> Idempotence | None:
     """Return who gives idempotence, by all brokers of a cluster: they do if all of them can, and the proxy as soon as
-    one of them cannot. None: that is not known yet, as some have not told what they are (None in ``judgements``)."""
+    one of them cannot. None: that is not known yet, as some have not reported what they are (None in
+    ``judgements``)."""
     if any(one is not None and one.in_native is not None for one in judgements):
         return Idempotence.PROXY
     return None if None in judgements or not judgements else Idempotence.NATIVE
@@ -158,7 +159,7 @@ def by_version(found: Detected) -> Refusal | None:
 
 
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
-"""For a broker with producer ids that cannot be asked for its settings."""
+"""For a broker of Kafka 0.11 or later that cannot be asked for its settings."""
 
 NO_KAFKA = Refusal(
     Kind.UNSERVED,
@@ -181,8 +182,8 @@ _WITHOUT_IDS = Refusal(
 
 
 def by_settings(reported: BrokerSettings) -> Refusal | None:
-    """Return why a broker with producer ids is not served, None if it keeps the old message format. ``reported``: the
-    ``SETTINGS`` that it has."""
+    """Return why a broker of Kafka 0.11 or later is not served, None if it keeps a message format before v2.
+    ``reported``: the ``SETTINGS`` that it has."""
     if reported.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}, or say who gives idempotence ({_SETTING})")
     if reported.error_code:
@@ -205,7 +206,7 @@ def _without_ids(reported: BrokerSettings | None) -> Refusal | None:
 
 
 def remark(reported: BrokerSettings) -> str:
-    """Return what an operator should know of a broker with producer ids that is served."""
+    """Return what an operator should know of a broker of Kafka 0.11 or later that is served."""
     form = reported.values.get(_FORMAT)
     return (
         f"has producer ids of its own, and is served as long as it stores message format {form}; "

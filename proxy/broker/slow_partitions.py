@@ -1,8 +1,8 @@
 """Which partitions of a broker are slow, judged by the requests that they were in (rule R19). Pure.
 
-A request that stays out for too long makes its partitions suspects while it is still out: one of them holds up the
-answer for all. Each suspect gets one request of its own, its trial, which shows whether it is slow. Says which are
-slow; ``append_queue.py`` keeps them apart."""
+A request that stays out for too long makes each of its partitions possibly slow while it is still out: one of them
+holds up the answer for all. A possibly slow partition gets one request of its own, its trial, which shows whether it is
+slow. Says which are slow; ``append_queue.py`` keeps them apart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class PartitionPaces:
         return max(limits.LATE_SECONDS_MIN, min(self.answer_seconds * limits.LATE_TIMES, limits.SLOW_APPEND_SECONDS))
 
     def of(self, place: Place) -> int:
-        """Return the pace of a partition. One that was slow a while ago, and not tried since, is a suspect again."""
+        """Return the pace of a partition. One that was slow a while ago, and not tried since, is possibly slow
+        again."""
         pace, since = self.known.get(place, (USUAL, 0.0))
         if pace == SLOW and self._now() - since > limits.SLOW_PARTITION_SECONDS:
             self._set(place, SUSPECT)
@@ -65,7 +66,7 @@ class PartitionPaces:
 
     # ------------------------------------------------------------------ what was seen
     def tried(self, place: Place) -> None:
-        """The request of a suspect has left."""
+        """The trial request of a possibly slow partition has left."""
         self._set(place, ON_TRIAL)
 
     def late(self, places: Sequence[Place]) -> None:
@@ -77,9 +78,9 @@ class PartitionPaces:
                 self._set(place, SUSPECT)
 
     def answered(self, places: Sequence[Place], timed_out: Collection[Place], was_late: bool) -> None:
-        """An answer came. ``timed_out``: the partitions whose replicas are behind, as the broker itself says; the
-        others then only waited for these. A late answer says nothing more: its partitions were judged when it became
-        late, and may have shown since that they are not slow."""
+        """An answer came. ``timed_out``: the partitions whose replicas lag, as the broker itself says; the others then
+        only waited for these. A late answer says nothing more: its partitions were judged when it became late, and may
+        have shown since that they are not slow."""
         if was_late and not timed_out:
             return
         for place in places:

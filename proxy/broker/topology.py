@@ -36,8 +36,8 @@ _OF_A_TOPIC = (LatestOffset, EarliestOffset, FetchRecords, ReadLog)
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatistics:
-    """The cluster at one moment. ``is_known``: a broker has told which brokers there are; before that ``asked_first``
-    are the configured addresses. ``brokers``: by id."""
+    """The cluster at one moment. ``is_known``: a broker has reported which brokers there are; before that
+    ``asked_first`` are the configured addresses. ``brokers``: by id."""
 
     is_known: bool
     brokers: tuple[BrokerStatistics, ...]
@@ -322,7 +322,7 @@ class Topology:
     def _update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
         for broker_id, broker in list(self._brokers.items()):
             there = brokers.get(broker_id)
-            # A broker that is down is left out of Metadata; its connection goes on trying, unknown outcomes may wait
+            # A broker that is down is left out of Metadata; its connection keeps trying, unknown outcomes may wait
             # for it (``_look_who_has_left``).
             if there is not None and broker.address != (there.host, there.port):
                 broker.close()
@@ -351,7 +351,7 @@ class Topology:
         )
 
     def _choose_mode(self) -> None:
-        """Note as what the listed brokers can be served, if what they have told decides it (``served.choose``)."""
+        """Note as what the listed brokers can be served, if what they have reported decides it (``served.choose``)."""
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
         self._mode.by_brokers = choose([broker.judgement for broker in listed])
         if self._mode.by_brokers is not None:
@@ -378,7 +378,7 @@ class Topology:
 
     def _look_who_has_left(self) -> None:
         """Stop connecting to a broker that is not listed, has no replica any more, and has been away for so long that
-        no doubt waits for it (rule R6). When it is listed again it is a new one."""
+        no unknown outcome waits for it (rule R6). When it is listed again it is a new one."""
         for broker in self.brokers:
             if self._may_have_left(broker):
                 in_turns(self._reactor, self._has_replica(broker.id), partial(self._forget_unless, broker))

@@ -1,1 +1,1 @@
-"""One client connection, whatever is spoken on it: its shell, and what stands behind the shell. Knows no Kafka."""
+"""One client connection, whatever is spoken on it: its shell, and the handler that the shell calls. Knows no Kafka."""

@@ -1,4 +1,4 @@
-"""What stands behind the shell of a connection, and speaks what the client speaks. Sans-IO.
+"""The handler of a connection, which its shell calls: it speaks what the client speaks. Sans-IO.
 
 The shell (``shell.py``) moves bytes, says when, and ends; a handler knows what they mean. There are three: the proxy
 acts for the client (``session/``), the client's brokers give it idempotence themselves (``native/``), and the client
@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 NAMELESS = "client"
-"""The name of a client that has told no client id."""
+"""The name of a client that has sent no client id."""
 
 
 class Handler(ABC):
@@ -57,7 +57,7 @@ class Handler(ABC):
         """Is what a client has sent before its FIN still served and answered?"""
         return False
 
-    # ------------------------------------------------------------------ told by the shell
+    # ------------------------------------------------------------------ called by the shell
     def begin(self) -> None:
         """The connection is open."""
 
@@ -70,7 +70,7 @@ class Handler(ABC):
         """Take what waits, as far as it may be taken now."""
 
     def hold_upstream(self, is_held: bool) -> None:
-        """Read nothing more of what a broker answers to the client, or go on."""
+        """Read nothing more of what a broker answers to the client, or resume."""
 
     def stop(self) -> None:
         """Nothing more comes of the client: of what has not arrived completely there will be no more."""

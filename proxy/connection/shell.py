@@ -1,5 +1,5 @@
 """The shell of one client connection: owns its wire, back-pressure, turns, drain, idle times and its end. What the
-client says is up to the handler behind it (``handler.py``). Sans-IO; knows no Kafka.
+client says is up to its handler (``handler.py``). Sans-IO; knows no Kafka.
 
 **Back-pressure**: a client that asks for much, or takes little, is not read from; where it does not take large answers,
 the broker's answers to it are not read either. **Patience**: a client that then moves nothing for too long is
@@ -26,7 +26,7 @@ from .handler import NAMELESS, Handler
 
 
 class _Gone(Handler):
-    """Behind a connection that has ended."""
+    """The handler of a connection that has ended."""
 
     def received(self, data: bytes) -> bool:
         """Nothing is taken."""
@@ -63,16 +63,15 @@ class ConnectionShell:
     """The endpoint of one client connection. ``broker_id``: the broker whose listener it came to, None for the
     bootstrap port. ``place_of``: where clients of this listener reach each broker. ``principal``: who is at the other
     end, as far as that is known (``state/entry.py``); ``principal_name``: the same for people, "" if it is not known.
-    ``handler``: what stands behind it; to be set before anything is called, and let go of at the end. ``wire``: None
-    before and after.
+    ``handler``: speaks what the client speaks; to be set before anything is called, and let go of at the end. ``wire``:
+    None before and after.
 
     ``is_closed``: it has ended. ``takes_no_more``: nothing that comes now is a request; what came before is answered,
     and then the connection is closed. ``has_hung_up``: the client sends nothing more, and perhaps reads its answers.
-    ``waits_for_turn``: its handler goes on in a later pass. ``rests_until``: nothing is taken of it before that, in
-    reactor seconds; 0: it has not rested lately. ``is_new``: it has not taken a large answer yet.
-    ``unfinished_bytes``: those of a request that has not arrived completely. ``is_paused``: it is not read from.
-    ``is_watched``: it, or its broker, is not read from; as long as that is so, ``control`` is to be called when
-    anything happens."""
+    ``waits_for_turn``: its handler resumes in a later pass. ``rests_until``: nothing is taken of it before that, in
+    reactor seconds; 0: it has not rested lately. ``is_new``: it has not taken a large answer yet. ``unfinished_bytes``:
+    those of a request that has not arrived completely. ``is_paused``: it is not read from. ``is_watched``: it, or its
+    broker, is not read from; as long as that is so, ``control`` is to be called when anything happens."""
 
     __slots__ = (
         "_active_at",
@@ -182,7 +181,7 @@ class ConnectionShell:
         self._end(is_lost=True)
 
     def become(self, handler: Handler) -> None:
-        """Another one stands behind the same connection from now on, which is known by the same name."""
+        """Another handler serves the same connection from now on, and is known by the same name."""
         handler.name = self.handler.name
         self.handler = handler
 
@@ -205,7 +204,7 @@ class ConnectionShell:
 
     # ------------------------------------------------------------------ turns
     def plan_turn(self) -> None:
-        """Have its handler go on in a later pass: connections that sent less have their turn in between."""
+        """Have its handler resume in a later pass: connections that sent less have their turn in between."""
         if not self.waits_for_turn:
             self.waits_for_turn = True
             if self.fair_share.is_counted:
@@ -347,7 +346,7 @@ class ConnectionShell:
         if not self.unfinished_bytes or not self.memory.is_full_of_unfinished:
             return False
         if self._ending_bytes or self._missing_bytes > self.memory.ending_bytes_max:
-            return True  # the second: it is disconnected when it goes on
+            return True  # the second: it is disconnected once it sends more
         missing_bytes = max(self._missing_bytes, SIZE_BYTES)
         if self.memory.may_end(missing_bytes):
             self._ending_bytes = missing_bytes
@@ -476,7 +475,7 @@ class ConnectionShell:
 
     # ------------------------------------------------------------------ the end
     def report_refusal(self, name: str, what: str) -> None:
-        """Report what is wrong with what the client sends. One that has told no client id is named by its address."""
+        """Report what is wrong with what the client sends. One that has sent no client id is named by its address."""
         self._host.report(ClientRefused(name, f"{what} ({self.address})" if name == NAMELESS else what))
 
     def refuse(self, reason: str) -> None:

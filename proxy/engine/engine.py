@@ -73,7 +73,7 @@ def _aborting(sessions: Sequence[ConnectionShell], reason: str) -> Steps[None]:
 
 
 MakeHandler = Callable[..., Handler]
-"""Makes what stands behind a new connection, of the engine and the connection's shell."""
+"""Makes the handler of a new connection, of the engine and the connection's shell."""
 
 
 class Engine:
@@ -271,8 +271,8 @@ class Engine:
         admitted: AdmittedConnection | None = None,
     ) -> ConnectionShell | None:
         """Return the endpoint of a new client connection; None when it is refused: the process drains, refuses all, or
-        has too many. ``make``: makes what stands behind it. ``place_of``: where clients of its listener reach each
-        broker. ``principal``: the client's name, if it has authenticated. ``admitted``: what the quotas keep of the
+        has too many. ``make``: makes its handler. ``place_of``: where clients of its listener reach each broker.
+        ``principal``: the client's name, if it has authenticated. ``admitted``: what the quotas keep of the
         connection."""
         ending = ("draining", "the proxy is ending") if self.is_draining else self.refuses_all()
         if refusal := ending or self._idle_eviction.refusal(self.caps.connections_max):
@@ -332,7 +332,7 @@ class Engine:
 
     # ------------------------------------------------------------------ what sessions and produce calls need
     def advertised(self) -> Mapping[int, tuple[int, int]]:
-        """API versions as clients are told: from memory, so also while brokers are away."""
+        """API versions as the proxy reports them to clients: from memory, so also while brokers are away."""
         if self._advertised is None:
             ranges = [broker.ranges for broker in self.topology.brokers if broker.ranges]
             if not ranges and self.topology.bootstrap.ranges:
@@ -439,7 +439,7 @@ class Engine:
         self.topology.refresh_if_stale(question.topics, question.allow_auto_topic_creation, answer)
 
     def statistics(self) -> Statistics:
-        """Return what goes on now. Other threads may ask: what is iterated over is copied first."""
+        """Return what is under way now. Other threads may ask: what is iterated over is copied first."""
         client_produce_connections: dict[int, ProduceConnectionStatistics] = {}
         for pool in (pools := list(self.pass_through_produce_connections)):
             client_produce_connections[pool.broker_id] = (

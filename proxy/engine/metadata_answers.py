@@ -21,7 +21,7 @@ class MetadataAnswers:
     """Keeps the encoded answers for as long as the cluster is as they say."""
 
     def __init__(self, reactor: Reactor, fallback_cluster_id: str) -> None:
-        """``fallback_cluster_id``: told to clients where the brokers have no cluster id."""
+        """``fallback_cluster_id``: reported to clients where the brokers have no cluster id."""
         self._reactor = reactor
         self._fallback_cluster_id = fallback_cluster_id
         self._cluster: Cluster | None = None

@@ -73,7 +73,7 @@ class EngineOutside:
         route.queue_append(append, broker_id)
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
-        """Go on, in a later pass if this one has done enough."""
+        """Call ``go_on``, in a later pass if this one has done enough."""
         self._loop_budget.in_turn(go_on)(None)
 
     def look_at(self, topic: str, outcome: Outcome) -> None:

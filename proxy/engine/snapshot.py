@@ -1,5 +1,5 @@
 """What a proxy is doing at one moment, for those that watch it: the admin port, metrics, tests. Plain data, made on
-demand; each part is told by the object that owns it."""
+demand; each part comes from the object that owns it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class RecentTime:
-    """``now``: seconds; whoever owns the reactor sets it every second or so."""
+    """``now``: seconds; the engine sets it every second or so."""
 
     __slots__ = ("now",)
 

@@ -68,7 +68,7 @@ class _Run:
             self.advance(result)
 
     def advance(self, value: Any) -> None:
-        """Go on until an effect is not answered at once, or until the end."""
+        """Run the flow until an effect is not answered at once, or until the end."""
         nothing = self._NOTHING
         while True:
             try:

@@ -1,7 +1,7 @@
 """A fetch from whose answer hidden ranges are left out: a bridge in front of Fetch's own.
 
 Only partitions with hidden ranges are looked into. A consumer whose whole answer was left out asks again with the same
-offset; that fetch then begins behind what was left out, so that the consumer never stands still, in any version of
+offset; that fetch then begins after what was left out, so that the consumer never stands still, in any version of
 Fetch. The same holds where everything that is left lies below its offset, such as the first records of a wrapper, which
 it has read already.
 """
@@ -149,7 +149,7 @@ class FetchWithoutHiddenRanges:
         return _with_pieces(body, sorted(instead, key=itemgetter(0)))
 
     def _left_of(self, place: Place, records: memoryview) -> memoryview:
-        """What the client gets of a partition; where that is nothing new, its next fetch begins behind it."""
+        """What the client gets of a partition; where that is nothing new, its next fetch begins after it."""
         logs, offset = self._known.ranges_of(*place), self._fetched[place]
         if not logs:  # shown again since the request
             return records
@@ -177,8 +177,8 @@ def _with_pieces(body: memoryview, instead: Sequence[tuple[int, int, Sequence[Bu
 
 
 def _ends_in(records: Buffer) -> Iterator[int]:
-    """Yield the offset behind each message that is there as a whole. At the first record batch (format v2), which is
-    not read, yield ``OFFSET_MAX`` and end: it counts as new to every client."""
+    """Yield the offset after each message that is there as a whole. At the first record batch (format v2), which is not
+    read, yield ``OFFSET_MAX`` and end: it counts as new to every client."""
     position = 0
     while len(records) - position >= _OFFSET_SIZE_MAGIC.size:
         offset, size, magic = _OFFSET_SIZE_MAGIC.unpack_from(records, position)

@@ -96,7 +96,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.end = 0
-        """Behind the last message."""
+        """The offset after the last message."""
         self._spans: list[tuple[int, int]] = []
         self._messages: dict[int, tuple[int, int]] = {}
         self._places: dict[OffsetRange, int] = {}
@@ -160,7 +160,7 @@ class Skips:
         self._noted: TTLCache[Place, tuple[int, int, Sequence[LogRanges]]] = TTLCache(
             limits.HIDDEN_RANGES_SKIPS_MAX, limits.HIDDEN_RANGES_SKIP_SECONDS, timer=now
         )
-        """The client's fetch offset, the offset at which the log goes on, and what was left out then."""
+        """The client's fetch offset, the offset at which the log continues, and what was left out then."""
         self._answers = 0
 
     def in_turn(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -170,7 +170,7 @@ class Skips:
         return (*rows[first:], *rows[:first])
 
     def note(self, place: Place, offset: int, skipped_to: int, ranges: Sequence[LogRanges]) -> None:
-        """All that a fetch at ``offset`` brought was left out: the next one goes on at ``skipped_to``."""
+        """All that a fetch at ``offset`` brought was left out: the next one continues at ``skipped_to``."""
         self._noted[place] = offset, skipped_to, ranges
 
     def forget(self, place: Place) -> None:

@@ -1,11 +1,11 @@
 """Keeps a copy of the hidden ranges in a compacted topic: Redis can be filled from it again, and clients that read from
 the brokers without a proxy learn from it which offsets are duplicates. Flows only.
 
-The topic is read to its end, and later from there on; what it lacks is appended, as a message set of the old format and
-without a batch marker: the same record twice does no harm. The last record of a key counts, so when a late append
-brings back an older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and
-Redis has not is reported, never taken over: the right to write to a topic is not the right to hide records; a person
-decides that (``idemproxy hide restore``)."""
+The topic is read to its end, and later from there on; what it lacks is appended, in message format v1 and without a
+batch marker: the same record twice does no harm. The last record of a key counts, so when a late append brings back an
+older word (``records.Word``), that is seen, and the newer one is appended again. What the topic has and Redis has not
+is reported, never taken over: the right to write to a topic is not the right to hide records; a person decides that
+(``idemproxy hide restore``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .known import KnownHiddenRanges
 from .records import RECORDED, UnreadableHiddenRange, Word, read_record, record_of, word_of
 
 PARTITION = 0
-"""All records are in this one: what is said of a range later has to lie behind what was said earlier."""
+"""All records are in this one: what is said of a range later has to lie after what was said earlier."""
 _MAGIC = 1
 _NO_KEY = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 """How a broker refuses a record without a key on a compacted topic: before 2.4, and from then on."""

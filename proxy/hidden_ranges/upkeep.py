@@ -63,7 +63,7 @@ class HiddenRangesUpkeep:
         self._reported = ""
         """The last reason why the stored value is not used."""
         self._unseen: set[OffsetRange] = set()
-        """Ranges whose leader did not answer the last time: they are looked for behind the others."""
+        """Ranges whose leader did not answer the last time: they are looked for after the others."""
         self._absent: set[OffsetRange] = set()
         """Ranges of a partition that the cluster did not have the last time."""
         self._settled: tuple[bytes | None, HiddenRanges] | None = None
@@ -228,7 +228,7 @@ def _kept(known: HiddenRanges, theirs: HiddenRanges) -> HiddenRanges:
 
 
 def _changes(before: HiddenRanges, after: HiddenRanges) -> list[OperatorMessage]:
-    """Return what operators are told, warnings first."""
+    """Return the messages for operators, warnings first."""
     reported: list[OperatorMessage] = []
     warnings: list[OperatorMessage] = []
     for place, hidden_range in after.items():

@@ -1,1 +1,2 @@
-"""Clients of brokers that have producer ids of their own: bytes go on as they are, only addresses are the proxy's."""
+"""Clients of brokers that give idempotence themselves (mode native): bytes pass unchanged, only addresses are the
+proxy's."""

@@ -41,7 +41,7 @@ def walk_through(data: bytes, at: int, end: int, version: int) -> ProduceWalk | 
 
 
 def refused(version: int, parts: Iterable[Part]) -> bytes:
-    """Return the body of the answer to a request with these partitions, nothing of which goes on."""
+    """Return the body of the answer to a request with these partitions, nothing of which is forwarded."""
     responses: list[dict[str, Any]] = []
     last: bytes | None = None
     for part in parts:

@@ -16,5 +16,5 @@ class NativeHost(SessionHost, Protocol):
     def topology(self) -> Topology: ...
 
     def native_ranges(self) -> Mapping[int, tuple[int, int]]:
-        """API versions as clients are told, by key."""
+        """API versions as the proxy reports them to clients, by key."""
         ...

@@ -1,8 +1,8 @@
 """The login of a client that authenticates at the broker itself: what it may send before, and when the broker has
 accepted it. Sans-IO.
 
-All bytes go on as they come, tokens too, whatever the mechanism. Nothing of a client that has not authenticated gets to
-the broker but ApiVersions and the exchange of tokens. Keeps no token. Source: KIP-43, KIP-152, KIP-368."""
+All bytes are forwarded as they come, tokens too, whatever the mechanism. Nothing of a client that has not authenticated
+gets to the broker but ApiVersions and the exchange of tokens. Keeps no token. Source: KIP-43, KIP-152, KIP-368."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Login:
         self._requests = self._handshakes = 0
 
     def admit(self, api_key: int, api_version: int, data: bytes, position: int, size: int) -> bool:
-        """May this request go on? False: more of its frame is needed to tell. ``position``: where its header begins.
-        Raises WireError if it may not."""
+        """May this request be forwarded? False: more of its frame is needed to tell. ``position``: where its header
+        begins. Raises WireError if it may not."""
         if self.is_done:
             if api_key == ApiKey.SASL_HANDSHAKE and api_version == 0:
                 raise WireError("SaslHandshake 0 on a connection that is authenticated")

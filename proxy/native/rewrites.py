@@ -2,7 +2,7 @@
 connection.
 
 Each function gets the start of a body, or all of it, and says how many of its first bytes are replaced, and by what;
-what lies behind them is not read and goes on as it is. Source: the message schemas of Kafka 4.3
+what lies after them is not read and is forwarded unchanged. Source: the message schemas of Kafka 4.3
 (``versions.NATIVE_MAX``).
 """
 
@@ -40,7 +40,7 @@ class Replaced(NamedTuple):
 
 
 NOTHING = Replaced(0, b"")
-"""The body goes on as it is."""
+"""The body is forwarded unchanged."""
 
 Told = Callable[[], Addresses]
 """Returns the addresses; called only where an answer has some."""
@@ -50,7 +50,7 @@ Rewrite = Callable[[int, memoryview, Told], Replaced]
 
 
 def metadata(version: int, body: memoryview, addresses: Told) -> Replaced:
-    """Metadata v0 to v13: the list of brokers, which stands in front. Topics go on unread.
+    """Metadata v0 to v13: the list of brokers, which stands in front. Topics are forwarded unread.
 
     A broker for which the proxy has no address yet is listed with the address of another one: so no client bypasses the
     proxy, and every leader is listed. A client that asks there is answered that this broker is not the leader, and
@@ -137,8 +137,8 @@ REWRITTEN_FROM: Mapping[int, int] = {**dict.fromkeys(REWRITES, 0), ApiKey.PRODUC
 
 
 def api_versions(version: int, body: memoryview, ranges: BrokerRanges) -> Replaced:
-    """ApiVersions v0 to v4: the ranges that clients may use in place of the broker's own. What a broker tells of its
-    features goes on. An answer with an error is one about the version of ApiVersions, and goes on as well."""
+    """ApiVersions v0 to v4: the ranges that clients may use in place of the broker's own. What a broker reports of its
+    features is forwarded. An answer with an error is one about the version of ApiVersions, and is forwarded as well."""
     reader = Reader(body)
     if error_code := reader.int16("error_code"):
         return NOTHING

@@ -1,5 +1,6 @@
-"""One client of brokers that have producer ids of their own, sans-IO: its requests go on as bytes over a connection to
-one broker that belongs to this client alone, and the answers come back as bytes. Owns both sides of that pair.
+"""One client of brokers that give idempotence themselves (mode native), sans-IO: its requests are forwarded as bytes
+over a connection to one broker that belongs to this client alone, and the answers come back as bytes. Owns both sides
+of that pair.
 
 Only headers are read, the acks of Produce, what shows that a batch is published conditionally (``conditional.py``),
 what a login needs (``login.py``), and the few answers in which addresses or API versions stand (``rewrites.py``). The
@@ -62,8 +63,8 @@ def _nothing() -> None:
 
 
 class NativeSession(Handler):
-    """Behind the client's side. ``upstream``: opens the connection to the broker. ``requires_login``: the client has to
-    authenticate at the broker before anything else."""
+    """The handler of the client's connection. ``upstream``: opens the connection to the broker. ``requires_login``: the
+    client has to authenticate at the broker before anything else."""
 
     def __init__(self, upstream: Reactor, requires_login: bool, host: NativeHost, shell: ConnectionShell) -> None:
         self._host = host
@@ -170,7 +171,7 @@ class NativeSession(Handler):
             self._shell.control()
 
     def hold_upstream(self, is_held: bool) -> None:
-        """Read nothing more of what the broker answers, or go on."""
+        """Read nothing more of what the broker answers, or resume."""
         self._is_held = is_held
         self._read_answers_or_not()
 
@@ -270,8 +271,8 @@ class NativeSession(Handler):
         return Cut(0, b"", drops_rest=True)
 
     def _walk_on(self, walk: ProduceWalk, data: bytes) -> None:
-        """More of a request that has begun to go on. Raises WireError for a conditional batch in it: the broker drops a
-        request that ends too early."""
+        """More of a request of which a part has been forwarded. Raises WireError for a conditional batch in it: the
+        broker drops a request that ends too early."""
         walk.feed(data)
         if walk.has_found:
             raise WireError(f"Produce: {NOT_SERVED.message}")
@@ -436,8 +437,8 @@ class NativeSession(Handler):
         self._shell.part()
 
     def stop(self) -> None:
-        """Nothing more comes: the rest of a request that has begun to go on does not, and what was refused is
-        answered."""
+        """Nothing more comes: a request of which a part has been forwarded stays without its rest, and what was refused
+        is answered."""
         if self._requests.is_within and self._has_last_answer:
             _, key, _, _ = self._asked.pop()
             self._unfinished -= key in _FINISHED

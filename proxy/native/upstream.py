@@ -21,8 +21,8 @@ def _nothing() -> None:
 
 
 class NativeUpstream:
-    """``received``: gets the broker's bytes. ``lost``: is told why the connection has ended. ``took_all``: called
-    whenever the broker has taken all that was sent. None of them is called after ``close``."""
+    """``received``: gets the broker's bytes. ``lost``: called with the reason why the connection has ended.
+    ``took_all``: called whenever the broker has taken all that was sent. None of them is called after ``close``."""
 
     def __init__(
         self, received: Callable[[bytes], None], lost: Callable[[str], None], took_all: Callable[[], None]
@@ -50,7 +50,7 @@ class NativeUpstream:
             self._early_bytes += sum(map(len, chunks))
 
     def read_or_not(self, is_paused: bool) -> None:
-        """Leave the broker's answers unread, or go on."""
+        """Leave the broker's answers unread, or resume."""
         if is_paused != self.is_paused:
             self.is_paused = is_paused
             self._read_as_said()

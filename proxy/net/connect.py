@@ -14,7 +14,7 @@ from .sockets import SocketWire
 Place = tuple[int, object]
 """Address family and what ``connect`` of a socket takes."""
 Open = Callable[[Place, Endpoint], SocketWire | None]
-"""Begin to connect; None: it failed at once, and the endpoint is told soon."""
+"""Begin to connect; None: it failed at once, and the endpoint's ``lost`` is called soon."""
 
 
 class ConnectAttempts:

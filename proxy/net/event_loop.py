@@ -46,7 +46,7 @@ def _nothing() -> None:
 
 
 now: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-"""Seconds; goes on while the machine sleeps, unlike the monotonic clock (rule R4)."""
+"""Seconds; continues while the machine sleeps, unlike the monotonic clock (rule R4)."""
 
 
 class _Timer:
@@ -79,7 +79,7 @@ class TrioReactor:
 
     def __init__(self, failed: Failure) -> None:
         """``failed`` is called for internal errors, with the connection and the exception. That connection is reset,
-        the others go on."""
+        the others are unaffected."""
         self.shares_ports = False
         """May other processes of this user listen on the same ports (SO_REUSEPORT)? Set before ``listen``."""
         self.now = now
@@ -180,7 +180,7 @@ class TrioReactor:
         self.pass_ended()
 
     def _give_up(self, source: Source, error: Exception) -> None:
-        """Reset the connection in whose handler an internal error occurred: the others go on, and so do the
+        """Reset the connection in whose handler an internal error occurred: the others are unaffected, and so are the
         listeners."""
         self.failed("socket", error)
         if isinstance(source, SocketWire):

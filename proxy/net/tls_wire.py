@@ -197,7 +197,7 @@ class TlsWire(SocketWire):
             if self.traffic is not None:
                 self.traffic.received_bytes += len(data)
             if self._handshakes is not None and not self._shake(data):
-                return  # else the bytes behind the handshake are for the endpoint
+                return  # else the bytes after the handshake are for the endpoint
             had, (have, reason) = have, self._decrypt(pieces, have)
             if len(data) < size or have == had:
                 break

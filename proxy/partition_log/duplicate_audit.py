@@ -51,8 +51,8 @@ class DuplicateAudit:
         return self._look(place, waiting)
 
     async def _look(self, place: tuple[str, int], waiting: Waiting) -> None:
-        """Look for duplicates: a broker that was paused for longer than the settle time may have appended the first
-        try after all."""
+        """Look for duplicates: a broker that was paused for longer than the quiescence check takes may have appended
+        the first try after all."""
         reported: set[Name] = set()
         search = None
         for seconds in limits.DUPLICATE_AUDITS_SECONDS:

@@ -20,7 +20,7 @@ from ..flow.effects import Ask, Leader, Now, QuiescenceCheck, Replicas, Unanswer
 
 @value(frozen=True, slots=True)
 class Later:
-    """The reading was not finished, for a reason that passes. Try again: the search goes on where it stopped."""
+    """The reading was not finished, for a reason that passes. Try again: the search continues where it stopped."""
 
     reason: str
 
@@ -39,7 +39,7 @@ class Position:
 
     @property
     def is_recognised(self) -> bool:
-        """Can this position be told apart from the same offset of another log?"""
+        """Can this position be distinguished from the same offset of another log?"""
         return self.anchor != NO_ANCHOR
 
 
@@ -158,7 +158,7 @@ async def look_at(
     topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
 ) -> bool | Later:
     """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False only if that is certain. Later:
-    it could not be told within ``SCAN_SECONDS_MAX``; Unreadable: the message there cannot be read."""
+    it could not be determined within ``SCAN_SECONDS_MAX``; Unreadable: the message there cannot be read."""
     started = await Now()
     # The broker that led at the append may not know of its successor.
     leader = await Leader(topic, partition, refresh=True)

@@ -200,7 +200,7 @@ class LogReader:
         is_rest: bool = False,
     ) -> None:
         if not is_rest:
-            # Measured from when it left: the wait behind fetches of other partitions says nothing of the broker.
+            # Measured from when it left: the wait after fetches of other partitions says nothing of the broker.
             self._adapt(self._reactor.now() - waiting.left_at, is_answered=not isinstance(chunk, Unanswered))
         if isinstance(chunk, Unanswered):
             served = [done for each in waiting.passes.values() for _, done in each.readers]
@@ -231,7 +231,7 @@ class LogReader:
         self._tell(served, chunk, lambda: self._read_next(place, waiting))
 
     def _tell(self, served: list[Done], reported: LogChunk | Unanswered, then: Callable[[], None]) -> None:
-        """Tell all of them, then go on in a later step: by then most of them have asked for what comes next."""
+        """Tell all of them, then continue in a later step: by then most of them have asked for what comes next."""
 
         def go_on(_none: None) -> None:
             self._reactor.later(0, then)

@@ -1,10 +1,10 @@
 """Searches the log when an outcome is in doubt (rules R5, R6, R8, R9). Flows only: they ask, wait and conclude; nothing
 is written here.
 
-Order of a search: settle (no request of ours can still be on its way), ask the current leader for the log end offset,
-wait until the high watermark has reached it, compare the anchor, scan. Absence is proven only by a range that was read
-completely, without gaps, without the batch marker, and without a record of the same content that carries no batch
-marker. Anything less is reported as such, never guessed.
+Order of a search: wait for the quiescence check (no request of ours can still be on its way), ask the current leader
+for the log end offset, wait until the high watermark has reached it, compare the anchor, scan. Absence is proven only
+by a range that was read completely, without gaps, without the batch marker, and without a record of the same content
+that carries no batch marker. Anything less is reported as such, never guessed.
 
 A search for all that the log has of a producer (a rebuild) joins a pass through the log that others have begun, where
 it is: it reads from there to the end, and then what lies before that place."""
@@ -127,20 +127,20 @@ class Wanted:
     contents: Mapping[bytes, Collection[BatchIdentity]] = field(default_factory=dict)
     """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
     nothing is proven; each with the batches that begin with it, as far as these are known: one that is found by its
-    batch marker is in no doubt, whatever else has the same content."""
+    batch marker is certain, whatever else has the same content."""
     copies_of: frozenset[tuple[int, int, int]] = frozenset()
     """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
     stop_at: int | None = None
     """Where the reading ends at the latest."""
     follows_end: bool = False
-    """Read to where the log ends now, not where it ended when the reading began. After the settling nothing that is
-    looked for can be appended behind that, and other producers may append as fast as the log is read."""
+    """Read to where the log ends now, not where it ended when the reading began. After the quiescence check nothing
+    that is looked for can be appended after that, and other producers may append as fast as the log is read."""
     is_at_bound: bool = False
     """The batch can only lie at the bound: nothing has to be read of a log that ends below that."""
     ends_in_place: bool = False
-    """Nothing has to be read behind the first batch above the bound that lies where it was to be (rule R23): a batch
-    was reserved where the log was thought to end, and lies elsewhere only if that offset was taken by somebody else's
-    records, which it then comes right behind (model row O38)."""
+    """Nothing has to be read after the first batch above the bound that lies where it was to be (rule R23): a batch was
+    reserved where the log was thought to end, and lies elsewhere only if that offset was taken by somebody else's
+    records, which it then comes right after (model row O38)."""
     wider: Position | None = None
     """Where to begin if the bound, then a checkpoint's, does not hold or was not sufficient (rule R10)."""
     budget_bytes: int | None = None
@@ -217,7 +217,7 @@ class LogSearch:
         return NO_OFFSET if self._next is None else self._next
 
     def begin_again(self) -> None:
-        """Settle and read once more, from the bound as it is known now."""
+        """Wait for the quiescence check and read once more, from the bound as it is known now."""
         self._is_settled, self._next, self._since = self.wanted.settle_on is None, None, None
 
     def read_on(self) -> None:
@@ -267,7 +267,7 @@ class LogSearch:
 
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Set where to start: at the bound if the record below it is still the same, else at the start of the log (rule
-        R8). Later: that cannot be told now."""
+        R8). Later: that cannot be determined now."""
         self._notes, self._joined, self._later, self._read_to = _Notes(), None, None, NO_OFFSET
         self._doubtful, self._next = None, None
         bound = self.bound
@@ -344,7 +344,7 @@ class LogSearch:
         )
 
     def _join(self, offset: int) -> None:
-        """Go on at this offset, with a pass of others; what comes before it is read later."""
+        """Continue at this offset, with a pass of others; what comes before it is read later."""
         assert self._next is not None
         self._joined, self._notes, self._next = (offset, self._notes), _Notes(), offset
 
@@ -407,7 +407,7 @@ class LogSearch:
         )
 
     async def _retention_has_passed(self, leader: int) -> None:
-        """What lies at the next offset is deleted: start over above that part. What was read behind the place where a
+        """What lies at the next offset is deleted: start over above that part. What was read after the place where a
         pass was joined is kept: read again, it would take so long again that retention passes once more."""
         assert self._next is not None
         if self._joined is not None and self._later is not None:
@@ -439,7 +439,7 @@ class LogSearch:
         return None
 
     async def _behind_wrapper(self, leader: int, size_bytes: int) -> int | Later | None:
-        """Return the offset behind the wrapper at the next offset, if only its inside cannot be read: a wrapper's own
+        """Return the offset after the wrapper at the next offset, if only its inside cannot be read: a wrapper's own
         offset is that of its last record. None: it is no wrapper, or it has a batch marker."""
         assert self._next is not None
         answer = await Ask(leader, FetchRecords(self._topic, self._partition, self._next, size_bytes))

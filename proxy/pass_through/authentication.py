@@ -1,4 +1,4 @@
-"""A client that authenticates at the broker itself: what stands behind its connection until the broker has accepted it.
+"""A client that authenticates at the broker itself: the handler of its connection until the broker has accepted it.
 Sans-IO.
 
 Only ApiVersions and the exchange of tokens are answered; nothing else of an unauthenticated client gets any further.
@@ -135,7 +135,7 @@ class ClientAuthentication(Handler):
         self._send_ready()
 
     def _answer_asked(self, body: bytes) -> None:
-        """Answer the request that has waited for the broker, and then those behind it."""
+        """Answer the request that has waited for the broker, and then those after it."""
         header, self._asked = self._asked, None
         behind, self._behind = self._behind, []
         assert header is not None
@@ -227,7 +227,7 @@ class ClientAuthentication(Handler):
         )
 
     def _accepted(self) -> None:
-        """Make way for a session behind the same shell, whose backend has the connection to the broker."""
+        """Make way for a session with the same shell, whose backend has the connection to the broker."""
         relay, conversation, broker, shell = self._relay, self._conversation, self._broker, self._shell
         assert relay is not None
         assert conversation is not None

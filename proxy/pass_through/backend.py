@@ -1,7 +1,7 @@
 """The backend of a client that has authenticated at the broker: its own connection there, and what the broker lets it
 do. Sans-IO.
 
-The broker authorizes all that goes on over that connection, batches with a producer id too
+The broker authorizes all that is sent over that connection, batches with a producer id too
 (``produce_connections.py``). Before such a batch changes any state, and before an answer tells anything of that state,
 the broker is asked over the same connection whether the client may write there (``write_acl.py``): an empty Produce is
 authorized like any other and stores nothing."""
@@ -157,8 +157,8 @@ class ClientBackend:
         self._connection.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
 
     def _has_no_answer(self) -> None:
-        """The question may wait behind a batch, which may take long: its produce connection ends the connection when
-        that takes too long."""
+        """The question may wait for a batch, which may take long: its produce connection ends the connection when that
+        takes too long."""
         if self._is_over:
             return
         if self._connection.is_lent:

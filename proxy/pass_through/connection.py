@@ -1,4 +1,4 @@
-"""A client's own connection to its broker: the client's requests go on in order, and in between one borrower
+"""A client's own connection to its broker: the client's requests are forwarded in order, and in between one borrower
 (``produce_connections.py``) has it alone, to send a batch. Sans-IO.
 
 It is lent when all requests that were sent before have been answered; from the moment that the borrower wants it until
@@ -125,7 +125,7 @@ class ClientConnection:
             self.pipe.fence(lambda: not self.is_lent or self._may_send())
 
     def give_back(self) -> None:
-        """The client goes on: what has waited leaves."""
+        """The client's requests resume: what has waited leaves."""
         if self.is_lent:
             self.is_lent = False
             self._go_on()
@@ -193,7 +193,7 @@ class ClientConnection:
             return
         if self.borrower is not None and self.borrower.has_work:
             return
-        if self._behind:  # whoever wanted it alone wants it no more
+        if self._behind:  # the borrower that wanted it alone wants it no more
             self._is_wanted = False
             self._go_on()
         elif self._is_fenced and self._is_last_silent:  # closing such a connection drops what the broker has not read

@@ -1,4 +1,4 @@
-"""The name that a client claims, read from the tokens of its SASL exchange with a broker, and when that exchange is
+"""The name that a client gives, read from the tokens of its SASL exchange with a broker, and when that exchange is
 over. Pure; decides nothing: the name counts once the broker has accepted these very tokens."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAME_BYTES_MAX = 1024
 
 
 class Conversation:
-    """One SASL exchange, as it passes by. ``name``: the name that the client claims; None before its first token."""
+    """One SASL exchange, as it passes by. ``name``: the name that the client gives; None before its first token."""
 
     def __init__(self, mechanism: str) -> None:
         assert mechanism in MECHANISMS

@@ -24,7 +24,7 @@ class PassThroughProduce(ProduceCall):
         places = dict(self.prefix.places)
         self.topics: Mapping[str, int] = {topic: places[topic] for topic in places if TOPIC_NAME.fullmatch(topic)}
         """One partition of each topic in it whose name is possible. The broker is not asked about others: there nothing
-        can be appended, and no state can be told."""
+        can be appended, and no state can be reported."""
         self._write_acl = write_acl
         self._came_at = self.host.now()
         self._unconfirmed: dict[int, tuple[Part, Answer]] = {}

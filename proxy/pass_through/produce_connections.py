@@ -101,7 +101,7 @@ class _Heard:
 class ClientProduceConnections:
     """The produce connections of one client: one at most. ``is_there``: can the broker of this connection be asked now?
     None: its id stands for another broker now, or for none, so it never can again. ``is_over``: called when the
-    connection has ended. ``write_acl``: is told which appends the broker accepts and which it denies."""
+    connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""A client's own connection to a broker while the client authenticates there: its tokens go on, the broker's come back.
-Sans-IO; afterwards the same connection is a pipe.
+"""A client's own connection to a broker while the client authenticates there: its tokens are forwarded, the broker's
+come back. Sans-IO; afterwards the same connection is a pipe.
 
 Tokens of clients that put them into requests (SaslAuthenticate) are sent bare to brokers before 1.0, which take only
 that. The other way round nothing is translated: newer brokers take bare tokens too, after a SaslHandshake 0."""

@@ -33,8 +33,8 @@ class Finding(NamedTuple):
 class Facts:
     """What is known. ``descriptors``: the highest limit that this process may have. ``free_bytes``: of the data
     directory's file system, ``wanted_bytes``: of these at a start; None: not known. ``certificates``: by their place.
-    ``broker_ids``: of the cluster, empty as long as no broker has told them. ``unresolved``: advertised hosts that have
-    no address here. ``kept_cluster_id``: as Redis has it, ``cluster_id``: as the brokers tell it; None: none."""
+    ``broker_ids``: of the cluster, empty as long as no broker has reported them. ``unresolved``: advertised hosts that
+    have no address here. ``kept_cluster_id``: as Redis has it, ``cluster_id``: as the brokers tell it; None: none."""
 
     settings: Settings
     unix_seconds: float
@@ -178,7 +178,7 @@ def _unresolved(one: Listener, facts: Facts) -> Iterator[Finding]:
 
 
 def _unnamed(one: Listener, facts: Facts, certificate: OwnCertificate | None) -> Iterator[Finding]:
-    """A warning, not a problem: clients of Kafka before 2.0 do not check the name unless they are told to
+    """A warning, not a problem: clients of Kafka before 2.0 do not check the name unless they are configured to
     (ssl.endpoint.identification.algorithm, KIP-294)."""
     if certificate is None:
         return

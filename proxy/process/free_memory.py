@@ -42,8 +42,8 @@ _MADV_DONTNEED = 4
 
 def tune() -> None:
     """Keep buffers of some MB in the heap: else each 1 MB batch is mapped and unmapped again (36 to 43 % of its CPU).
-    Larger ones are mapped: where a batch unpacks to 60 MB, buffers grow without copies, and without holes behind them
-    of twice that size."""
+    Larger ones are mapped: where a batch unpacks to 60 MB, buffers grow without copies, and without leaving holes of
+    twice that size."""
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER_BYTES)

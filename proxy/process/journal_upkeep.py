@@ -58,7 +58,8 @@ class JournalUpkeep:
                 await self._sync_once()
 
     async def _sync_once(self) -> None:
-        """Bring to the disk what is not there. A thread that is given up on, at the end, goes on by itself."""
+        """Bring to the disk what is not there. At the end a thread that takes too long is abandoned, and finishes by
+        itself."""
         file = self.file
         if not file.is_unsynced:
             return

@@ -1,8 +1,8 @@
-"""The ports that clients connect to: which ones, for which broker, and which addresses a client of each is told. Opens
+"""The ports that clients connect to: which ones, for which broker, and which addresses a client of each gets. Opens
 them through the reactor; knows no request.
 
-A port that another process has ends the start. When a broker is found later whose port is taken, clients are told no
-address for it, as they would reach that other process."""
+A port that another process has ends the start. When a broker is found later whose port is taken, clients get no address
+for it, as they would reach that other process."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def is_no_answer(reason: str) -> bool:
 
 
 def reported(kind: str, wanted: str) -> str:
-    """Return what an operator is told of a peer of this kind where ``wanted`` should listen; empty: nothing."""
+    """Return the error message for a peer of this kind where ``wanted`` should listen; empty: nothing."""
     if kind in ("", wanted):
         return ""
     return f"{kind} listens there, not {wanted}: name another address"

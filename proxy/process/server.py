@@ -73,7 +73,7 @@ _LEVELS = {"note": "info", "warning": "warning", "problem": "error"}
 """At which level a finding is logged."""
 _REASONS_SHOWN_MAX = 5
 _WAITING_TOLD_SECONDS = 5.0
-"""How often a start that cannot go on logs what it waits for."""
+"""How often a start that cannot proceed logs what it waits for."""
 _SILENT = "no answer yet"
 _LOOK_CLOSER = "; `idemproxy check --connect` with the same options looks closer"
 """Said once: the check recognises an HTTP server, TLS on one side only, and a wrong password."""
@@ -126,7 +126,7 @@ class Server:
         self._sasl = None if said is None else Credentials(said, os.urandom)
         self._mode = Mode.of_setting(settings.idempotence)
         self._reported = trio.Event()
-        """Set when brokers have told something new of themselves; then another one takes its place."""
+        """Set when brokers have reported something new of themselves; then another one takes its place."""
         self._serves_natively = False
         self._lost_at = -inf
         """When Redis may have lost entries last, reactor seconds."""
@@ -439,8 +439,8 @@ class Server:
         return self.engine.accept(broker_id, place_of, principal, make, admitted)
 
     def _refuses_all(self) -> tuple[str, str] | None:
-        """No client is admitted that could be told anything without a line in a required journal. Where the brokers
-        give idempotence no batch has a line."""
+        """No client is admitted while the journal is required and cannot be written: it could get an answer without a
+        line there. Where the brokers give idempotence no batch has a line."""
         why = "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 
@@ -480,7 +480,7 @@ class Server:
             self._report(OperatorMessage("info", f"private Redis: {self._redis_told}; its data are in {where}"))
 
     def _stop_redis(self) -> None:
-        """However this process ends, its private server is not left behind."""
+        """However this process ends, its private server is not left running."""
         if self._embedded is not None and self._embedded.is_started:
             try:
                 self._embedded.stop()
@@ -681,7 +681,7 @@ class Server:
             self._tell_findings()
 
     def _missing(self) -> tuple[str, str]:
-        """Return what a start that cannot go on waits for, and where that is configured."""
+        """Return what a start that cannot proceed waits for, and where that is configured."""
         topology = self.engine.topology
         is_ready = topology.is_known and any(broker.is_ready for broker in topology.brokers)
         looks = self._store is None and self._why_no_look  # no broker is served before it is known who gives it

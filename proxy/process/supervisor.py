@@ -111,7 +111,7 @@ class Supervisor:
             self._redis_launches = self._embedded.launches
 
     async def _keep_all(self, nursery: trio.Nursery, admin: Callable[[], Awaitable[None]] | None) -> None:
-        """Have workers, Redis and the admin port go on until a signal."""
+        """Keep workers, Redis and the admin port running until a signal."""
         if self._stop.is_set():
             return
         self._report(OperatorMessage("info", f"{self._count} workers share the ports; each logs under its number"))
@@ -157,7 +157,7 @@ class Supervisor:
     async def _keep(self, number: int) -> None:
         """Keep this worker running until all end. If its first start fails, the whole proxy ends, as without workers,
         and so it does whenever a serving worker has found what ends the proxy. Later starts that fail are repeated: the
-        cause may pass, and the other workers go on meanwhile."""
+        cause may pass, and the other workers are unaffected meanwhile."""
         pause = limits.WORKER_RESTART_SECONDS_MIN
         is_first = True
         while not self._stop.is_set():

@@ -29,7 +29,7 @@ def facts_here(settings: Settings) -> Facts:
     for place, tls in tls_by_place(settings).items():
         try:
             certificate = own_certificate(tls.cert_file)
-        except TlsError:  # replaced by a bad one meanwhile, which whoever reads it for use reports
+        except TlsError:  # replaced by a bad one meanwhile: the code that reads it for use reports that
             continue
         if certificate is not None:
             certificates[place] = certificate
@@ -59,8 +59,8 @@ async def with_unresolved(facts: Facts) -> Facts:
 
 
 async def who_listens(reactor: Reactor, address: Address, wanted: str) -> str:
-    """Return what an operator is told of an address that does not answer as ``wanted`` (``peers.py``); empty: it may be
-    what is wanted, or nobody can tell. Takes two seconds where nothing is answered."""
+    """Return the error message for an address that does not answer as ``wanted`` (``peers.py``); empty: it may be what
+    is wanted, or nobody can tell. Takes two seconds where nothing is answered."""
     found: list[str] = []
     done = trio.Event()
 

@@ -2,7 +2,7 @@
 
 Takes what ``served.py`` found about each broker; ends nothing itself, ``server.py`` does. A start ends when no broker
 can be served, or when the configured addresses belong to several clusters; a proxy that serves others logs it once for
-each broker and goes on.
+each broker and continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One of several processes that serve the same ports: what it is told at its start, and when it ends. Started by
+"""One of several processes that serve the same ports: what it gets at its start, and when it ends. Started by
 ``supervisor.py``.
 
 It is an ``idemproxy run`` like any other, with a proxy instance and a directory of its own. Its standard input is one
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """All that a worker is told at its start. ``config`` and ``options``: what the settings are read from again."""
+    """All that a worker gets at its start. ``config`` and ``options``: what the settings are read from again."""
 
     place: Place
     settings: Settings

@@ -75,8 +75,8 @@ def cut_off(next_offset: int) -> Answer:
 
 
 def conflict_by_header(reported: Answer) -> Answer:
-    """The same for a client that tells the expected offset in a record header, and numbers its batches like any
-    producer: told 45, it would send the batch again and again."""
+    """The same for a client that gives the expected offset in a record header, and numbers its batches like any
+    producer: after OUT_OF_ORDER_SEQUENCE_NUMBER it would send the batch again and again."""
     if reported.error_code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return reported
     return Answer(int(ErrorCode.POLICY_VIOLATION), message=reported.message, next_offset=reported.next_offset)
@@ -145,7 +145,7 @@ def in_doubt(reason: str) -> Answer:
 
 
 def held_back(reason: str) -> Answer:
-    """Not appended, to be sent again: it comes behind a batch that failed retriably, the proxy drains, or a limit is
+    """Not appended, to be sent again: it comes after a batch that failed retriably, the proxy drains, or a limit is
     reached."""
     return Answer(int(ErrorCode.NOT_ENOUGH_REPLICAS), message=reason)
 
@@ -322,7 +322,7 @@ def will_be_retried(error_code: int, record_count: int) -> bool:
 
 
 def ends_epoch(error_code: int) -> bool:
-    """Will the client drop the batch and go on with a new epoch? Not for a duplicate, nor where a newer epoch is
+    """Will the client drop the batch and continue with a new epoch? Not for a duplicate, nor where a newer epoch is
     known already."""
     is_fenced = error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     return is_failure(error_code) and not is_fenced and not is_retriable(error_code)

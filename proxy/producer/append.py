@@ -287,7 +287,7 @@ class GroupAppend:
             counts.appends_sent += 1
 
     def done(self, outcome: Outcome) -> None:
-        """The append has not ended as a plain success: a flow goes on with this outcome."""
+        """The append has not ended as a plain success: a flow resumes with this outcome."""
         self._outside.look_at(self.topic, outcome)
         self._give_back(outcome)
 
@@ -372,7 +372,7 @@ class GroupAppend:
         return sequencer
 
     def _give_back(self, outcome: Outcome | None) -> None:
-        """Have a flow go on: with this outcome or, None, with the swap that is not confirmed. If many groups end so at
+        """Have a flow resume: with this outcome or, None, with the swap that is not confirmed. If many groups end so at
         once, that is in a later pass of the event loop; the group counts as out until then."""
         self._outside.in_turn(lambda _: self._hand_back(outcome))
 

@@ -1,7 +1,7 @@
 """An append reservation: the intent by which this proxy instance may append any batches of one producer on one
-partition, behind a bound, without a swap for each group. Rules R2, R6, R8, R12, R17.
+partition, from a bound on, without a swap for each group. Rules R2, R6, R8, R12, R17.
 
-Pure: told of every write and its result, asked before each group. An append reservation is taken by a swap and ends
+Pure: called for every write and its result, asked before each group. An append reservation is taken by a swap and ends
 with one: a flow's writes store none (``entry_cache.py``), so a group that does not end as usual gets a plain intent
 first. The conditions, and what breaks without them: tests/model/README.md (l)."""
 

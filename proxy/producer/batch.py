@@ -126,7 +126,7 @@ class Batch:
     rest: deque[Wrapper] | None = None
     """The records that are left then, if they are converted already; the first wrapper leaves next."""
     expected_offset: int | None = None
-    """The offset at which a conditional batch has to be, if the client has told it in full (rule R23)."""
+    """The offset at which a conditional batch has to be, if the client has given it in full (rule R23)."""
     digest: bytes = NO_DIGEST
     """Of its content, once that was read: what it is recognised by if its client makes it again (rules R9, R13)."""
     trace: Trace | None = None
@@ -157,7 +157,7 @@ class Batch:
         return next((waiter.link for waiter in reversed(self.waiters) if not waiter.is_gone), None)
 
     def comes_behind(self, other: Batch) -> bool:
-        """May this conditional batch leave in one wrapper with ``other``, right behind it?"""
+        """May this conditional batch leave in one wrapper with ``other``, right after it?"""
         link = self.link
         if link is None or link.ahead is Ahead.NOTHING:
             return True
@@ -195,9 +195,9 @@ class Batch:
 
     def is_behind(self, key: Key, others: Iterable[Batch]) -> bool:
         """Does another batch have to come before it on a connection where a request waits for it: one that failed there
-        and will be sent again, one that was sent again and whose outcome is told there after the answer to this one,
-        or one of ``others``, which are not answered yet (rule R11)? Never for a conditional batch: its clients begin no
-        other epoch."""
+        and will be sent again, one that was sent again and whose outcome is reported there after the answer to this
+        one, or one of ``others``, which are not answered yet (rule R11)? Never for a conditional batch: its clients
+        begin no other epoch."""
         if is_conditional(key[0]):
             return False
         waiters = [waiter for waiter in self.waiters if not waiter.is_gone]
@@ -217,8 +217,8 @@ class Batch:
         )
 
     def may_begin(self, key: Key) -> bool:
-        """May a producer whose state has expired go on with this batch in the middle of its epoch? Not after a batch of
-        that epoch failed for good: then the client sends this one again under a newer epoch."""
+        """May a producer whose state has expired resume with this batch in the middle of its epoch? Not after a batch
+        of that epoch failed for good: then the client sends this one again under a newer epoch."""
         return self.identity.base_sequence != 0 and not self.has_ended(key)
 
     def has_ended(self, key: Key) -> bool:

@@ -94,8 +94,8 @@ async def turn_down_past(stream: Stream) -> float:
 
 
 async def _is_found(stream: Stream, batch: Batch, offsets: Sequence[int]) -> bool:
-    """Answer the batch if it lies at one of these offsets or behind it, or if it cannot be told whether it does. True:
-    it was answered."""
+    """Answer the batch if it lies at one of these offsets or after it, or if it cannot be determined whether it does.
+    True: it was answered."""
     for offset in offsets:
         found = await _place_of(stream, batch, offset)
         if isinstance(found, Later):
@@ -123,8 +123,8 @@ def _tell_where(stream: Stream, batch: Batch, offset: int) -> None:
 
 async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
     """Does the log end where the entry says? A client that expects another offset may have seen that offset in the log:
-    another writer has appended there, or records are lost. By the entry alone it would be told of a conflict for ever
-    (model rows O11, O24). False: the batch was answered, or has to be looked at again."""
+    another writer has appended there, or records are lost. By the entry alone it would get a conflict for ever (model
+    rows O11, O24). False: the batch was answered, or has to be looked at again."""
     end = await current_end(stream.topic, stream.partition, ())
     if isinstance(end, Later):
         stream.dismiss(batch, answers.in_doubt(end.reason), "conflict_unverified")
@@ -139,9 +139,9 @@ async def _ends_there(stream: Stream, batch: Batch, entry: Entry) -> bool:
 
 
 async def _place_of(stream: Stream, batch: Batch, offset: int) -> int | Later | Undecidable | None:
-    """Return where this batch lies, at ``offset`` or behind it, by its batch marker and the content of all its records;
+    """Return where this batch lies, at ``offset`` or after it, by its batch marker and the content of all its records;
     None: not there. A window of the last five batches could not tell: another writer's batch at the same offset has the
-    same numbers (model row O4)."""
+    same producer id, epoch and sequence (model row O4)."""
     identity = batch.identity
     content = await content_of(batch)
     where = stream.topic, stream.partition, stream.producer_id, Position(offset, NO_ANCHOR)

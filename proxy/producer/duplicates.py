@@ -167,14 +167,14 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
     """By its sequences the first ``record_count`` records of the batch are in the log. Search their batch markers there
     (rules R6, R9, R11), and compare the records that these name:
 
-    - they are its own: it goes on behind them, or, if these are all, it is a duplicate (46 if it is older than the
-      window);
+    - they are its own: the rest of it is appended, or, if these are all, it is a duplicate (DUPLICATE_SEQUENCE_NUMBER
+      if it is older than the window);
     - the log was read completely, and has other records under these sequences, or nothing of a batch from before the
-      window: 45; 87 where the sequences may have wrapped since;
-    - only some of them are there, or nothing of a batch that is stored in part or reaches into the window: 87, as
-      brokers have lost records;
-    - the log cannot be read now: a retriable error; it cannot tell, as it cannot where messages have no batch marker:
-    87."""
+      window: OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_RECORD where the sequences may have wrapped since;
+    - only some of them are there, or nothing of a batch that is stored in part or reaches into the window:
+      INVALID_RECORD, as brokers have lost records;
+    - the log cannot be read now: a retriable error;
+    - the log cannot decide, as where messages have no batch marker: INVALID_RECORD."""
     entry, identity = stream.held.entry, batch.identity
     assert entry is not None
     known = [one for one in entry.window if not is_ahead(identity.base_sequence, one.base_sequence)]
@@ -207,7 +207,7 @@ async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, conf
             await _tell(stream, batch, answers.all_vanished(record_count), "vanished")
         else:  # older than the window, and nothing of it is there: a client that restarts its sequences has to know
             await _tell_others(stream, batch, start_at, "out_of_order", confirmed)
-    elif not is_same:  # told success, a client that restarts its sequences would lose records
+    elif not is_same:  # after a success, a client that restarts its sequences would lose records
         await _tell_others(stream, batch, start_at, "restarted_sequence", confirmed)
     elif record_count < identity.record_count:
         for one in await tries_of(stream, batch):
@@ -243,7 +243,7 @@ async def _tell_others(stream: Stream, batch: Batch, start_at: int, verdict: str
 
 
 async def _search_window(stream: Stream, wanted: BatchIdentity, start_at: int) -> Searched | Later | Undecidable:
-    """Look for ``wanted`` from ``start_at`` to the end of the producer's last commit; first right behind the batch that
+    """Look for ``wanted`` from ``start_at`` to the end of the producer's last commit; first right after the batch that
     was found last, as a client that resends many sends them in order. A search that takes longer than one try is
     continued by the next try."""
     entry, last = stream.held.entry, stream.found_to
@@ -258,7 +258,7 @@ async def _search_window(stream: Stream, wanted: BatchIdentity, start_at: int) -
 
 
 async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]) -> Searched | Later | Undecidable:
-    """Go on with the search of this name that was left unfinished a moment ago, or begin one."""
+    """Continue the search of this name that was left unfinished a moment ago, or begin one."""
     left = stream.unfinished.pop(name, None)
     is_fresh = left is not None and await Now() - left.left_at <= limits.SEARCH_LEFT_SECONDS
     search = left.search if left is not None and is_fresh else begin()
@@ -292,7 +292,7 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
-    """Search for ``SCAN_SECONDS_MAX`` at most, then return Later: the client's retry goes on with it."""
+    """Search for ``SCAN_SECONDS_MAX`` at most, then return Later: the client's retry continues it."""
     started = await Now()
     while True:
         result = await search.run()
@@ -304,8 +304,8 @@ async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:
 
 
 def window_search(stream: Stream, batch: BatchIdentity, start_at: int, stop_at: int) -> LogSearch:
-    """Return a search for one batch in a part of the log to which nothing of it can be appended any more, so there is
-    nothing to settle (rule R9)."""
+    """Return a search for one batch in a part of the log to which nothing of it can be appended any more, so it needs
+    no quiescence check (rule R9)."""
     where = stream.topic, stream.partition, stream.producer_id, Position(start_at, NO_ANCHOR)
     return LogSearch(Wanted(*where, batch, None, stop_at=stop_at, is_wanted=lambda: stream.is_needed))
 

@@ -148,7 +148,7 @@ class CachedEntry:
         self.commits = ()
 
     def write_append_reservation(self, swap: Swapping, now: float) -> None:
-        """Write what is held, if it is time, while groups go on being appended: the bound is moved to the end of the
+        """Write what is held, if it is time, while groups are still appended: the bound is moved to the end of the
         producer's last commit (rule R8), and the append reservation stays."""
         reservation, packed = self.append_reservation, self.packed
         if reservation is None or packed is None or self.known_lease_epoch != self._instance.lease_epoch:
@@ -406,20 +406,20 @@ class CachedEntry:
         self._observers.report(OperatorMessage("error", f"state of producer {self._producer_id} was lost: {what}"))
 
     def _goes_further(self, stored: Entry, lost: Entry) -> bool:
-        """Does ``stored``, of this data generation, reach behind all that we knew (``lost``)? Then it was rebuilt and
-        written since, and is newer, though its version is lower: versions begin again where all is lost."""
+        """Does ``stored``, of this data generation, reach further than all that we knew (``lost``)? Then it was rebuilt
+        and written since, and is newer, though its version is lower: versions begin again where all is lost."""
         if self._is_conditional and is_fenced(lost) and is_lifted_since(stored, lost):
             return True
         if stored.data_generation != self._instance.data_generation:
             return False
         if self._is_conditional and is_fenced(stored) != is_fenced(lost):
-            return is_fenced(stored)  # R23: a fence stays, whoever knows of it
+            return is_fenced(stored)  # R23: a fence stays, no matter which of the two has it
         if stored.producer_epoch != lost.producer_epoch:
             return stored.producer_epoch > lost.producer_epoch
         return is_ahead(lost.next_sequence, stored.next_sequence)
 
     async def _block(self) -> Block | StoreAway | None:
-        """Read the claim of the producer id's block; None: there is none that can be read."""
+        """Read the stored block of the producer id; None: there is none that can be read."""
         value = await Read(store.block_key(self._instance.cluster, block_of(self._producer_id)))
         if not isinstance(value, bytes):
             self.is_unissued = value is None

@@ -61,8 +61,8 @@ class Target:
 def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
     """Convert what is left of the group into one wrapper. A single batch that unpacks to more than one wrapper may
     hold, or of a size that the topic is known to refuse, is cut: the first wrapper leaves next, and the others are its
-    later parts, which may still have to be cut. There may be more parts behind these. None at all: nobody waits for
-    the batch any more, or nobody did while it was read, so its end was not looked at.
+    later parts, which may still have to be cut. There may be more parts after these. None at all: nobody waits for the
+    batch any more, or nobody did while it was read, so its end was not looked at.
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """

@@ -2,7 +2,7 @@
 R22). Flows only.
 
 The swap that reserves compares the name in Redis, so nothing of an older instance is appended even if what is known
-here is out of date. What is known here decides what the client is told, and what that swap compares."""
+here is out of date. What is known here decides what the client is answered, and what that swap compares."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class NameGuard:
 
     async def admits(self, producer_epoch: int, principal: bytes) -> bool | StoreAway:
         """Is a batch of this epoch one of the newest instance, and of the principal to whom the id was issued? True may
-        be out of date, as the reserve compares again; False is told only by a record that was read after the batch
-        came. StoreAway: it cannot be told now. A higher epoch than the stored one is written to the record."""
+        be out of date, as the reserve compares again; False comes only from a record that was read after the batch
+        came. StoreAway: it cannot be determined now. A higher epoch than the stored one is written to the record."""
         lease_epoch = self._instance.lease_epoch
         is_renewed: bool | StoreAway = True
         if self._instance.is_renewal_due(self._producer_id):  # before anything is reserved, so that it lives as long

@@ -81,5 +81,5 @@ class AppendOutside(Protocol):
         ...
 
     def in_turn(self, go_on: Callable[[None], None]) -> None:
-        """Go on, in a later pass if this one has done enough."""
+        """Call ``go_on``, in a later pass if this one has done enough."""
         ...

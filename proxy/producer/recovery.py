@@ -79,7 +79,7 @@ class Recovery:
         self._moved_to = NO_OFFSET
 
     async def work(self, outcome: Outcome) -> Prepared | None:
-        """Go on until what was sent is in the log and answered, refused and answered, or has to begin again (None); or
+        """Work until what was sent is in the log and answered, refused and answered, or has to begin again (None); or
         until it may be sent again, or in other pieces."""
         if self._observers.wants_outcomes:
             self._observers.report(ended(self._leader, *self._stream.key[1:], self._sent, outcome))
@@ -218,7 +218,7 @@ class Recovery:
         self._stream.held.hold(renewed(entry, NOBODY, moved_to=self._moved_to))
 
     async def _refused(self, piece: Wrapper, outcome: Refused) -> bool:
-        """The broker did not take the piece, for certain. True: go on with other pieces (rule R19)."""
+        """The broker did not take the piece, for certain. True: continue with other pieces (rule R19)."""
         code = outcome.error_code
         if code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()

@@ -1,7 +1,7 @@
 """What failed on one client connection and will be sent again, so that what follows it there is no gap (rule R11); and
-which batch a conditional one follows there (rule R23). Pure: told of every answer, asked before a refusal.
+which batch a conditional one follows there (rule R23). Pure: called for every answer, asked before a refusal.
 
-A batch that got through, or failed for good, leaves no note here; of batches that a client has given up the latest few
+A batch that got through, or failed for good, leaves no note here; of batches that a client has abandoned the latest few
 are kept. A topic name that no topic can have leaves none either: everything for it is refused alike. How many notes all
 connections have is bounded (``admission/noted_failures.py``)."""
 
@@ -33,8 +33,8 @@ def comes_before(epoch: int, sequence: int, batch: BatchIdentity) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """A conditional batch in the pipeline of one connection. ``end``: the sequence behind its last record. ``before``:
-    the batch that it follows; None: it is the first, or has its answer. ``fate``: its own, for the batch behind it."""
+    """A conditional batch in the pipeline of one connection. ``end``: the sequence after its last record. ``before``:
+    the batch that it follows; None: it is the first, or has its answer. ``fate``: its own, for the batch after it."""
 
     end: int
     before: Link | None
@@ -80,14 +80,14 @@ class RetryNotes:
         producer."""
 
         self._links: dict[Key, dict[int, Link]] = {}
-        """The latest conditional batches that came for a partition and are not in the log, by the sequence behind their
+        """The latest conditional batches that came for a partition and are not in the log, by the sequence after their
         last record. Not the very last one alone: one that failed may come again before what follows another one."""
 
     # ------------------------------------------------------------------ pipelines of conditional batches
     def link(self, key: Key, identity: BatchIdentity, *, says_it_follows: bool) -> Link:
         """Return the link of a conditional batch that has come. It follows the one that ends where it begins if its
         client says so; or if that one has no answer yet, so that its client cannot know of a conflict. A batch that a
-        client sends after a conflict, for the offset that it was told, is the first of a pipeline."""
+        client sends after a conflict, for the offset in the answer, is the first of a pipeline."""
         links = self._links.get(key, {})
         before = links.get(identity.base_sequence)
         is_behind = before is not None and (says_it_follows or before.fate is Ahead.OPEN)
@@ -102,8 +102,8 @@ class RetryNotes:
         return link
 
     def end_link(self, key: Key, link: Link, has_failed: bool, will_be_retried: bool) -> None:
-        """Note the answer to the batch of a link. Behind one that is to be sent again it is held back once: its client
-        sends both in order, or the first one has got through over another connection."""
+        """Note the answer to the batch of a link. A batch after one that is to be sent again is held back once: its
+        client sends both in order, or the first one has got through over another connection."""
         before, link.before = link.before, None
         link.fate = Ahead.NOTHING if not has_failed else Ahead.AGAIN if will_be_retried else Ahead.REFUSED
         self._forget(key, link if not has_failed else before if before and before.fate is Ahead.AGAIN else None)
@@ -147,7 +147,8 @@ class RetryNotes:
         return len(self._failed.get(key, ())) + (key in self._ended) + (key in self._last)
 
     def all_answered(self) -> None:
-        """No request of the connection is without an answer: what was sent again, and has its end, is behind none."""
+        """No request of the connection is without an answer: what was sent again, and has its end, has no unanswered
+        request before it."""
         if self._last:
             self.count -= len(self._last)
             self._last.clear()
@@ -197,11 +198,11 @@ class RetryNotes:
     def has_failed_before(self, key: Key, identity: BatchIdentity, request: int) -> bool:
         """Did a batch fail here that has to come before this one, and will be sent again? Or has one arrived that waits
         (``hold``)? Or was one sent again, after this one had come with ``request``, and has been answered for good?
-        Answers leave in the order of the requests, so its client learns of that behind the answer to this batch; if the
+        Answers leave in the order of the requests, so its client learns of that after the answer to this batch; if the
         connection breaks in between, it does not.
 
         A client resends in order. So if this batch has failed here, too, and comes again, a lower one that last failed
-        before it did was not resent ahead of it: its client has given that one up, and it is not waited for."""
+        before it did was not resent ahead of it: its client has abandoned that one, and it is not waited for."""
         epoch, sequence = identity.producer_epoch, identity.base_sequence
         if self._held and any(comes_before(*one, identity) for one in self._held.get(key, ())):
             return True

@@ -180,10 +180,10 @@ class Sequencer:
         return again
 
     async def _recovered(self, trouble: Trouble) -> Prepared | None:
-        """Go on with a group: return what is to be appended again; None: the group is answered, or waits again. A swap
-        that was not confirmed is repeated first. So is, if the group left under an append reservation, the one that
-        ends the append reservation and gives the group an intent of its own: from then on it is like any other (rule
-        R2)."""
+        """Continue with a group: return what is to be appended again; None: the group is answered, or waits again. A
+        swap that was not confirmed is repeated first. So is, if the group left under an append reservation, the one
+        that ends the append reservation and gives the group an intent of its own: from then on it is like any other
+        (rule R2)."""
         stream, group, outcome = self.stream, trouble.group, trouble.outcome
         is_ours = trouble.is_reserved or await stream.write(trouble.entry, is_reserve=True)
         if not is_ours and outcome is not None and trouble.lease_epoch != stream.instance.lease_epoch:
@@ -238,7 +238,7 @@ class Sequencer:
 
     def settle(self, until: float) -> None:
         """Resolve what is open or unverified, though no batch waits: read the stored entry again, and work on it until
-        ``until`` (reactor seconds). Does nothing if work is going on here: that comes to an end by itself."""
+        ``until`` (reactor seconds). Does nothing if work is under way here: that comes to an end by itself."""
         if self.is_idle:
             self.stream.held.forget()
             self.stream.watch_intent(until)
@@ -422,7 +422,7 @@ class Sequencer:
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:
         """Return what has to be resolved before any batch, if there is something: an unverified entry (R10), or an open
-        intent (R1, R12). StoreAway: that cannot be told."""
+        intent (R1, R12). StoreAway: that cannot be determined."""
         stream = self.stream
         if not await stream.held.learn():
             return StoreAway("the store cannot be reached")
@@ -495,7 +495,7 @@ class Sequencer:
 
     def broke(self, error: Exception) -> None:
         """An internal error ended a flow or an append: all who wait get a retriable answer, and after a pause the work
-        goes on."""
+        resumes."""
         stream = self.stream
         stream.observers.report(
             InternalError(f"producer {stream.producer_id} on {stream.topic}-{stream.partition}", error)

@@ -50,14 +50,14 @@ CARRIED = "carried by the next reserve"
 
 @value(frozen=True, slots=True)
 class FoundTo:
-    """The place behind a batch that was found in the log: the batch with ``next_sequence`` may lie at ``offset``."""
+    """The place after a batch that was found in the log: the batch with ``next_sequence`` may lie at ``offset``."""
 
     next_sequence: int
     offset: int
 
     @classmethod
     def behind(cls, piece: Stored) -> FoundTo:
-        """Return the place behind a piece."""
+        """Return the place after a piece."""
         return cls(advance(piece.base_sequence, piece.record_count), piece.base_offset + piece.record_count)
 
 
@@ -97,8 +97,8 @@ class Stream:
         self.held = CachedEntry(context.instance, context.observers, self.bell, producer_id, topic, partition)
         self.acknowledged_by: list[tuple[tuple[int, int], ReferenceType[Acknowledger]]] = []
         """Epoch and base sequence of the last batches, each with the broker connection that acknowledged it, newest
-        last. While that connection lives, the batch cannot have vanished (rule R9). The references are weak: behind a
-        connection may be the whole session of a client that has gone."""
+        last. While that connection lives, the batch cannot have vanished (rule R9). The references are weak: a
+        connection may refer to the whole session of a client that has gone."""
         self.watch_intent_until = NO_INTENT
         """Until then (reactor seconds) an intent that may be open is looked after even if no request waits here (rules
         R6, R17)."""
@@ -107,7 +107,7 @@ class Stream:
         self.found_to: FoundTo | None = None
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
-        """The searches that later tries go on with (rule R9), by what is looked for, and where."""
+        """The searches that later tries continue (rule R9), by what is looked for, and where."""
         self.waits = 0
         """How often in a row the entry was read and could not be worked on yet (``park``)."""
         self._asked_version = NO_VERSION
@@ -148,8 +148,8 @@ class Stream:
 
     @property
     def is_needed(self) -> bool:
-        """Does a request at this proxy wait, or did one a moment ago? A client that was told to come again is away for
-        a moment. Not while the proxy ends: then another one does what is left."""
+        """Does a request at this proxy wait, or did one a moment ago? A client that got a retriable error is away for a
+        moment. Not while the proxy ends: then another one does what is left."""
         now = self.observers.time.now
         if self.is_awaited:
             self._awaited_at = now

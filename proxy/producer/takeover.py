@@ -291,7 +291,7 @@ class Takeover:
             await self._end_rebuild(await self._search_all(takeover, bound))
 
     async def _bound_of_rebuild(self, entry: Entry) -> Position | None:
-        """Return the offset from which on the entry may lack something; None: it cannot be told now."""
+        """Return the offset from which on the entry may lack something; None: it cannot be determined now."""
         if self._stream.is_conditional:
             found = await bound_of_conditional_partition(self._stream, entry)
             return None if isinstance(found, Later) else found
@@ -426,7 +426,7 @@ class Takeover:
             was_append_reservation,
         )
         # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
-        # late lies behind the end that was read.
+        # late lies after the end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
@@ -494,7 +494,7 @@ class Takeover:
         return Position(self._moved_to, NO_ANCHOR) if moved else Position(intent.lower_bound, intent.anchor)
 
     async def _answer_undecidable(self, intent: Intent, reason: str) -> None:
-        """Answer the requests that wait for the intent's batches; other batches go on."""
+        """Answer the requests that wait for the intent's batches; other batches are unaffected."""
         stream = self._stream
         for batch in list(stream.queue):
             if await is_in_intent(intent, batch):

@@ -1,5 +1,5 @@
-"""What stands behind a session: it answers what depends on how the client is authenticated, and says over which
-connection the other requests go on.
+"""The backend of a session: it answers what depends on how the client is authenticated, and says over which connection
+the other requests are forwarded.
 
 ``SharedBackend`` is that of clients for which the proxy acts; ``pass_through/backend.py`` has that of a client which
 authenticates at the broker itself."""
@@ -51,7 +51,7 @@ class Backend(Protocol):
         ...
 
     def upstream(self, broker: Broker, broken: Callable[[str], None]) -> RequestUpstream:
-        """Return where its other requests go on. Raises WireError if that has ended."""
+        """Return where its other requests are forwarded. Raises WireError if that has ended."""
         ...
 
     def go_on(self) -> None:

@@ -2,7 +2,7 @@
 
 The answer has the producers with a name, which Redis lists by partition (rule R22), and those without a name that were
 at work at this proxy; of both only those whose id was issued to the principal that asks. An open intent is resolved
-first, as if the producer's next batch had come: so a client that goes on behind the sequence that it is told writes
+first, as if the producer's next batch had come: so a client that continues after the sequence in the answer writes
 nothing twice. Appends nothing."""
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class DescribeProducers:
 
 @value(frozen=True, slots=True)
 class _NotTold:
-    """Where the producer stopped cannot be told."""
+    """Where the producer stopped cannot be determined."""
 
     error_code: ErrorCode
     reason: str
@@ -197,10 +197,10 @@ class _Look:
         return ActiveProducer(self.producer_id, entry.producer_epoch, entry.last_sequence)
 
     async def _is_told(self, entry: Entry) -> bool:
-        """May the last sequence of the entry be told? An entry without an open intent has to be confirmed by a swap.
-        While its owner goes on, each look finds an open intent, and batches that were committed since the look before:
-        what is committed is told then. For a fenced producer nothing more is reserved, so what is open there is waited
-        for."""
+        """May the last sequence of the entry be reported? An entry without an open intent has to be confirmed by a
+        swap. While its owner keeps appending, each look finds an open intent, and batches that were committed since the
+        look before: what is committed is reported then. For a fenced producer nothing more is reserved, so what is open
+        there is waited for."""
         if entry.data_generation != self._instance.data_generation:
             self._seen = None
             return False
@@ -212,8 +212,8 @@ class _Look:
 
     async def _is_confirmed(self, entry: Entry) -> bool:
         """What was read may come from a server of Redis that is the master no longer: a swap that changes nothing but
-        the version shows what is due now (rule R11). Whoever works with the entry finds the newer version with the
-        next swap, and reads it again."""
+        the version shows what is due now (rule R11). Any proxy that works with the entry finds the newer version with
+        the next swap, and reads it again."""
         lease_epoch = self._instance.lease_epoch
         touched = replace(entry, version=entry.version + 1)
         value = pack_named(touched) if is_named(self.producer_id) else pack(touched)

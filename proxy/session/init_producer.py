@@ -46,7 +46,7 @@ class ProducerIds:
         issuer.answer(done)
 
     def forget(self) -> None:
-        """A new data generation: ids of the blocks so far would be suspect from their first batch on."""
+        """A new data generation: ids of the blocks so far would be unverified from their first batch on."""
         for issuer in self._issuers.values():
             issuer.forget()
 

@@ -1,9 +1,8 @@
 """Topics that a client has just had created: they are there, though not every broker knows them yet. Pure.
 
-The proxy asks any broker for Metadata, and one that has not heard of a new topic says that there is none (3). A client
-that asks the controller itself, as kafkajs' admin client does after it has created a topic, is never told that by a
-broker, and takes it for an error. So it is told that the topic has no leader yet (5), which every client asks again
-for.
+The proxy asks any broker for Metadata, and one that has not heard of a new topic answers UNKNOWN_TOPIC_OR_PARTITION. A
+client that asks the controller itself, as kafkajs' admin client does after it has created a topic, never gets that from
+a broker, and takes it for an error. So the proxy returns LEADER_NOT_AVAILABLE, after which every client asks again.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from .pipe import RequestUpstream
 
 _VERSION = 2
 _PART_BYTES = 2048
-"""What the work on one partition counts for, beside its bytes."""
+"""What the work on one partition counts for, in addition to its bytes."""
 _BATCH_MARKER_BEGINS = re.compile(re.escape(MAGIC))
 
 
@@ -50,8 +50,8 @@ class NonIdempotentHost(Protocol):
 
 # R20 lives here: converted where the format asks for it, nothing else.
 class NonIdempotentBatches:
-    """The batches without a producer id of one request. ``sendable``: topic, partition and message set of each that
-    goes on, once they are converted."""
+    """The batches without a producer id of one request. ``sendable``: topic, partition and message set of each that is
+    forwarded, once they are converted."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class NonIdempotentBatches:
         refused: Callable[[str], None],
     ) -> None:
         """``parts``: the batches, each with the callback for its answer. ``request_held``: counts the bytes of the
-        request. ``refused`` is called with the reason why something cannot go on."""
+        request. ``refused`` is called with the reason why something cannot be forwarded."""
         self.sendable: list[tuple[str, int, Buffer]] = []
         self._host = host
         self._sender = sender
@@ -76,7 +76,7 @@ class NonIdempotentBatches:
 
     def convert(self, ready: Callable[[], None]) -> None:
         """Convert them; ``ready`` is called when that is done, at once if it takes one step. By then the batches that
-        cannot go on have been refused and answered."""
+        cannot be forwarded have been refused and answered."""
         items, policy = [item for item, _ in self._parts], self._host.policy
         is_late = self._host.loop_budget.is_long
 

@@ -1,7 +1,7 @@
 """The upstream connection that belongs to one client connection: requests on in order, answers back in order. Sans-IO.
 
 Used for everything that the proxy does not answer itself. When it breaks, the client's connection is closed: to the
-client that looks like the broker closing it, for which every client has a way to go on. Parses no body."""
+client that looks like the broker closing it, from which every client recovers in its own way. Parses no body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _nobody_looks() -> None:
 
 
 class RequestUpstream(Protocol):
-    """Where requests of one client go on, in their order."""
+    """Where requests of one client are forwarded, in their order."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -135,7 +135,7 @@ class Pipe:
             self._plan_count()
 
     def hold(self, is_held: bool) -> None:
-        """Leave the broker's answers unread, because the client does not read them; or go on."""
+        """Leave the broker's answers unread, because the client does not read them; or resume."""
         self._is_held = is_held
         self._look_for_memory()
         self._read_or_not()

@@ -3,7 +3,7 @@
 Each request takes the same way. What its client has sent before, all but correlation id and records, is not parsed
 again: it is looked up by its bytes (``ProducePrefix``). Every check that needs no state is made here, before a
 sequencer hears of the batch: what fails them moves no state and is never forwarded. Batches with a producer id go to
-their sequencer, batches without one go on as they come (``non_idempotent.py``)."""
+their sequencer, batches without one are forwarded, converted at most (``non_idempotent.py``)."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class Part:
             call.part_answered(self, self.noted(answer))
 
     def noted(self, answer: Answer) -> Answer:
-        """Note that it is answered, and return what its client is told."""
+        """Note that it is answered, and return the answer that its client gets."""
         self.is_done = True
         if self.numbers_itself:
             answer = answers.conflict_by_header(answer)
@@ -244,7 +244,7 @@ class Part:
         self._call = None
 
     def hold(self) -> None:
-        """Its batch waits for something: what comes behind it is no gap (rule R11)."""
+        """Its batch waits for something: what comes after it is no gap (rule R11)."""
         if self.key is not None:
             self.connection.retry_notes.hold(self.key, self.identity)
 
@@ -454,7 +454,7 @@ class ProduceCall(Part):
                 notes.requests = part.number = notes.requests + 1
                 client.is_idempotent = True
                 if producer_id == CONDITIONAL_ID:
-                    # R23: what becomes of it decides about those that its client has sent behind it.
+                    # R23: what becomes of it decides about those that its client has sent after it.
                     part.link = notes.link(key, identity, says_it_follows=says_it_follows(records))
             if refusal is None:
                 verify_crc(records, header)
@@ -530,7 +530,7 @@ class ProduceCall(Part):
             gathered.plain.append(item)
 
     def _produce_plainly(self, items: list[PlainPart]) -> None:
-        """Rule R20: these go on as they are."""
+        """Rule R20: these are forwarded, converted at most."""
         self.client.produce_plainly(self.prefix.acks, self.prefix.timeout_ms, items, self.counted())
 
     def _wait(self, key: Key, part: Part, batch: Batch, gathered: Gathered | None) -> None:
@@ -753,8 +753,8 @@ class ProduceRequests:
 
 
 def wrapper_bytes(header: BatchHeader, size: int) -> int:
-    """About how many bytes a batch of ``size`` bytes will take in the old format: a message has a larger overhead than
-    a record, and gzip compresses less than zstd."""
+    """About how many bytes a batch of ``size`` bytes will take in message format v1: a message has a larger overhead
+    than a record, and gzip compresses less than zstd."""
     if header.attributes & CODEC_MASK:
         return size + size // 4
     return size + min(header.record_count, size // RECORD_BYTES_MIN) * (OVERHEAD_BYTES[1] - RECORD_BYTES_MIN)

@@ -1,9 +1,9 @@
-"""What stands behind the connection of a client for which the proxy acts, sans-IO: frames in, answers out in the order
-of the requests. Knows which request goes where.
+"""The handler of the connection of a client for which the proxy acts, sans-IO: frames in, answers out in the order of
+the requests. Knows which request goes where.
 
 Produce, InitProducerId, ApiVersions, Metadata, DescribeCluster, DescribeProducers, and where the brokers have none
-DescribeConfigs, are answered by the proxy itself; all other APIs go on, through a bridge, over one upstream connection
-that belongs to this client alone (``pipe.py``), so that a broker's one-after-the-other order is kept."""
+DescribeConfigs, are answered by the proxy itself; all other APIs are forwarded, through a bridge, over one upstream
+connection that belongs to this client alone (``pipe.py``), so that a broker's one-after-the-other order is kept."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class _Slot:
 
 
 class Session(Handler):
-    """Behind one client connection for which the proxy acts. ``backend``: what stands behind it; None: the brokers as
-    the proxy itself reaches them."""
+    """The handler of one client connection for which the proxy acts. ``backend``: answers what depends on how the
+    client is authenticated; None: the brokers as the proxy itself reaches them."""
 
     def __init__(self, host: SessionHost, shell: ConnectionShell, backend: Backend | None = None) -> None:
         self._backend = backend or SharedBackend(host)
@@ -173,7 +173,7 @@ class Session(Handler):
         if is_held or (fair_share.is_counted and fair_share.stops(frames)):
             frames = self._first_of(frames)
         for index, frame in enumerate(frames):
-            if self.is_at_work:  # the frames behind it wait, in front of those that wait already
+            if self.is_at_work:  # the frames after it wait, in front of those that wait already
                 self._waiting.extendleft(reversed(frames[index:]))
                 host.memory.hold_bytes(WAITING_COUNTS * sum(map(len, frames[index:])))
                 break
@@ -221,7 +221,7 @@ class Session(Handler):
         if shell.rests_until and shell.rests:
             return  # until the back-pressure looks again
         if not self._free or self.is_at_work:
-            return  # until an answer leaves, or a request goes on
+            return  # until an answer leaves, or a request is forwarded
         for _ in range(min(self._free, len(self._waiting))):
             if not self._waiting or self._host.loop_budget.is_long or self.is_at_work:
                 break
@@ -236,7 +236,7 @@ class Session(Handler):
             shell.plan_turn()
 
     def hold_upstream(self, is_held: bool) -> None:
-        """Read nothing more of what the broker answers, or go on."""
+        """Read nothing more of what the broker answers, or resume."""
         if self._pipe is not None:
             self._pipe.hold(is_held)
 
@@ -281,8 +281,8 @@ class Session(Handler):
         self._waiting.clear()
 
     def _take_left(self) -> None:
-        """Take the requests with acks=0 that came before it hung up, in turns, as there may be thousands; drop the
-        others."""
+        """Take the requests with acks=0 that came before it hung up, some in each pass, as there may be thousands; drop
+        the others."""
         for _ in range(limits.REQUESTS_PER_TURN_MAX):
             if not self._waiting or self.is_at_work or self._host.loop_budget.is_long:
                 break
@@ -314,7 +314,7 @@ class Session(Handler):
     def abort(self, reason: str) -> None:
         """Close the connection."""
         if self.is_closed:
-            self._drop_waiting()  # of what was left behind this its broker would have read nothing
+            self._drop_waiting()  # its broker would have read nothing of what came after this
         self._shell.abort(reason)
 
     def close_soon(self, reason: str) -> None:
@@ -337,7 +337,7 @@ class Session(Handler):
             self._shell.refuse(str(error))
 
     def _leave_out_behind(self, last: _Slot | ProduceCall | None) -> None:
-        """Answer none of the requests that were taken behind this one, and take none that waits."""
+        """Answer none of the requests that were taken after this one, and take none that waits."""
         while self._slots and self._slots[-1] is not last:
             self._slots.pop().held = None
         self._drop_waiting()
@@ -462,7 +462,7 @@ class Session(Handler):
                 self._host.report(SmallFetch(self.name, version, bytes_max))
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
-        """Rule R20: batches without a producer id go on."""
+        """Rule R20: forward batches without a producer id."""
         broker = self._target()
         if broker is None:
             self.abort("the broker is away")
@@ -555,7 +555,7 @@ class Session(Handler):
         return self._pipe
 
     def use(self, upstream: RequestUpstream, broker: Broker) -> None:
-        """Requests go on over this, to this broker, from now on."""
+        """Requests are forwarded over this, to this broker, from now on."""
         self._pipe, self._broker = upstream, broker
         upstream.share(self._shell)
 

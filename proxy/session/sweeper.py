@@ -17,7 +17,7 @@ _IS_OVER: Final = object()
 
 
 class SweptClient(Protocol):
-    """Whoever waits."""
+    """The client that waits."""
 
     @property
     def is_closed(self) -> bool: ...

@@ -1,5 +1,5 @@
-"""Listeners and the addresses that clients are told: ports per broker, templates, server names. Pure: it opens nothing
-and resolves nothing.
+"""Listeners and the addresses that clients get: ports per broker, templates, server names. Pure: it opens nothing and
+resolves nothing.
 
 What a port means follows from the settings and the broker's id alone, so it is the same after every start, whichever
 brokers are there at that moment."""

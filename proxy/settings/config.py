@@ -64,7 +64,7 @@ class TopicDefaults:
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
     """Where the journal is, and how its files are kept. ``rotate_bytes``, ``keep_files`` 0: never, all. ``required``:
-    no idempotent client is told anything while it cannot be written."""
+    no idempotent client gets an answer while it cannot be written."""
 
     path: Path
     rotate_bytes: int = limits.JOURNAL_ROTATE_BYTES

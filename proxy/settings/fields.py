@@ -76,7 +76,7 @@ def _text(path: Path) -> Path:
 
 
 def _without_password(url: str) -> str:
-    """Return the URL without what is between the first colon behind // and the last @."""
+    """Return the URL without what is between the first colon after // and the last @."""
     return re.sub(r"(//[^:@/]*:).*@", rf"\1{_MASK}@", url, flags=re.DOTALL)
 
 

@@ -240,7 +240,7 @@ def _listeners_apart(
 
 def _listener_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the one listener of ``--listen`` and ``--advertised-host``; None: neither is given. The caller refuses it
-    beside listeners of the file or the environment, so it never replaces one with TLS."""
+    together with listeners of the file or the environment, so it never replaces one with TLS."""
     listen, host = options.get("listen"), options.get("advertised_host")
     if listen is None and host is None:
         return None
@@ -258,7 +258,7 @@ def _defaults_of_image() -> dict[str, Any]:
 
 
 def _journal_twice() -> Iterator[str]:
-    """Yield a problem if ``IDEMPROXY_JOURNAL`` is set beside variables of the section, which it would hide."""
+    """Yield a problem if ``IDEMPROXY_JOURNAL`` is set together with variables of the section, which it would hide."""
     alone = f"{ENVIRONMENT_PREFIX}JOURNAL"
     given = [name for name in sorted(os.environ) if os.environ[name]]
     below = [name for name in given if name.upper().startswith(f"{alone}__")]

@@ -1,5 +1,5 @@
-"""Which settings have no effect in front of brokers that give idempotence themselves (native). Whoever sets one relies
-on it, so a start with it is refused there. Pure; knows no broker.
+"""Which settings have no effect in front of brokers that give idempotence themselves (native). An operator who sets one
+relies on it, so a start with it is refused there. Pure; knows no broker.
 
 ``redis`` and ``cluster_name`` are not among them: with ``auto`` they tell who gives idempotence to the cluster."""
 

@@ -1,7 +1,7 @@
 """The journal: the outcome of every batch, one JSON object a line, for audits and for finding the cause of a loss.
 
-A line is written before the answer leaves, so what a client was told is in it also after a SIGKILL. A line that cannot
-be written leaves a gap in the journal, which states its size; it never stops the proxy, unless the journal is
+A line is written before the answer leaves, so every answer that a client got is in it also after a SIGKILL. A line that
+cannot be written leaves a gap in the journal, which states its size; it never stops the proxy, unless the journal is
 *required*: then ``lost`` is called in the same step, before the answer leaves. Decides nothing of a batch.
 
 docs/reference/journal-format.md has the format for those who read it; ``pipeline/journal/files.py`` reads it."""
@@ -109,7 +109,7 @@ class Journal:
 
     @property
     def why_refusing(self) -> str:
-        """Why no client may be told anything; empty: they may. For any thread."""
+        """Why no client may get an answer; empty: they may. For any thread."""
         return self.why_lost if self.is_required else ""
 
     def try_again(self) -> None:

@@ -1,9 +1,9 @@
 """The files of a journal: the current one, which is renamed when it is large, and the renamed ones, of which the oldest
 are deleted. Knows no event.
 
-Every line is one write, so what a client was told is in the file, however this process ends; after a power cut it is
-there if it was brought to the disk before (fsync). That may take long, so it is done by a thread (``to_disk``), as is
-closing and deleting files that are not written any more."""
+Every line is one write, so every answer that a client got is in the file, however this process ends; after a power cut
+it is there if it was brought to the disk before (fsync). That may take long, so it is done by a thread (``to_disk``),
+as is closing and deleting files that are not written any more."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class JournalFile:
         self._take(file)
 
     def close(self) -> None:
-        """Close all files. What is not on the disk yet will be, if the machine goes on."""
+        """Close all files. What is not on the disk yet will be, if the machine keeps running."""
         self.why_not_closed = _closed([*self._replaced, self._file])
         self._replaced.clear()
 
@@ -142,7 +142,7 @@ class JournalFile:
             self.go_on_in(file)
 
     def _free_name(self, path: Path) -> Path:
-        """Return a name that no file has, and that sorts behind those of all files which this process has renamed."""
+        """Return a name that no file has, and that sorts after those of all files which this process has renamed."""
         self._renamed_ms = max(self._wall_clock_ms(), self._renamed_ms)
         seconds, ms = divmod(self._renamed_ms, 1000)
         at = datetime.fromtimestamp(seconds, UTC).strftime(_TIME)
@@ -174,7 +174,7 @@ class JournalFile:
         self._syncing_since, self._unsynced_since = self._unsynced_since, None
 
         def work() -> None:
-            due = [one for one in replaced if not one.closed]  # a thread that was given up on may have closed some
+            due = [one for one in replaced if not one.closed]  # a thread that was abandoned may have closed some
             for one in (*due, file) if is_regular else due:
                 if stat.S_ISREG(os.fstat(one.fileno()).st_mode):
                     os.fdatasync(one.fileno())

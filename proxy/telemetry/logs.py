@@ -113,7 +113,8 @@ _collector = Collector()
 
 
 def _json(worker: int | None) -> logging.Formatter:
-    """Everything that a line carries beside its text (``extra``, such as a trace's id) is a field of its own."""
+    """Everything that a line carries in addition to its text (``extra``, such as a trace's id) is a field of its
+    own."""
     from pythonjsonlogger.json import JsonFormatter
 
     class OneObject(_Utc, JsonFormatter):

@@ -28,7 +28,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus_name(self) -> str:
-        """The name on ``/metrics``; a histogram's has _bucket, _sum and _count behind it."""
+        """The name on ``/metrics``; a histogram's is followed by _bucket, _sum and _count."""
         name = f"{PREFIX}_{self.name.replace('.', '_')}{_UNIT_WORDS.get(self.unit, '')}"
         return f"{name}_total" if self.kind == "counter" else name
 
@@ -459,7 +459,7 @@ WORKER_HANGS: Final = Metric(
     "worker.hangs", "counter", "{process}", "Workers that did not answer for the time of a lease and were killed."
 )
 SUPERVISOR_METRICS: Final = (WORKERS, WORKER_RESTARTS, WORKER_HANGS)
-"""What the admin port of several workers has beside theirs."""
+"""What the admin port of several workers has in addition to their metrics."""
 DURATION_BOUNDS_SECONDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),

@@ -106,7 +106,7 @@ class Metrics:
     """What one process has counted."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
-        """``now``: seconds of a clock that goes on, for what is idle."""
+        """``now``: seconds of a clock that keeps running, for what is idle."""
         self.verdicts: dict[str, int] = defaultdict(int)
         """Batches answered, by verdict."""
         self.appends_sent = 0

@@ -122,7 +122,7 @@ class Telemetry:
         self, level: int, text: str, *values: object, span: SpanContext | None = None, about: object = None
     ) -> None:
         """Write one line. ``span``: that of the batch which the line is about. ``about``: an event whose fields a JSON
-        line has beside the text."""
+        line has in addition to the text."""
         fields = {} if about is None else fields_of(about)
         if span is not None:
             fields |= {"trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}"}

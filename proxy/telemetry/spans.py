@@ -81,7 +81,7 @@ class Spans:
         self._ids = _Ids(provider.id_generator)
         provider.id_generator = self._ids  # type: ignore[assignment]
         self.context_failed: Callable[[Exception], None] = lambda _error: None
-        """Called when a propagator failed; the batch goes on without a context."""
+        """Called when a propagator failed; the batch is handled without a context."""
         self.redis: Address | None = None
         """Where Redis is, once that is known."""
         self._contexts = TraceContexts(lambda error: self.context_failed(error))
@@ -156,7 +156,7 @@ class Spans:
             span.set_status(StatusCode.ERROR, event.message)
         place = self._below(span.get_span_context())
         for step in steps:
-            if _ended_at(step) >= event.arrived_at:  # else it is of an earlier try that was given up
+            if _ended_at(step) >= event.arrived_at:  # else it is of an earlier try that was abandoned
                 self._child(step, place, clock_start_ns)
         if event.verdict == "appended":
             _make_room(self._uncommitted)

@@ -173,7 +173,7 @@ def _add_order(parser: argparse.ArgumentParser) -> None:
 
 def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
     """Add the option that names admin ports to ask for client ids. ``dest``: what is given before the subcommand and
-    what is given behind it are kept as two lists, as argparse would drop the first one."""
+    what is given after it are kept as two lists, as argparse would drop the first one."""
     parser.add_argument_group("client ids").add_argument(
         "--admin",
         metavar="HOST:PORT",
@@ -189,8 +189,8 @@ def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
 
 
 def _add_redis(parser: argparse.ArgumentParser) -> None:
-    """Each of these may stand before or behind the subcommand. Without ``SUPPRESS`` the default of one that is missing
-    behind it would overwrite what was given before it."""
+    """Each of these may stand before or after the subcommand. Without ``SUPPRESS`` the default of one that is missing
+    after it would overwrite what was given before it."""
     add_store(parser.add_argument_group("which Redis"), argparse.SUPPRESS)
 
 

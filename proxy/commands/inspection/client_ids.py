@@ -32,7 +32,7 @@ _NOBODY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedClientIds:
-    """What one admin port told. ``why_not``: why it told nothing, a sentence; empty: it did."""
+    """What one admin port reported. ``why_not``: why it reported nothing, an error message; empty: it did."""
 
     address: Address
     client_ids: Mapping[int, str] = field(default_factory=dict)
@@ -41,15 +41,15 @@ class ReportedClientIds:
 
 @dataclass(frozen=True, slots=True)
 class ClientIds:
-    """What all admin ports told. ``producers``: how many were asked about. ``is_cut``: more are shown than may be asked
-    about."""
+    """What all admin ports reported. ``producers``: how many were asked about. ``is_cut``: more are shown than may be
+    asked about."""
 
     reported: Sequence[ReportedClientIds] = ()
     producers: int = 0
     is_cut: bool = False
 
     def of(self, producer_id: int) -> str | None:
-        """Return the client id of a producer; None: nobody told it."""
+        """Return the client id of a producer; None: no port reported it."""
         return next((one.client_ids[producer_id] for one in self.reported if producer_id in one.client_ids), None)
 
     @property
@@ -58,7 +58,7 @@ class ClientIds:
         return any(one.why_not for one in self.reported)
 
     def line(self) -> str:
-        """Return one line: who told, and why others did not."""
+        """Return one line: which ports reported, and why others did not."""
         if not self.reported:
             return _NOBODY
         text = "client ids: " + "; ".join(map(self._of_one, self.reported))

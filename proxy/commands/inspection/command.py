@@ -97,8 +97,8 @@ def _admin_ports(settings: Settings, options: argparse.Namespace) -> list[tuple[
 def _with_client_ids(
     rows: Iterator[EntryRow], admin_ports: Sequence[tuple[str, int]], show: _Show, as_json: bool
 ) -> Iterator[str]:
-    """Yield what ``show`` makes of the rows, and then one line that says which admin ports told client ids. With
-    ``--json`` that line goes to the error output, and only if a port that was asked did not tell."""
+    """Yield what ``show`` makes of the rows, and then one line that says which admin ports reported client ids. With
+    ``--json`` that line goes to the error output, and only if a port that was asked did not report them."""
     first = list(islice(rows, limits.CLIENT_IDS_ASKED_MAX))
     if not first:
         yield from show(rows, as_json=as_json)
