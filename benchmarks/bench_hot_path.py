@@ -1,8 +1,8 @@
 """The proxy's own code per produce request, without sockets: three sizes of batches, lowest and median of many rounds.
 
 What is left out is the kernel (about one recv and one send per request, and what Redis and the broker share).
-``--against COMMIT`` runs that commit's code, by its own copy of this program, beside this one, round by round, so that
-a busy machine hits both alike; ``--profile`` shows where the time of the first size goes."""
+``--against COMMIT`` runs that commit's code, by its own copy of this program, alternately with this one, so that a
+busy machine hits both alike; ``--profile`` shows where the time of the first size goes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Side:
 
 
 def compare(index: int, trees: dict[str, Path], rounds: int) -> None:
-    """Run one case on every side in turns, and print what was found."""
+    """Run one case alternately on every side, and print what was found."""
     case = CASES[index]
     with ExitStack() as stack:
         sides = [Side(name, tree, index, str(tree / "benchmarks/bench_hot_path.py")) for name, tree in trees.items()]

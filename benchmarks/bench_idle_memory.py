@@ -74,8 +74,8 @@ def load(case: Case, seconds: float = 5) -> Callable[[Side], None]:
 
 
 def go_on_without_state(measured: Sequence[Measured]) -> Callable[[Side], None]:
-    """Return what has 20 producers send batches, empties the private Redis of the side, and has them go on: what they
-    had sent is looked for in the logs."""
+    """Return what has 20 producers send batches, empties the private Redis of the side, and has them continue: what
+    they had sent is looked for in the logs."""
     directories = {one.side.name: one.data_directory for one in measured}
 
     def run(side: Side) -> None:

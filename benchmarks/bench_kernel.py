@@ -1,5 +1,5 @@
 """What the compiled kernel saves: microseconds of CPU per batch for its checksum, its conversion and its wrapper with
-batch marker, in Python and by the kernel, in turns in one process; lowest and median of many rounds.
+batch marker, in Python and by the kernel, alternately in one process; lowest and median of many rounds.
 
 ``make bench``. Adds a line of JSON to ``benchmarks/results/kernel.jsonl``."""
 
@@ -88,7 +88,7 @@ def microseconds(what: Callable[[], object], calls: int) -> float:
 
 
 def measure(case: Case, kernel: Kernel, rounds: int) -> dict[str, object]:
-    """Measure both ways in turns."""
+    """Measure both ways alternately."""
     figures: dict[str, object] = {}
     for name, what in parts(case).items():
         calls = max(1, round(_ROUND_SECONDS * 1e6 / max(microseconds(what, 1), 1.0)))

@@ -2,7 +2,7 @@
 
 ``make bench``. Two scripted brokers (``slow_broker.py``) with 50,000 partitions in 1,000 topics; each leads half of
 them. 700 producers, each with a topic of its own, have a record for the second one, which is killed. For some seconds
-the first one still names it as the leader, then it says that there is none. Beside that one client asks for all topics
+the first one still names it as the leader, then it says that there is none. Meanwhile one client asks for all topics
 once a second. Prints the latencies of a witness, one record at a time to the first broker, and the longest step of
 the event loop, by the clock and by its CPU (where the machine has other work only the latter says something), before /
 after, and adds a line of JSON to ``benchmarks/results/metadata.jsonl``. ``--against COMMIT`` adds a proxy of that

@@ -1,11 +1,11 @@
-"""What the proxy costs: this one, that of another commit, a relay that only passes bytes, and no proxy, in turns.
+"""What the proxy costs: this one, that of another commit, a relay that only passes bytes, and no proxy, alternately.
 
 ``make bench-proxy [AGAINST=commit]``. On a broker that costs nothing (``sink.c``), which shows the proxy alone, and on
 a real 0.10.2.2 with the proxy's own Redis, which shows the whole chain. ``--on 3.9.1``: a broker that gives idempotence
 itself, where the proxy passes bytes and all sides speak the same; its line goes into ``results/native_relay.jsonl``.
 All share the machine's cores, so a figure
-means something only beside another one of the same round: ratios are taken round by round, and told as lowest and
-median.
+means something only compared with another one of the same round: ratios are taken round by round, and reported as
+lowest and median.
 Adds a line to ``results/proxy.jsonl``, and puts tables and picture into the pages that have them."""
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _tell_reserving(rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    """Start brokers, relay and proxies, run every case in turns on all, print and save."""
+    """Start brokers, relay and proxies, run every case alternately on all, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", metavar="COMMIT", help="a proxy of this commit's code as well")
     parser.add_argument("--reserving", action="store_true", help="also without append reservations; not saved")

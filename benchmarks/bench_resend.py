@@ -1,8 +1,8 @@
-"""How long a producer that crashed waits for the answers to what it had appended already: every batch again, under the
-same numbers, five in flight, in a new life of the client.
+"""How long a producer that crashed waits for the answers to what it had appended already: every batch again, with the
+same sequences, five in flight, by a new instance of the client.
 
-All but the last five are older than what the proxy keeps of a producer, so each is looked for in the log. Beside it, in
-the same rounds, how long the same batches took to be appended. Goal of the one-record case: a second for 1,000 batches.
+All but the last five are older than what the proxy keeps of a producer, so each is looked for in the log. Also, in the
+same rounds: how long the same batches took to be appended. Goal of the one-record case: a second for 1,000 batches.
 Prints every figure and adds a line of JSON to ``benchmarks/results/resend.jsonl``. ``--against COMMIT`` does the same
 to a proxy of that commit's code. Seconds are of the whole run of batches, lowest, median and highest of the rounds."""
 
@@ -25,7 +25,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 
 TOPIC = "bench"
 NEIGHBOURS_BYTES = 1_000_000
-"""What others append to the partition before and behind the producer's batches."""
+"""What others append to the partition before and after the producer's batches."""
 
 
 @dataclass(frozen=True)

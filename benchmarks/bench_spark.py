@@ -1,8 +1,8 @@
-"""The pipeline on Spark beside Spark's own Kafka connector, both through one proxy before a real 0.10.2.2, in turns.
+"""The pipeline on Spark and Spark's own Kafka connector, both through one proxy before a real 0.10.2.2, alternately.
 
 ``make bench-spark``. Reads, writes (batch and stream), tiny micro-batches, the audit; prints a table and adds a line of
 JSON for each case to ``benchmarks/results/spark.jsonl``. What counts are CPU seconds of JVM and Python together, with
-those of proxy, Redis and broker beside them, and ratios within one round: connector ÷ ours, above 1 is better."""
+those of proxy, Redis and broker next to them, and ratios within one round: connector ÷ ours, above 1 is better."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _reads(of: World, kinds: Sequence[str], source: Path, count: int, value_byte
 
 # ------------------------------------------------------------------ measuring
 def measured(of: World, case: Case, rounds: int) -> dict[str, list[Seconds]]:
-    """Run all sides in turns; return what each turn of each took."""
+    """Run all sides alternately; return what each turn of each took."""
     found: dict[str, list[Seconds]] = {name: [] for name in case.sides}
     before_first = 1 if case.rows == max(ROWS) else _TURNS_BEFORE
     for number in range(-before_first, rounds):
@@ -194,7 +194,7 @@ def measured(of: World, case: Case, rounds: int) -> dict[str, list[Seconds]]:
 
 
 def _stages(side: Run) -> Seconds:
-    """Return what the audit's stages took behind the reading, all together."""
+    """Return what the audit's stages took after the reading, all together."""
     if not isinstance(side, partial) or side.func is not audited:
         return {}
     behind = [took for title, took in side.args[-1].items() if title != _READING]

@@ -1,4 +1,4 @@
-"""One client sends what takes longest: how long does a producer of one record at a time wait beside it?
+"""One client sends what takes longest: how long does a producer of one record at a time wait meanwhile?
 
 ``make bench``. Two scripted brokers (``slow_broker.py``), one for the witness, one for the attackers, of whom two
 connections send the same kind of request again and again. For each kind: the latencies of the witness and the longest
@@ -172,7 +172,7 @@ def attacker(address: str, kind: str) -> None:
 
 # ---------------------------------------------------------------------- the bench
 def measure(side: Side, steps_file: Path, kind: str, seconds: float) -> dict[str, object]:
-    """Quiet, then beside the attackers."""
+    """Quiet, then with the attackers."""
     with ExitStack() as stack:
         witness = Role(stack, __file__, "witness", side.address)
         time.sleep(1.5)

@@ -76,7 +76,7 @@ def _spans(share: float, is_encoded: bool = False) -> Callable[[Any], None]:
 
 
 def _no_counts(world: Any) -> None:
-    """As with a journal: every batch is told by events."""
+    """As with a journal: every batch is reported by events."""
     world.engine.context.observers.counts = None
     world.engine.context.observers.wants_outcomes = True
 
@@ -119,7 +119,7 @@ KINDS = {
 
 
 def main() -> None:
-    """Run every kind beside the first one."""
+    """Run every kind alternately with the first one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--case", type=int, default=0, choices=range(len(CASES)))

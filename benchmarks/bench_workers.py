@@ -1,7 +1,7 @@
-"""How much more two workers take than one: both before a broker that costs nothing, in turns, under the same load.
+"""How much more two workers take than one: both before a broker that costs nothing, alternately, under the same load.
 
 Part of ``make bench``. Load, sink, Redis and workers share the machine's cores, so that two workers on two cores cannot
-show what they could take. So beside the measured rate stands the rate at which the busier worker, whose share is told,
+show what they could take. So next to the measured rate is the rate at which the busier worker, whose share is shown,
 would fill a core of its own: requests ÷ its CPU seconds. Adds a line of JSON to ``results/workers.jsonl``."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What the form of the wrapper costs in which the proxy stores a batch that is not compressed: gzip's stored blocks, as
-shipped, lz4's, and snappy's literals. CPU of proxy and broker on a real 0.10.2.2, in turns, beside the same records
+shipped, lz4's, and snappy's literals. CPU of proxy and broker on a real 0.10.2.2, alternately, next to the same records
 sent directly and plain.
 
 ``make bench``. Adds a line to ``results/wrapper.jsonl``. All share the same cores: only ratios within a round count."""
@@ -24,7 +24,7 @@ Figures = dict[str, float]
 
 
 def main() -> None:
-    """Start a broker and a proxy for each form, run every load in turns, print and save."""
+    """Start a broker and a proxy for each form, run every load alternately on all, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)

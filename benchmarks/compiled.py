@@ -1,4 +1,4 @@
-"""Programs in C beside the benchmarks, compiled where there is a compiler. Where there is none, the benchmark takes
+"""Programs in C next to the benchmarks, compiled where there is a compiler. Where there is none, the benchmark takes
 what it has in Python instead."""
 
 from __future__ import annotations

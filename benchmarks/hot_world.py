@@ -261,7 +261,7 @@ class World:
         reporting: Callable[[World], Report] | None = None,
     ) -> None:
         """``begin`` is called once the engine is there: for what else a process would set up. ``reporting``: makes what
-        events are told to; None: its telemetry alone."""
+        events are reported to; None: its telemetry alone."""
         self._visited = 0
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()

@@ -2,7 +2,7 @@
 side.
 
 Through the proxy it speaks Produce 3 with producer id and sequences, and Fetch 4; at a legacy broker it speaks Produce
-2 with the same records in the old format, and Fetch 3. Run as a program it prints START after the warm-up and at the
+2 with the same records in message format v1, and Fetch 3. Run as a program it prints START after the warm-up and at the
 end END with a line of JSON; ``closed_loop.c`` sends then, where it could be compiled, else ``run`` does."""
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def run(load: Load) -> Result:
 
 
 def become(program: str, load: Load) -> None:
-    """Open the connections and let the compiled program go on with them in this process."""
+    """Open the connections and let the compiled program continue with them in this process."""
     connections = [Connection(load, index) for index in range(load.connections)]
     error_at = connections[0].error_at
     plan = _PLAN.pack(load.connections, load.in_flight, error_at, 0, load.warm_up_seconds, load.seconds)

@@ -150,7 +150,7 @@ class SlowBroker:
         return kafka.produce_answer(PRODUCE_VERSION, rows)
 
     def metadata(self, _names: list[str] | None, version: int) -> bytes:
-        """What is told of the cluster: this broker and its topic."""
+        """What it answers of the cluster: this broker and its topic."""
         partitions = [(0, number, 0, (0,), (0,)) for number in range(self._partition_count)]
         return kafka.metadata_answer(version, [(0, HOST, self._port)], "slow", 0, [(0, TOPIC, partitions)])
 

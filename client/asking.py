@@ -94,7 +94,7 @@ class Servers:
         self.coordinators: dict[str, Address] = {}
         """By group: its coordinator, as found last."""
         self.leaders: dict[Place, Address] = {}
-        """As they were told last; forgotten where that turns out to be wrong."""
+        """As they were reported last; forgotten where that turns out to be wrong."""
         self.replicas: dict[Place, tuple[Address, ...]] = {}
         self.told_at: dict[str, float] = {}
         """When the leaders of a topic were asked for: seconds of the clock that never jumps."""
@@ -156,7 +156,7 @@ class TimedTries:
 
 
 class CountedTries:
-    """Tries again after each of ``READING_PAUSES_SECONDS``, however long a try takes; a quota is waited for besides."""
+    """Tries again after each of ``READING_PAUSES_SECONDS``, however long a try takes; waits for quotas count apart."""
 
     def __init__(self) -> None:
         self._pauses = list(limits.READING_PAUSES_SECONDS)
@@ -281,7 +281,7 @@ def empty_fetches_max(offered: Mapping[int, tuple[int, int]], offsets: int) -> i
     """Return how many fetches in a row from one offset may be empty before it is certain that none of these ``offsets``
     below the high watermark is there any more.
 
-    A proxy goes on with each fetch after what the last one left out (rule R24), at least one message with an offset of
+    Each fetch continues after what a proxy left out of the last one (rule R24), at least one message with an offset of
     its own. So there are no more empty fetches than offsets, or than messages that the list of hidden ranges can name;
     twice as many, as a proxy begins again where the list changes meanwhile. For a broker it is one: the high watermark
     in an answer may be newer than the records in it."""

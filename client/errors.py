@@ -1,4 +1,4 @@
-"""What can go wrong besides producing: the errors of a batch are in ``producing/errors.py``."""
+"""The errors of everything but producing: those of a batch are in ``producing/errors.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes several steps besides producing: who leads, a producer id, offsets, reading, what groups have committed.
+"""What takes several steps, but for producing: who leads, a producer id, offsets, reading, what groups have committed.
 Coroutines that await only the effects in ``asking.py``. Pure: no sockets, no clock."""
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _stopped(partition: Any) -> list[Stopped]:
 
 
 async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:
-    """Return the next records and move on behind them; empty: half a second has brought none. Raises OffsetOutOfRange,
+    """Return the next records and move past them; empty: half a second has brought none. Raises OffsetOutOfRange,
     UnreadableLog, RequestRefused, and what ``Ask`` raises."""
     begun = await Now()
     tries = TimedTries(begun, seconds_max)
@@ -165,13 +165,13 @@ async def fetch_records(servers: Servers, cursor: Cursor, seconds_max: float) ->
 
 
 async def fetch_to_end(servers: Servers, cursor: Cursor, seconds_max: float) -> list[StoredRecord]:
-    """Return the next records below the high watermark and move on behind them, without waiting for more; empty: there
-    are none. Raises as ``fetch_records``."""
+    """Return the next records below the high watermark and move past them, without waiting for more; empty: there are
+    none. Raises as ``fetch_records``."""
     return await _fetch(servers, cursor, TimedTries(await Now(), seconds_max), 0)
 
 
 async def _fetch(servers: Servers, cursor: Cursor, tries: Tries, wait_ms: int) -> list[StoredRecord]:
-    """Return what lies at the cursor, and move on behind it; empty: the server has sent nothing."""
+    """Return what lies at the cursor, and move past it; empty: the server has sent nothing."""
     while True:
         before = cursor.offset
         fetched = await fetch_stored(servers, cursor.place, before, cursor.fetch_bytes, tries, wait_ms)

@@ -40,7 +40,7 @@ without end."""
 READING_PAUSES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Between the tries of one question about a log, in sum longer than an election takes."""
 LEADERS_SECONDS_MAX: Final = 1.0
-"""Where the end of a log is asked for, leader and replicas of the topic must have been told no longer ago than this."""
+"""Leader and replicas that are older than this are asked for again before the end of a log is asked for."""
 FETCH_WAIT_MS_MAX: Final = 500
 """How long the broker waits for records where there are none: Kafka's fetch.max.wait.ms."""
 LEFT_OUT_MESSAGES_MAX: Final = 50_000

@@ -147,7 +147,7 @@ async def find_ends(servers: Servers, place: Place, tries: Tries) -> Ends:
     async def ask() -> Ends:
         told_at = servers.told_at.get(place.topic)
         if told_at is None or await Now() - told_at > limits.LEADERS_SECONDS_MAX:
-            servers.leaders.pop(place, None)  # of a topic with many partitions all are told at once
+            servers.leaders.pop(place, None)  # one answer has the leaders of all partitions of a topic
         leader = await find_leader(servers, place)
         ended = await _end_at(servers, leader, place, LOG_END_REPLICA_ID)
         shown = await _end_at(servers, leader, place, HIGH_WATERMARK_REPLICA_ID)

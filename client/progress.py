@@ -2,7 +2,7 @@
 its output, and the batches that it is about to send. Pure.
 
 It is the text that goes with a committed offset, so that one OffsetCommit stores all of it or nothing. Saved *before*
-the batches are sent, it lets a later life make the same batches of the same input, and send them under the same
+the batches are sent, it lets a later run make the same batches of the same input, and send them under the same
 numbers."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _MAGIC_AT = 16
 
 
 def records_from(data: Buffer, offset: int) -> tuple[list[StoredRecord], int]:
-    """Return the records from ``offset`` on, and the offset behind the last whole message. A message that is cut off at
+    """Return the records from ``offset`` on, and the offset after the last whole message. A message that is cut off at
     the end is left out, and so are control batches (transaction markers). Checksums are verified. Raises
     UnreadableLog."""
     view = memoryview(data)

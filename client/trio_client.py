@@ -227,7 +227,7 @@ class TrioProducer:
         self._compression = compression
         self._nursery = nursery
         self._changed = trio.lowlevel.ParkingLot()
-        """Whoever waits for outcomes."""
+        """The tasks that wait for outcomes."""
         self._keeper = _Bell()
         self._keeper_wakes_at: float | None = None
         self._leaders: dict[int, _Bell] = {}

@@ -1,8 +1,8 @@
 """The digest by which a batch is recognised: of the keys and values of its records, and nothing else. So it is the same
 however often a client makes the batch again, with other timestamps or compressed again, and however it is stored.
 
-Eight bytes: a CRC-32C and a CRC-32 over the keys and values in order, each behind its length (four bytes, -1: null), as
-messages of both old formats have them at their end. It tells batches of one producer apart, not forgeries."""
+Eight bytes: a CRC-32C and a CRC-32 over the keys and values in order, each after its length (four bytes, -1: null), as
+messages of formats v0 and v1 have them at their end. It tells batches of one producer apart, not forgeries."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _SIZE_AT, _MAGIC_AT, _LENGTHS_BYTES = 8, 16, 8
 def digesting_messages(
     message_set: Buffer, record_count: int, position: int = 0, before: bytes = NO_DIGEST
 ) -> Steps[tuple[bytes, int]]:
-    """Return the digest of so many plain messages, which we have made, behind those that ``before`` is of, and the
-    position behind the last one. ``position``: of the first one."""
+    """Return the digest of so many plain messages, which we have made, after those that ``before`` is of, and the
+    position after the last one. ``position``: of the first one."""
     digest, left = before, record_count
     while left:
         made = KERNEL.digest_messages(message_set, position, left, digest) if KERNEL else None
@@ -44,7 +44,7 @@ def digesting_messages(
 
 
 def _digesting_some(message_set: Buffer, position: int, most: int, before: bytes) -> Steps[tuple[bytes, int, int]]:
-    """Return the digest of the next messages, the position behind them, and how many they are."""
+    """Return the digest of the next messages, the position after them, and how many they are."""
     view, count_max = memoryview(message_set), min(most, STEP_RECORDS)
     fields: list[memoryview] = []
     count = held_bytes = 0
@@ -60,7 +60,7 @@ def _digesting_some(message_set: Buffer, position: int, most: int, before: bytes
 def digesting_stored(
     wrapper: ShallowMessage, unpacked_bytes_max: int, first: int, record_count: int, before: bytes = NO_DIGEST
 ) -> Steps[bytes]:
-    """Return the digest of so many messages inside a stored wrapper, from number ``first`` on, behind those that
+    """Return the digest of so many messages inside a stored wrapper, from number ``first`` on, after those that
     ``before`` is of. Raises WireError."""
     data = yield from unpacking(wrapper, unpacked_bytes_max)
     messages = islice(iterate_inside(wrapper, data), first, first + record_count)
@@ -78,7 +78,7 @@ def _digesting(data: memoryview, messages: Iterable[ShallowMessage], before: byt
 
 
 def _added(before: bytes, fields: Sequence[memoryview]) -> Steps[bytes]:
-    """Return the digest with these keys and values behind it."""
+    """Return the digest with these keys and values added to it."""
     castagnoli, gzip = _CRCS.unpack(before)
     for one in fields:
         for start in range(0, len(one), STEP_BYTES):

@@ -6,7 +6,7 @@ block, as their libraries have no streams. What can only be done in one piece (s
 own.
 
 A frame is read as the streams of Kafka's Java libraries read it, the same in 0.10.2.2 and 3.9.1: they differ in what
-they pass over behind its end.
+they skip after its end.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _GZIP_HEADER_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 0x02, 0x04, 0x08, 0x1
 _GZIP_TRAILER: Final = Struct("<II")
 _GZIPPED_AT_ONCE_BYTES: Final = 32 * 1024
 _GZIP_FED_BYTES: Final = 64 * 1024
-_GZIP_FED_BYTES_LATER: Final = 1024  # to a further member at first: what is behind its end is copied
+_GZIP_FED_BYTES_LATER: Final = 1024  # to a further member at first: what follows its end is copied
 _STORED_BLOCK: Final = Struct("<BHH")
 _STORED_BLOCK_BYTES_MAX: Final = 0xFFFF
 
@@ -232,7 +232,7 @@ def _gzip_chunks(view: memoryview) -> Iterator[bytes]:
 
 
 def _gunzipped(view: memoryview) -> Iterator[bytes]:
-    """Members of gzip, one after the other. As in Java's ``GZIPInputStream``, bytes behind a member that do not begin
+    """Members of gzip, one after the other. As in Java's ``GZIPInputStream``, bytes after a member that do not begin
     with the whole header of another one end the data, whatever they are."""
     position = _end_of_gzip_header(view, 0)
     if position is None:
@@ -311,7 +311,7 @@ def _is_xerial(view: memoryview) -> bool:
 
 def _unsnappied(view: memoryview, output_bytes_max: int) -> Iterator[Buffer]:
     """Blocks of xerial's format, or one block. As in its ``SnappyInputStream``, another header may stand in the place
-    of a block, and up to three bytes behind the last block are passed over."""
+    of a block, and up to three bytes after the last block are skipped."""
     if not _is_xerial(view):
         yield from _unsnappied_block(view, output_bytes_max, output_bytes_max)
         return
@@ -384,7 +384,7 @@ def _lz4_chunks(view: memoryview, start: bytes) -> Iterator[Buffer]:
 
 
 def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
-    """Return (where the blocks start, largest block in bytes, checksum behind each block, checksum behind the last)."""
+    """Return (where the blocks start, largest block in bytes, checksum after each block, checksum after the last)."""
     if bytes(view[:4]) != _LZ4_MAGIC:
         raise Malformed("lz4: this is not a frame")
     if len(view) < len(_LZ4_START):
@@ -404,8 +404,8 @@ def _lz4_blocks_at(view: memoryview) -> tuple[int, int, bool, bool]:
 
 
 def _unlz4ed(view: memoryview) -> Iterator[bytes]:
-    """One frame of lz4. As in Kafka's ``KafkaLZ4BlockInputStream``, all behind its end is passed over, also another
-    frame."""
+    """One frame of lz4. As in Kafka's ``KafkaLZ4BlockInputStream``, everything after its end is skipped, also
+    another frame."""
     position, block_bytes_max, block_checksums, content_checksum = _lz4_blocks_at(view)
     small = 0
     while True:
@@ -441,7 +441,7 @@ def _unlz4_block(block: memoryview, block_bytes_max: int) -> bytes:
 
 
 def _unzstded(view: memoryview) -> Iterator[bytes]:
-    """Frames of zstd, one after the other. Nothing else may stand between or behind them."""
+    """Frames of zstd, one after the other. Nothing else may stand between or after them."""
     position, members = 0, 1
     while True:
         frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)

@@ -1,8 +1,8 @@
 """Record batches (magic 2) to message sets (magic 0 and 1), and one message set to several smaller ones, in steps.
 
 Verifies every record that it reads, but not a batch's checksum. The caller has to do that before: conversion computes
-new checksums, so a corrupt batch would look intact afterwards. What old formats can't carry (record headers) is refused
-or dropped by a policy.
+new checksums, so a corrupt batch would look intact afterwards. What message formats v0 and v1 cannot carry (record
+headers) is refused or dropped by a policy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OFFSET: Final = Struct(">q")
 _OFFSET_AND_SIZE: Final = Struct(">qi")
 _SIZE: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
-_TIMESTAMP_AT: Final = 18  # in a message of format v1: behind offset, size, checksum, magic and attributes
+_TIMESTAMP_AT: Final = 18  # in a message of format v1: after offset, size, checksum, magic and attributes
 _READER_PADDING: Final = bytes(32)
 _new_tuple: Final = tuple.__new__
 _STEP_RECORDS_IN_PLACE: Final = STEP_RECORDS // 5  # read by code that is not compiled
@@ -182,8 +182,8 @@ def converting(
 
 
 class Conversion:
-    """The records of one batch on their way into messages, as many of them at a time as are wanted. In memory are,
-    beside the messages, the batch and some MiB of what it unpacks to."""
+    """The records of one batch on their way into messages, as many of them at a time as are wanted. In memory are
+    the messages, the batch and some MiB of what it unpacks to."""
 
     __slots__ = ("_header", "_policy", "_stream")
 
@@ -642,7 +642,7 @@ def _opening(header: BatchHeader, payload: Buffer, record_count: int) -> Steps[t
     A record that is larger than a step is read in place. All others are left to the compiled reader, which copies. It
     is given plain records with create time only: so it decompresses nothing (we do, with a limit), and gives the
     records' own times. It reads a number before it checks that the number ends within the data, at most two in a row:
-    so it gets a copy with zeros behind, in memory that is ours, where each such number ends at once.
+    so it gets a copy followed by zeros, in memory that is ours, where each such number ends at once.
     """
     longest = 0
     if len(payload) > HEADERS_BYTES_UNCHECKED:

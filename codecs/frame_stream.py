@@ -25,7 +25,7 @@ class Cut(NamedTuple):
 
 
 PASSES: Final = Cut(0, b"")
-"""The frame goes on as it is."""
+"""The frame is forwarded as it is."""
 
 Look = Callable[[bytes, int, int], Cut | None]
 """Called with bytes, the position in them at which the frame begins (with its size), and how many bytes the frame has
@@ -55,7 +55,7 @@ class FrameStream:
         self._drops = False
         """Is the rest of that frame dropped?"""
         self.error: WireError | None = None
-        """What is wrong with the bytes behind those that ``feed`` has returned last; None: nothing is."""
+        """What is wrong with the bytes after those that ``feed`` has returned last; None: nothing is."""
 
     @property
     def is_between(self) -> bool:

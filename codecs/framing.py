@@ -70,7 +70,7 @@ class FrameSplitter:
         self._have = 0  # bytes in `pieces`, or in `large`
         self._need = 0  # size of the frame that `pieces` will be; 0 = its size is not known yet
         self.error: LimitExceeded | Malformed | None = None
-        """What is wrong with the bytes behind the frames that ``feed`` has returned last; None: nothing is."""
+        """What is wrong with the bytes after the frames that ``feed`` has returned last; None: nothing is."""
 
     @property
     def buffered_bytes(self) -> int:

@@ -141,7 +141,7 @@ def parse_response_header(frame: Buffer, api_key: int, api_version: int) -> tupl
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """Return the position behind the tagged fields that start at ``position``. Raises Truncated or Malformed."""
+    """Return the position after the tagged fields that start at ``position``. Raises Truncated or Malformed."""
     if position < len(data) and data[position] == 0:
         return position + 1
     count, position = read_unsigned_varint(data, position)

@@ -22,7 +22,7 @@ LOG_APPEND_TIME_FLAG: Final = 0x08
 OFFSET_AND_SIZE_BYTES: Final = 12
 CRC_BYTES: Final = 4
 OVERHEAD_BYTES: Final = {0: 26, 1: 34}
-"""Bytes of a message beside its key and value, by magic, with offset and size."""
+"""Bytes of a message without its key and value, by magic, with offset and size."""
 
 _START: Final = Struct(">qiIBB")
 _TIMESTAMP_AND_KEY_LENGTH: Final = Struct(">qi")

@@ -31,7 +31,7 @@ from .headers import API_VERSIONS
 from .primitives import Buffer
 
 REQUEST_BYTES_MAX: Final = 16 << 20
-"""A request body that is decoded, in bytes. The largest that clients send besides records are assignments of groups."""
+"""A request body that is decoded, in bytes. The largest that clients send without records are assignments of groups."""
 
 Message = Any
 """A decoded message, or a part of one: fields are attributes, by the library's names (``partition_index``)."""
@@ -64,7 +64,7 @@ def served_versions(api_key: int) -> tuple[int, int] | None:
 def decode_request(api_key: int, api_version: int, body: Buffer) -> Message:
     """Return the request. Fields that the version does not have read as their defaults.
 
-    Raises UnsupportedVersion, LimitExceeded, Truncated, Malformed (also for bytes behind the end).
+    Raises UnsupportedVersion, LimitExceeded, Truncated, Malformed (also for bytes after the end).
     """
     if len(body) > REQUEST_BYTES_MAX:
         raise LimitExceeded(f"request of API {api_key}: {len(body)} bytes, the limit is {REQUEST_BYTES_MAX} bytes")

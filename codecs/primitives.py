@@ -15,7 +15,7 @@ INT64_BITS = 64
 
 
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Return (value, position behind it). Raises Truncated, or Malformed when it does not fit in 32 bits."""
+    """Return (value, position after it). Raises Truncated, or Malformed when it does not fit in 32 bits."""
     value = shift = 0
     for start in range(position, position + VARINT_BYTES_MAX):
         if start >= len(data):
@@ -31,7 +31,7 @@ def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """Return (zig-zag value of up to 64 bits, position behind it). Raises Truncated or Malformed."""
+    """Return (zig-zag value of up to 64 bits, position after it). Raises Truncated or Malformed."""
     value = shift = 0
     for start in range(position, position + VARLONG_BYTES_MAX):
         if start >= len(data):

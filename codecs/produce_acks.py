@@ -1,4 +1,4 @@
-"""Which acknowledgement a produce request asks for, read from the start of its frame. Reads nothing behind that.
+"""Which acknowledgement a produce request asks for, read from the start of its frame. Reads nothing after that.
 
 Source: ProduceRequest.json; the request's header is in ``headers.py``.
 """

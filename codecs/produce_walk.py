@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class ProduceWalk:
-    """One request, from behind its acks to its end. ``parts``: the partitions that were looked at. ``has_found``: one
+    """One request, from after its acks to its end. ``parts``: the partitions that were looked at. ``has_found``: one
     of them has a batch that is looked for. ``is_over``: nothing more of the request has to be looked at."""
 
     __slots__ = (
@@ -67,7 +67,7 @@ class ProduceWalk:
     )
 
     def __init__(self, version: int, size: int, wanted: Wanted) -> None:
-        """``size``: of the request, from behind its acks."""
+        """``size``: of the request, from after its acks."""
         self.parts: list[Part] = []
         self.has_found = self.is_over = False
         self._version = version
@@ -91,8 +91,8 @@ class ProduceWalk:
         return self._size - self._arrived
 
     def feed(self, data: bytes, start: int = 0) -> None:
-        """Look at what has arrived since the last call: ``data`` from ``start`` on. Bytes behind the request may
-        follow."""
+        """Look at what has arrived since the last call: ``data`` from ``start`` on. Bytes after the end of the
+        request may follow."""
         here = min(len(data) - start, self.left)
         self._base = self._arrived - start
         self._arrived += here

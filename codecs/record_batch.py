@@ -1,4 +1,4 @@
-"""Record batches (magic 2): the header of 61 bytes, the records behind it, and their encoding.
+"""Record batches (magic 2): the header of 61 bytes, the records after it, and their encoding.
 
 Judges only whether the bytes are one whole batch; what the header means for a producer is decided elsewhere.
 Source: Kafka's DefaultRecordBatch and DefaultRecord; KIP-98.
@@ -216,7 +216,7 @@ def payload_of(records: memoryview, header: BatchHeader, output_bytes_max: int) 
 
 
 def reading_payload(records: memoryview, header: BatchHeader, output_bytes_max: int) -> Steps[Buffer]:
-    """Return the records behind a batch's header, decompressed. Raises what ``decompressing`` raises, and Malformed."""
+    """Return the records after a batch's header, decompressed. Raises what ``decompressing`` raises, and Malformed."""
     data: Buffer = records[BATCH_OVERHEAD_BYTES:]
     if header.codec:
         data = yield from decompressing(codec_of(header.codec), data, output_bytes_max)
@@ -226,7 +226,7 @@ def reading_payload(records: memoryview, header: BatchHeader, output_bytes_max: 
 
 
 class RecordStream:
-    """The records behind a batch's header, decompressed as far as they are looked at: a batch may unpack to 32,000
+    """The records after a batch's header, decompressed as far as they are looked at: a batch may unpack to 32,000
     times its size. ``data`` from ``position`` on are the next ones; ``index``: how many were before them."""
 
     __slots__ = ("_chunks", "_header", "_headers_left", "data", "index", "is_whole", "position")
@@ -245,7 +245,7 @@ class RecordStream:
         if not header.codec and len(payload) > output_bytes_max:
             raise LimitExceeded(f"record batch: {len(payload)} bytes of records, the limit is {output_bytes_max}")
         self.is_whole = not header.codec
-        """Is nothing left to be decompressed behind ``data``?"""
+        """Is nothing left to be decompressed after ``data``?"""
         if header.codec:
             self._chunks = decompressed(codec_of(header.codec), payload, output_bytes_max)
             self.data = b""
@@ -260,7 +260,7 @@ class RecordStream:
         return self._header.record_count - self.index
 
     def take(self, record_count: int, size_bytes: int, header_count: int = 0) -> None:
-        """Go on behind the next records. Raises LimitExceeded if all so far have too many headers."""
+        """Move past the next records. Raises LimitExceeded if all so far have too many headers."""
         self.index += record_count
         self.position += size_bytes
         self._headers_left -= header_count
@@ -317,7 +317,7 @@ class RecordStream:
         return size
 
     def ending(self) -> Steps[None]:
-        """Raise Malformed if anything is behind the last record."""
+        """Raise Malformed if anything is after the last record."""
         yield from self.filling(1)
         if self.ahead_bytes:
             raise Malformed(f"record batch: {self.ahead_bytes} bytes after its last record")
@@ -416,7 +416,7 @@ def _read_record(
         raise Truncated(f"record at {position}: length {length}, {len(data) - start} bytes there")
     end = start + length
     data = data[:end]
-    # A record's attributes: unused, always 0. A reader that took them for a varint would go on at a wrong place.
+    # A record's attributes: unused, always 0. A reader that took them for a varint would continue at a wrong place.
     if length and data[start] >= 0x80:
         raise Malformed(f"record at {position}: attributes {data[start]:#04x}")
     timestamp_delta, position = read_varlong(data, start + 1)

@@ -32,7 +32,7 @@ _SAID_MAX: Final = 200
 
 
 class SaslError(Exception):
-    """The exchange cannot go on, or must not: a sentence that says why."""
+    """The exchange cannot continue, or must not. The message says why."""
 
 
 class Mechanism(Protocol):
@@ -139,7 +139,7 @@ class Scram:
 
 
 def _parse_server_first(message: bytes) -> tuple[bytes, bytes, int]:
-    """Return nonce, salt and iterations. Unknown attributes are allowed behind these, not before them."""
+    """Return nonce, salt and iterations. Unknown attributes are allowed after these, not before them."""
     parts = [part.partition(b"=") for part in message.split(b",")]
     names = [name for name, _, _ in parts]
     if names[:1] == [b"e"]:

@@ -47,8 +47,8 @@ class Ranges(NamedTuple):
 
 
 class Left(NamedTuple):
-    """``records``: what is left, in pieces. ``skipped_to``: if no message is left, the offset at which the log goes on;
-    else -1."""
+    """``records``: what is left, in pieces. ``skipped_to``: if no message is left, the offset to be read next; else
+    -1."""
 
     records: tuple[Buffer, ...]
     skipped_to: int = -1

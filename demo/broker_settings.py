@@ -36,7 +36,7 @@ def zookeeper_settings(data: Path, address: Address, tick_ms: int, session_timeo
 
 
 def common_settings(version: Version, broker: int, replication: int) -> dict[str, str]:
-    """Return what every broker of this version gets, besides directories, addresses and ZooKeeper's."""
+    """Return what every broker of this version gets, but for directories, addresses and ZooKeeper's."""
     settings = {
         "broker.id": str(broker),
         # Broker and ZooKeeper are started at the same time, the broker tries until it is there.

@@ -58,8 +58,8 @@ class ChildProcess:
                 os.killpg(self.pid, number)
 
     def pause(self, seconds_max: float = 10.0) -> None:
-        """SIGSTOP; return when all of its threads stand still: on a busy machine those that are running go on for a
-        while. Looks at /proc, and where there is none it does not wait."""
+        """SIGSTOP; return when all of its threads stand still: on a busy machine those that are running continue for
+        a while. Looks at /proc, and where there is none it does not wait."""
         self.signal(signal.SIGSTOP)
         end = time.monotonic() + seconds_max
         while not stands_still(self.pid) and time.monotonic() < end:

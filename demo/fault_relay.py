@@ -172,7 +172,7 @@ class FaultRelay:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), callback))
 
     def watch(self, connection: socket.socket, events: int, callback: Callable[[int], None]) -> None:
-        """Be told of these events from now on; 0 means of none."""
+        """Call back at these events from now on; 0 means at none."""
         known, _ = self._watched.pop(connection, (0, None))
         if events:
             self._watched[connection] = (events, callback)

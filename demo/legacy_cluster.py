@@ -231,7 +231,7 @@ class LegacyCluster:
             self._wait(partial(self._has_forgotten, broker, name), f"forgot the topic {name}", broker)
 
     def alter_topic_config(self, name: str, config: Mapping[str, str | int]) -> None:
-        """Replace all settings of a topic. The brokers are told at once; they take them over within milliseconds."""
+        """Replace all settings of a topic. The brokers are notified at once and take them over within milliseconds."""
         if self._version >= (0, 10, 1):
             change = _json({"version": 2, "entity_path": f"topics/{name}"})
         elif self._version >= (0, 9):

@@ -1,4 +1,4 @@
-"""Real librdkafka producers that send numbered records, as fast as they are told, and note what was acknowledged.
+"""Real librdkafka producers that send numbered records, at the caller's pace, and note what was acknowledged.
 
 Every producer numbers its records of each partition 0, 1, 2, ... in its values, so that ``verdict.py`` can judge them.
 """
@@ -53,7 +53,7 @@ class Load:
 
     @property
     def unacknowledged(self) -> int:
-        """Records that were sent and neither acknowledged nor given up."""
+        """Records that were sent and have neither been acknowledged nor failed."""
         return self.sent - len(self.acknowledged) - len(self.failed)
 
     def send(self, records: int) -> int:

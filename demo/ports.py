@@ -1,4 +1,4 @@
-"""Free TCP ports on loopback for servers that must be told their port before they start. Holds the last ones that it
+"""Free TCP ports on loopback for servers that must be given their port before they start. Holds the last ones that it
 gave away, so that no other process which asks here gets one before its server listens; never listens itself."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def neighbouring_ports(count: int) -> int:
 
 def _take(port: int) -> bool:
     """Is nothing bound to this port? It is held from here on: a server that allows addresses to be reused, as all do
-    that are started here, can listen on it, and the next one who asks is told that it is taken."""
+    that are started here, can listen on it, and the next call for it finds it taken."""
     held = socket.socket()
     try:
         held.bind((HOST, port))

@@ -59,7 +59,7 @@ class ProxyProcess:
                 raise ProxyFailed(str(problem)) from None
 
     def start(self) -> None:
-        """Begin a life; clients can connect a moment later."""
+        """Start the process; clients can connect a moment later."""
         assert self._process is None, "it runs"
         self._process = self._children.start("the proxy", self._command, self.log, directory=self._directory)
 

@@ -34,7 +34,7 @@ class Run:
     sent: int
     acknowledged: int
     failed: int
-    """Given up by the producer, with an error that its user sees."""
+    """Records that the producer did not deliver, with an error that its user sees."""
     verdict: Verdict
     readers_agree: bool
     """Did the consumer and the segment files show the same records at the same offsets?"""
@@ -43,7 +43,7 @@ class Run:
     """By place too."""
     seconds: float
     problems: tuple[str, ...] = ()
-    """What went wrong beside the records: fatal errors of producers, records without any answer."""
+    """What went wrong, but for the records: fatal errors of producers, records without any answer."""
     proxy: ProxyFacts | None = None
 
     @property

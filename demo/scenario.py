@@ -1,6 +1,6 @@
 """The demo from its first process to its last figure: a real old broker, the load without and with the proxy, a scene.
 
-Owns every process and relay while it goes on; what it found is a ``Result``. Prints nothing itself.
+Owns every process and relay while it runs; what it found is a ``Result``. Prints nothing itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Scenario:
         self._progress = progress
 
     def run(self) -> Result:
-        """Play it all. Raises what its parts raise when they cannot go on: see ``command.py``."""
+        """Play it all. Raises what its parts raise when they cannot continue: see ``command.py``."""
         started = time.monotonic()
         self._progress.say(f"starting Kafka {BROKER_VERSION} and its ZooKeeper")
         cluster = LegacyCluster(self._directory / "cluster", version=BROKER_VERSION, auto_create_topics=False)

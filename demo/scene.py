@@ -32,7 +32,7 @@ class SceneFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch that was sent. ``offset`` -1: none was told."""
+    """One batch that was sent. ``offset`` -1: the answer had none."""
 
     what: str
     sequence: int

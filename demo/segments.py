@@ -1,6 +1,6 @@
 """Reads a partition straight out of a broker's segment files: what is stored, not what an API says. All formats.
 
-Opens wrappers and batches, checks every CRC, recognises batch markers. Safe beside a running broker: a message that is
+Opens wrappers and batches, checks every CRC, recognises batch markers. Safe while the broker runs: a message that is
 only partly written at the end of the newest segment is not there yet."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..codecs.record_batch import verify_crc as verify_batch_crc
 
 _OFFSET_AND_SIZE = 12
 WRAPPER_BYTES_MAX = 256 << 20
-"""One wrapper, opened. Far above what a broker takes, far below what a broken file could claim."""
+"""One wrapper, opened. Far above what a broker takes, far below what a broken file could state."""
 
 
 class StoredRecord(NamedTuple):

@@ -21,18 +21,18 @@ class Verdict:
     duplicates: int
     """Stored records that are a second (third, ...) copy."""
     lost: int
-    """Records that the producer was told are stored, and are not."""
+    """Records that were acknowledged to the producer and are not stored."""
     reordered: int
-    """First copies that stand behind a later one of the same producer and partition."""
+    """First copies that stand after a later one of the same producer and partition."""
     misplaced: int
-    """Acknowledged records of which no copy is at the offset that the producer was told."""
+    """Acknowledged records of which no copy is at the acknowledged offset."""
     foreign: int
     examples: tuple[str, ...] = ()
     """A few sentences about what is wrong."""
 
     @property
     def is_exactly_once(self) -> bool:
-        """No duplicate, no loss, in order, every offset told truly, and nothing else there."""
+        """No duplicate, no loss, in order, every acknowledged offset right, and nothing else there."""
         return not (self.duplicates or self.lost or self.reordered or self.misplaced or self.foreign)
 
 
@@ -55,9 +55,9 @@ def judge(
     *,
     examples_max: int = 10,
 ) -> Verdict:
-    """Compare the log, (offset, value) by partition in the order of the log, with what producers were told.
+    """Compare the log, (offset, value) by partition in the order of the log, with what was acknowledged.
 
-    ``acknowledged`` has the offset per record, None or -1 where the producer was not told one.
+    ``acknowledged`` has the offset per record, None or -1 where the acknowledgement had none.
     """
     offsets: dict[Position, list[int]] = {}
     newest: dict[tuple[str, int], int] = {}

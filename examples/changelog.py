@@ -1,8 +1,8 @@
 """Counts the records of a partition by key. The counts are in a changelog, a compacted topic, and in a local file.
 
 Each batch of the changelog has the counts that have changed, and in its last record how far the input is: a batch is in
-the log as a whole or not at all, so state and position never differ. A life takes its name (which fences the one
-before), writes one record of its own, and reads the changelog up to that: nothing of an older life can come behind it.
+the log as a whole or not at all, so state and position never differ. A run takes its producer name (which fences
+the one before), writes one record of its own, and reads the changelog up to that: no older run can write after it.
 
 Promises: the changelog, read to its end, has at any time the counts of the input up to its position, each record once,
 wherever this program, proxies or brokers are killed. A second instance fences the first.
@@ -29,7 +29,7 @@ from idemproxy.client import Client, ClientError, Producer, Record, StoredRecord
 BATCH_RECORDS, BATCH_BYTES = 500, 128 * 1024
 CHECKPOINT_BATCHES = 20
 LIFE, POSITION, COUNT = b"life", b"position", b"count "
-"""Keys in the changelog; behind the last one stands the key that is counted."""
+"""Keys in the changelog; the last one is followed by the key that is counted."""
 Place = tuple[str, int]
 
 

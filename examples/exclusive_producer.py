@@ -1,12 +1,12 @@
 """Sends the lines of a file that only grows to one partition, each once. Nothing is saved while it runs.
 
-Nobody else writes to the partition, so where it ends says how many lines are in it. The number of a line is the
-sequence of its record, in all lives, and tells its offset: a life reads where the partition ends and goes on there. If
-a batch of an earlier life still arrives meanwhile, the next one does not fit behind it, and is refused as out of order.
+Nobody else writes to the partition, so where it ends says how many lines are in it. The number of a line gives
+the sequence of its record, in all runs, and its offset: a run reads where the partition ends and continues there. If a
+batch of an earlier run still arrives meanwhile, the next one does not fit after it, and is refused as out of order.
 
 Promises: each whole line is in the log once and in order, at the offset that its number tells, wherever this program,
 proxies or brokers are killed. Two instances at once do no harm: each line has the same number in both.
-Does not promise: anything once somebody else writes to the partition; that is noticed and ends with a sentence.
+Does not promise: anything once somebody else writes to the partition; that is noticed and ends with an error message.
 Needs: lines that stay as they are; retention may delete records, as only the end of the log is looked at. What is
 saved is where the partition ended at the beginning, with the producer id, as the offset of a group.
 
@@ -35,7 +35,7 @@ Place = tuple[str, int]
 
 def batches_of(path: Path, first: int) -> Iterator[tuple[int, list[Record]]]:
     """Yield the lines from number ``first`` on, as (number of the first one, records). A line without an end is not
-    there yet: nothing behind it is read, as it may be its other half."""
+    there yet: nothing after it is read, as it may be its other half."""
     with path.open("rb") as lines:
         rest = takewhile(lambda line: line.endswith(b"\n"), islice(lines, first, None))
         while batch := list(islice(rest, BATCH_LINES)):

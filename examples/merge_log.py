@@ -1,16 +1,16 @@
 """Merges partitions into one. A log of its own, the merge log, keeps in which order: entry by entry which records come.
 
-That order is a matter of chance: who was read first. So it is decided once, by an entry in the merge log, and what is
-sent follows from that log and the inputs alone, in every life and in every copy of the output. A life takes its name
-(which fences the one before), writes an entry that orders nothing, and reads the merge log up to that: nothing of an
-older life can come behind it. The output is sent as by exclusive_producer.py: a record's place is its sequence. If
-Redis has lost everything, the output's producer id is fenced for ever: an entry of the merge log names a new one.
+That order is a matter of chance: what was read first. So it is decided once, by an entry in the merge log, and what is
+sent follows from that log and the inputs alone, in every run and in every copy of the output. A run takes its producer
+name (which fences the one before), writes an entry that orders nothing, and reads the merge log up to that: no older
+run can write after it. The output is sent as by exclusive_producer.py: a record's place is its sequence. If Redis has
+lost everything, the output's producer id is fenced for ever: an entry of the merge log names a new one.
 
 Promises: each input record is in the output once, those of a partition in their order, wherever this program, proxies
-or brokers are killed; whoever follows the merge log makes the same output. A second instance fences the first.
+or brokers are killed; a program that follows the merge log makes the same output. A second instance fences the first.
 Does not promise: that the inputs are merged by time.
 Needs: merge log and output of one partition each, for this program alone; inputs that keep what is not in the output
-yet. Each life reads the merge log from its start; changelog.py shows how that is made short.
+yet. Each run reads the merge log from its start; changelog.py shows how that is made short.
 
     python merge_log.py begin proxy:9092 merge orders-merge-log all-orders orders payments   # once
     python merge_log.py run   proxy:9092 merge orders-merge-log all-orders orders payments   # again whenever it ends
@@ -42,7 +42,7 @@ class Output:
     """The partition that all goes to."""
 
     def __init__(self, client: Client, place: Place, begun: Mapping[str, int]) -> None:
-        """``begun``: producer id and epoch, for all lives, where the partition ended when the merge began, and which
+        """``begun``: producer id and epoch, for all runs, where the partition ended when the merge began, and which
         record is the first one under this id."""
         self._place = place
         self._begun_at = begun["offset"]
@@ -73,7 +73,7 @@ class Output:
 
 
 class Merge:
-    """One life of the program, after it has taken the name and read the merge log."""
+    """One run of the program, after it has taken the producer name and read the merge log."""
 
     def __init__(self, client: Client, name: str, log: Place, output: Place, inputs: Sequence[Place]) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class Merge:
         self._begun_at = begun["offset"]
         self._output = Output(client, output, begun)
         self._positions = {place: client.start_offset(*place) for place in inputs}
-        for one in (entry for entry in entries if "to" in entry):  # those of earlier lives
+        for one in (entry for entry in entries if "to" in entry):  # those of earlier runs
             place = one["topic"], one["partition"]
             self._positions[place] = one["to"]
             if not self._output.has(one["records"]):
@@ -115,7 +115,7 @@ class Merge:
             self._write(one)
 
     def _write(self, records: Sequence[StoredRecord]) -> None:
-        """Send them. Where the output's producer id is fenced, and this life is not, name a new id for the next life:
+        """Send them. Where the output's producer id is fenced, and this run is not, name a new id for the next run:
         from the record on that the output lacks."""
         try:
             self._output.write(records)

@@ -65,7 +65,7 @@ async def begin(source: TrioClient, destination: TrioClient, name: str, pairs: P
 async def run(
     source: TrioClient, destination: TrioClient, name: str, pairs: Pairs, change: Change, *, until_end: bool
 ) -> None:
-    """Go on from what is committed, for ever or until where the input ends now."""
+    """Continue from what is committed, for ever or until where the input ends now."""
     inputs = [place for place, _ in pairs]
     saved = await source.committed_offsets(name, inputs)
     progress = {place: Progress.committed(one) for place, one in saved.items()}

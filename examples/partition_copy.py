@@ -2,13 +2,13 @@
 
 Before a window of at most five batches is sent, one OffsetCommit saves how far the input is through, the producer id
 and the next sequence of the output, and where these five begin and end (idemproxy.client.Progress). After a crash the
-same batches are made of the same input and sent under the same numbers: what the log has already is not appended again.
+same batches are made of the same input and sent with the same sequences: what the log has is not appended again.
 
 Promises: each input record has its effect once and in order, wherever this program, proxies or brokers are killed, and
-if there are two instances: a sequence stands for the same input in both, and the log takes it once. Who finds that
-another one has committed ends.
-Does not promise it, and stops with a sentence instead, where the input changes behind it: compaction or retention of
-what is not through yet, an unclean leader election."""
+if there are two instances: a sequence stands for the same input in both, and the log takes it once. An instance that
+finds that another one has committed ends.
+Does not promise it, and stops with an error message instead, where the input changes: compaction or retention of what
+is not through yet, an unclean leader election."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WINDOW_BATCHES = 5
 
 Place = tuple[str, int]
 Change = Callable[[str, Sequence[StoredRecord]], tuple[str, list[Record]]]
-"""From the state before some input and this input to the state behind it and the output: a pure function, as it is
+"""From the state before some input and this input to the state after it and the output: a pure function, as it is
 called again with the same input after a crash. The state is saved with the offset: some 3,500 characters at most."""
 
 
 class CopyStopped(Exception):
-    """Going on would be a guess, or another instance has gone on."""
+    """Continuing would be a guess, or another instance has continued."""
 
 
 class PartitionCopy:
@@ -54,7 +54,7 @@ class PartitionCopy:
         self._change = change
 
     async def run(self, until: int | None = None) -> None:
-        """Go on where an earlier life stopped, up to this input offset; None: for ever. Raises CopyStopped, and what
+        """Continue where an earlier run stopped, up to this input offset; None: for ever. Raises CopyStopped, and what
         the client raises: then end, and start again from what is committed."""
         async with self._source.reader(*self._input, self._progress.offset) as reader:
             records = await self._finish_window(reader)
@@ -73,7 +73,7 @@ class PartitionCopy:
             await self._commit(self._progress)
 
     async def _finish_window(self, reader: TrioReader) -> list[StoredRecord]:
-        """Send the batches again that an earlier life had planned; return what was read behind them."""
+        """Send the batches again that an earlier run had planned; return what was read after them."""
         progress = self._progress
         if not progress.batches:
             return []
@@ -98,7 +98,7 @@ class PartitionCopy:
     def _made_of(
         self, chunks: Sequence[tuple[int, Sequence[StoredRecord]]]
     ) -> tuple[str, list[bytes], tuple[PlannedBatch, ...]]:
-        """Return the state behind some input, the batches that come of it, and the plan that says where each ends."""
+        """Return the state after some input, the batches that come of it, and the plan that says where each ends."""
         note, batches, planned = self._progress.note, [], []
         for end_offset, records in chunks:
             note, made = self._change(note, records)

@@ -1,9 +1,9 @@
 """Sends the records of a topic to the partitions of another one, by their keys; each carries where it comes from.
 
 The partitions of the output have many writers (one task for each input partition), so no end of a log tells how far one
-of them is. Nothing is planned either: offsets are committed when everything below them is in the output, and a life
-that begins after a crash sends what came behind them once more. As each record carries its source coordinates (topic,
-partition, offset), whoever reads can tell: pristine.py makes a topic without the copies.
+of them is. Nothing is planned either: offsets are committed when everything below them is in the output, and a run
+that begins after a crash sends what came after them once more. As each record carries its source coordinates (topic,
+partition, offset), any reader can recognise copies: pristine.py makes a topic without them.
 
 Promises: each input record is in the output at least once; those of one input partition that go to the same output
 partition lie there in order, but for copies: what comes again has an offset that is not above the highest so far.
@@ -71,7 +71,7 @@ async def spread(
 
 
 def main() -> None:
-    """Go on from the committed offsets, at first from the beginning."""
+    """Continue from the committed offsets, at first from the beginning."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bootstrap", help="host:port,... of the proxies")
     parser.add_argument("name", help="of the consumer group in which offsets are kept, and of the producer")

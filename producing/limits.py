@@ -9,11 +9,11 @@ MIB: Final = 1024 * KIB
 
 IN_FLIGHT_MAX: Final = 5
 """Batches of one partition that were sent and may have to be sent again, and requests on one connection: servers keep
-the numbers of a producer's last five batches, and know no older one again (Kafka's NUM_BATCHES_TO_RETAIN)."""
+the sequences of a producer's last five batches, and recognise no older one (Kafka's NUM_BATCHES_TO_RETAIN)."""
 DELIVERY_SECONDS_MAX: Final = 120.0
-"""From ``send`` until an outcome is told, known or not: Kafka's delivery.timeout.ms."""
+"""From ``send`` until an outcome is reported, known or not: Kafka's delivery.timeout.ms."""
 REQUEST_SECONDS_MAX: Final = 30.0
-"""Without an answer, or a further part of one, for so long a connection is given up: Kafka's request.timeout.ms. The
+"""A connection without an answer, or a further part of one, for so long is closed: Kafka's request.timeout.ms. The
 proxy answers a produce within three quarters of the timeout in the request, even if the outcome is not known by then
 (rule R18)."""
 REQUEST_BYTES_MAX: Final = 4 * MIB

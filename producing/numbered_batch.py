@@ -69,7 +69,7 @@ class NumberedBatch:
 
     @property
     def next_sequence(self) -> int:
-        """The base sequence of the batch behind this one."""
+        """The base sequence of the batch after this one."""
         return sequence_after(self.header.base_sequence, self.header.record_count)
 
 

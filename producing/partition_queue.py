@@ -1,4 +1,4 @@
-"""One partition of one producer: which batch may be sent, and what an answer means for it and those behind it. Pure.
+"""One partition of one producer: which batch may be sent, and what an answer means for it and those after it. Pure.
 
 What holds at any time:
 
@@ -44,12 +44,12 @@ class _State(Enum):
     WAITING = auto()
     OUT = auto()
     STORED = auto()
-    """Its outcome is told; it stays until those before it have theirs."""
+    """Its outcome is reported; it stays until those before it have theirs."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedBatch:
-    """A batch until its outcome is told. ``token`` is the shell's own, ``deadline`` in seconds of its clock."""
+    """A batch until its outcome is reported. ``token`` is the shell's own, ``deadline`` in seconds of its clock."""
 
     place: Place
     batch: NumberedBatch
@@ -78,7 +78,7 @@ class PartitionQueue:
     """The batches of one partition, from the oldest without an outcome to the newest."""
 
     def __init__(self, place: Place, next_sequence: int, *, was_used: bool) -> None:
-        """``was_used``: an earlier life of the program may have sent the batches that come next, so each may be in the
+        """``was_used``: an earlier run of the program may have sent the batches that come next, so each may be in the
         log before its first try."""
         self.place = place
         self.next_sequence = next_sequence
@@ -91,14 +91,15 @@ class PartitionQueue:
         self.not_before = 0.0
         self._was_used = was_used
         self._undecided: set[int] = set()
-        """Base sequences of batches that were told as undecided since ``start_at``: sent again, they are in doubt."""
+        """Base sequences of batches that were reported as ``Undecided`` or ``Undeterminable`` since ``start_at``: sent
+        again, they are in doubt."""
         self.next_offset: int | None = None
         """Where the next batch has to be, if batches are published conditionally."""
         self._is_known = False
         """Whether the server has stored a batch since nothing was out, so that it knows which sequence is due."""
         self._batches: deque[QueuedBatch] = deque()
         self._out = 0
-        """Batches that are out, also those whose outcome was told already."""
+        """Batches that are out, also those whose outcome is reported already."""
 
     @property
     def is_idle(self) -> bool:
@@ -112,18 +113,18 @@ class PartitionQueue:
 
     @property
     def first_deadline(self) -> float | None:
-        """When the oldest batch without an outcome is given up; None: there is none."""
+        """When the oldest batch without an outcome expires; None: there is none."""
         return next((one.deadline for one in self._batches if not one.is_told), None)
 
     def start_at(self, sequence: int) -> None:
-        """Go on with this sequence, also after a failure. Only where every batch has an outcome."""
+        """Continue with this sequence, also after a failure. Only where every batch has an outcome."""
         self._begin_at(sequence)
         self.next_offset = None
         self._was_used = True
         self._undecided.clear()
 
     def expect(self, offset: int) -> None:
-        """Publish the next batch conditionally at this offset. An earlier life is not assumed to have sent it: whether
+        """Publish the next batch conditionally at this offset. An earlier run is not assumed to have sent it: whether
         it is in the log is what its answer says."""
         self._begin_at(offset % SEQUENCE_MODULUS)
         self.next_offset = offset
@@ -161,7 +162,7 @@ class PartitionQueue:
                 out += 1
             elif one.state is _State.WAITING and found is None:
                 found = one
-        return found if out == self._out else None  # else batches that were given up are still out: wait for them
+        return found if out == self._out else None  # else batches that have failed are still out: wait for them
 
     def sent(self, batch: QueuedBatch, broker: int) -> None:
         """The batch goes to this broker."""
@@ -172,7 +173,7 @@ class PartitionQueue:
         self._out += 1
 
     def has_no_leader(self, code: int) -> None:
-        """Metadata has this error for the topic: batches that are given up unsent have it as their ``code``."""
+        """Metadata has this error for the topic: batches that fail unsent have it as their ``code``."""
         for one in self._batches:
             if one.state is _State.WAITING:
                 one.last_code = code
@@ -209,8 +210,8 @@ class PartitionQueue:
         return outcomes
 
     def fail(self, batch: QueuedBatch, error: ProduceError) -> list[Outcome]:
-        """End the batch with this error, and those that are not out as behind it (``BehindFailed``, or Undecided).
-        Those that are out end in the same way when they come back, unless with a receipt."""
+        """End the batch with this error, and those that are not out with ``BehindFailed`` or ``Undecided``. Those that
+        are out end in the same way when they come back, unless with a receipt."""
         self.failure = self.failure or error
         outcomes = [self._tell(batch, error)]
         for one in [one for one in self._batches if one.state is _State.WAITING and not one.is_told]:
@@ -297,9 +298,9 @@ class PartitionQueue:
         return self._error(kind, batch, what, answer.message)
 
     def _displaced(self, batch: QueuedBatch, answer: PartitionAnswer) -> ProduceError | None:
-        """Return the error for a batch that was published conditionally and is told to be stored elsewhere than it was
-        expected; None: it is where it has to be. Compared whoever answers, as a server that knows nothing of
-        conditional publish says success, too."""
+        """Return the error for a batch that was published conditionally and, as the server reports, stored elsewhere
+        than expected; None: it is where it has to be. Compared for every server, as one that knows nothing of
+        conditional publish returns success, too."""
         header = batch.batch.header
         if header.producer_id != CONDITIONAL.number:
             return None
@@ -327,7 +328,7 @@ class PartitionQueue:
     def _conflict(self, batch: QueuedBatch, expected_offset: int, answer: PartitionAnswer) -> ProduceError:
         """Return the error for a log that ends elsewhere. If it has not reached the expected offset yet, an earlier try
         that was not answered may still be appended, by another proxy, once it has: then the batch is Undecided. Not so
-        behind a batch of the same pipeline that had a conflict: each proxy refuses what follows that one."""
+        after a batch of the same pipeline that had a conflict: each proxy refuses what follows that one."""
         next_offset = answer.log_start_offset if answer.log_start_offset >= 0 else None
         may_come = next_offset is None or next_offset <= expected_offset
         if batch.in_doubt and may_come and not isinstance(self.failure, Conflict):
@@ -372,8 +373,8 @@ class PartitionQueue:
         return Outcome(batch, result)
 
     def _forget_told(self) -> None:
-        """Drop batches whose outcome was told: those at the front; after a failure all of them. One that is still out
-        stays counted in ``_out`` until it is back."""
+        """Drop batches whose outcome is reported: those at the front; after a failure all of them. One that is still
+        out stays counted in ``_out`` until it is back."""
         batches = self._batches
         if self.failure is not None:
             remaining = [one for one in batches if not one.is_told]

@@ -48,7 +48,7 @@ class _Leader:
 
     in_flight: deque[Request] = field(default_factory=deque)
     places: dict[Place, None] = field(default_factory=dict)
-    """Partitions with batches that go there, in turns."""
+    """Partitions with batches that go there, in the order in which they are served."""
     muted_until: float = 0.0
 
 

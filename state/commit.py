@@ -59,7 +59,7 @@ def renewed(
     moved_to: int = NO_OFFSET,
     kind: IntentKind | None = None,
 ) -> Entry:
-    """Return the entry with its intent owned by ``owner``: it was taken over, or is about to be forwarded once more,
+    """Return the entry with ``owner`` as its intent's owner: it was taken over, or is about to be forwarded once more,
     perhaps to another ``leader``. The bound is kept, unless it was seen not to hold (rule R8): then it is where the log
     begins, ``moved_to``."""
     assert entry.intent is not None
@@ -135,7 +135,7 @@ def rebuilt(entry: Entry, stored: Sequence[Stored], data_generation: bytes, end_
             entry = replace(entry, first_base_offset=_least(entry.first_base_offset, piece.base_offset))
             continue
         if not entry.window or piece.base_sequence != entry.next_sequence:
-            # The log has a hole before this piece (compaction): the window restarts behind the hole.
+            # The log has a hole before this piece (compaction): the window restarts after the hole.
             entry = replace(entry, next_sequence=piece.base_sequence, window=())
         entry = _recorded(entry, WindowBatch(piece.base_sequence, piece.record_count, piece.base_offset))
     if stored:
@@ -151,7 +151,7 @@ class Gathered:
     ``rebuilt`` makes the same entry as of all.
 
     Of an older epoch the first piece is kept. The pieces of the newest epoch form stretches: a stretch is what lies
-    within half the ring after its first piece, so that "ahead" and "behind" are well defined in it; a piece elsewhere
+    within half the ring after its first piece, so that "before" and "after" are well defined in it; a piece elsewhere
     begins the next stretch. Of a stretch its first piece is kept, and the last pieces that fill a window: an entry that
     knows none of these takes them all, and one that knows some of them knows everything between."""
 

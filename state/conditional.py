@@ -35,9 +35,9 @@ class Ahead(Enum):
     OPEN = auto()
     """It is not answered yet."""
     AGAIN = auto()
-    """Its writer was told to send it again."""
+    """Its writer got a retriable error, and sends it again."""
     REFUSED = auto()
-    """Its writer was told that it will not be appended, or that nobody can tell."""
+    """Its writer got a final error: it will not be appended, or nobody can tell whether it was."""
 
 
 @value(frozen=True, slots=True)
@@ -176,9 +176,9 @@ def decide_conditional(
     entry: Entry, batch: BatchIdentity, offset: int | None = None, ahead: Ahead = Ahead.NOTHING
 ) -> Verdict:
     """Return what becomes of ``batch``. ``entry``: one that was begun (``begun``). While an intent is open in it only
-    the verdict ``Past`` may be used. ``offset``: the expected offset in full, where the client has told it; the base
+    the verdict ``Past`` may be used. ``offset``: the expected offset in full, where the client has sent it; the base
     sequence is the same for offsets that are 2^31 apart. Without it the one nearest to the end of the log is meant.
-    ``ahead``: a batch of a pipeline is appended behind the one before it, or not at all (model row O28)."""
+    ``ahead``: a batch of a pipeline is appended after the one before it, or not at all (model row O28)."""
     if is_fenced(entry):
         end = expected_end(entry)
         offset = end - shift_of(batch.base_sequence, end)

@@ -1,8 +1,8 @@
 """Decides what a batch is, given the stored entry. Pure: returns a verdict, changes nothing.
 
 The order of the checks is Kafka's (KIP-98; ProducerStateEntry.findDuplicateBatch, then
-ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether a refusal may be told to
-the client is not decided here (rule R11: the sequencer first confirms the entry by a swap)."""
+ProducerAppendInfo.checkProducerEpoch, then checkSequence): duplicate, epoch, sequence. Whether the client may get a
+refusal is not decided here (rule R11: the sequencer first confirms the entry by a swap)."""
 
 from __future__ import annotations
 

@@ -123,9 +123,8 @@ class Intent:
 
     @property
     def is_append_reservation(self) -> bool:
-        """May its owner append any batches of this epoch behind the bound without an intent for each (rule R2)? Each
-        has its batch marker in the log, so whoever takes the append reservation over rebuilds the entry from the bound
-        on."""
+        """May its owner append any batches of this epoch after the bound without an intent for each (rule R2)? Each has
+        its batch marker in the log, so a takeover of the append reservation rebuilds the entry from the bound on."""
         return self.kind is _APPEND_RESERVATION
 
     @property

@@ -29,7 +29,7 @@ class EntryState(Enum):
     UNVERIFIED = "unverified"
     """It may lack its last writes: the log is read before it is believed."""
     AMBIGUOUS = "ambiguous"
-    """The log may have more of the producer than the entry, and cannot tell: only a newer epoch goes on."""
+    """The log may have more of the producer than the entry, and cannot tell: only a newer epoch can continue."""
 
 
 @value(frozen=True, slots=True)

@@ -14,7 +14,7 @@ MARGIN_SECONDS = 1.0
 
 
 class Lease:
-    """Times are seconds of a clock that goes on while the machine sleeps (CLOCK_BOOTTIME)."""
+    """Times are seconds of a clock that also runs while the machine sleeps (CLOCK_BOOTTIME)."""
 
     __slots__ = ("_held", "ends_at", "instance_id", "is_registered", "tries_unanswered", "ttl_seconds")
 

@@ -2,8 +2,8 @@
 Pure: no randomness, clock or store of its own.
 
 The producer id of a name is known by its value: 2^62 or above, where no other producer has its id. It is the first of a
-block of its own, whose claim (``producer_ids.py``) has the name. The record of the name says which id and epoch are its
-newest; the swap that reserves compares them, at a fixed place of the value (rule R22)."""
+block of its own, whose stored value (``producer_ids.py``) has the name. The record of the name says which id and epoch
+are its newest; the swap that reserves compares them, at a fixed place of the value (rule R22)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_named(producer_id: int) -> bool:
 
 
 def propose_named_id(random_bytes: bytes) -> int:
-    """Return a producer id to claim for a name. ``random_bytes``: 16, fresh, from the system's generator."""
+    """Return a producer id to be claimed for a name. ``random_bytes``: 16, fresh, from the system's generator."""
     assert len(random_bytes) == RANDOM_BYTES
     first = -(-FIRST_NAMED_ID // BLOCK_SIZE)
     return (first + int.from_bytes(random_bytes, "big") % _NAMED_BLOCKS) * BLOCK_SIZE

@@ -149,16 +149,16 @@ class PackedEntry:
         )
 
     def reserving_appends(self, owner: bytes, lower_bound: int, anchor: bytes, leader: int) -> bytes:
-        """Return the value to store, as ``pack(owned(entry, append_reservation))`` does. The version is raised at once,
-        not when the value is stored: batches are committed in between, and no later write may have the version of this
-        one."""
+        """Return the value to store, as ``pack(with_append_reservation(entry, append_reservation))`` does. The version
+        is raised at once, not when the value is stored: batches are committed in between, and no later write may have
+        the version of this one."""
         value = self.reserving(owner, lower_bound, anchor, NO_CONTENT, leader, (), _APPEND_RESERVATION)
         self.version += 1
         return value
 
     def commit(self, batches: Sequence[Identified], base_offset: int, log_append_time_ms: int, anchor: bytes) -> int:
         """Commit batches that are in the log from ``base_offset`` on, the first one with the sequence that is due: as
-        ``commit.committed``. Return the offset behind them."""
+        ``commit.committed``. Return the offset after them."""
         offset, batch = base_offset, self._batch
         if batch is not (WINDOW_BATCH_UNTIMED if log_append_time_ms == NO_TIME else WINDOW_BATCH):
             return self._commit_of_another_kind(batches, base_offset, log_append_time_ms, anchor)

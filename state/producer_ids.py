@@ -77,8 +77,8 @@ def version_of_block(stored: bytes) -> int:
 
 
 class IdBlocks:
-    """The block in use and the one after it. Claims nothing itself: the caller claims what ``propose`` returns in the
-    store, and then calls ``claimed``."""
+    """The block in use and the one after it. Stores nothing itself: the caller writes the block that ``propose``
+    returns to the store, and then calls ``claimed``."""
 
     __slots__ = ("_current", "_next", "_used")
 
@@ -107,7 +107,7 @@ class IdBlocks:
         return producer_id
 
     def propose(self, random_bytes: bytes) -> int:
-        """Return the start of a block to claim. ``random_bytes``: 16, fresh, from the system's generator."""
+        """Return the start of a block to be claimed. ``random_bytes``: 16, fresh, from the system's generator."""
         assert len(random_bytes) == RANDOM_BYTES
         return int.from_bytes(random_bytes, "big") % _BLOCKS * BLOCK_SIZE
 

@@ -14,7 +14,7 @@ PROBE_LATE_SECONDS = 0.3
 the broker may have been paused meanwhile, and its second begins again."""
 USUAL_SECONDS_MAX = 1.0
 """The longest time that counts as usual. An answer that takes ``PROBE_LATE_SECONDS`` more than this is late at any
-broker: whether a broker that is so slow works or sleeps cannot be told."""
+broker: whether a broker that is so slow works or sleeps is not certain."""
 _ANSWERS = 10
 """How long a broker's answers usually take: as long as the quickest of its last so many."""
 

@@ -1,5 +1,5 @@
-"""What an entry becomes after the log was read for its producer (rule R10), whoever has read it: the proxy to which the
-producer comes back, or a bulk rebuild. Pure: reads nothing, writes nothing."""
+"""What an entry becomes after the log was read for its producer (rule R10), by the proxy to which the producer comes
+back or by a bulk rebuild. Pure: reads nothing, writes nothing."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def completed(
 
 
 def known_as_a_whole(done: Entry) -> Entry:
-    """Return a rebuilt entry that is certainly complete: behind its last piece every message has a batch marker and no
+    """Return a rebuilt entry that is certainly complete: after its last piece every message has a batch marker and no
     offset is missing. So the next batch need not be looked for by its content."""
     return replace(done, is_rebuilt=False)
 
 
 def known_in_part(done: Entry) -> Entry:
-    """Return a rebuilt entry that may lack batches behind its last piece. What it says is true, but it stays
+    """Return a rebuilt entry that may lack batches after its last piece. What it says is true, but it stays
     unverified: the proxy to which the producer comes back reads the log from there on."""
     return replace(done, data_generation=NO_DATA_GENERATION)

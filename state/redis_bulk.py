@@ -1,10 +1,10 @@
-"""Writes many entries at once, beside running proxies: the swap of ``redis_store.py``, over redis-py. Blocking, for the
-bulk rebuild.
+"""Writes many entries at once, while proxies run: the swap of ``redis_store.py``, over redis-py. Blocking, for the bulk
+rebuild.
 
-A writer registers like a proxy, and sends every swap under that registration and with the script of one data
-generation. So what it sends is refused once Redis has another data generation, or has lost its data, after the writer
-began (rule R10). It reserves nothing: nobody ever waits for it. A registration that is gone is not made again; the run
-has ended."""
+A writer registers like a proxy, and sends every swap under that registration, with the script of one data generation.
+So what it sends is refused once Redis has another data generation, or has lost its data, after the writer began
+(rule R10). It reserves nothing: nobody ever waits for it. A registration that is gone is not made again; the run has
+ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The data number of what Redis has in its memory, which every proxy counts up, so that memory which went back in time
 is noticed where a proxy lives on that has seen more (rule R10). Sans-IO.
 
-Redis's ``run_id`` and ``master_replid`` stay the same when a virtual machine is reverted, and behind some managed
+Redis's ``run_id`` and ``master_replid`` stay the same when a virtual machine is reverted, and after some managed
 fail-overs. The stored number does not: with the rest of the memory it returns to what it was."""
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class RedisInspection:
         self._pool.disconnect()
 
     def server(self) -> ServerFacts:
-        """Read the server's facts. To be called first: the states of entries are told by the data generation it
+        """Read the server's facts. To be called first: the states of entries depend on the data generation that it
         learns."""
         with redis_errors_as_sentences():
             info = info_of(self._redis, b"server", b"replication")

@@ -32,7 +32,7 @@ class ReplyError(Exception):
 
     @property
     def code(self) -> str:
-        """Its first word. The error of a command in a script may have its code further behind: see ``mentions``."""
+        """Its first word. The error of a command in a script may have its code further on: see ``mentions``."""
         return self.text.partition(" ")[0]
 
     def mentions(self, code: str) -> bool:

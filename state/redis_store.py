@@ -395,7 +395,7 @@ class RedisStore:
         def register() -> None:
             self._renew(link, count)
 
-        # Counted behind the registration: where the memory goes back between the two, the count shows it, and where
+        # Counted after the registration: where the memory goes back between the two, the count shows it, and where
         # it does so later, no swap fits the registration that is there then.
         def count() -> None:
             self.data_number.count(link, self._identity, self._refuse, load)

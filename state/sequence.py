@@ -27,6 +27,5 @@ def distance(earlier: int, later: int, modulus: int = SEQUENCE_MODULUS) -> int:
 
 
 def is_ahead(expected: int, sequence: int, modulus: int = SEQUENCE_MODULUS) -> bool:
-    """Tell whether ``sequence`` lies after ``expected``: the nearer half of the ring is ahead, the other half
-    behind."""
+    """Tell whether ``sequence`` lies after ``expected``: in the half of the ring that follows it."""
     return 0 < (sequence - expected) % modulus < modulus // 2

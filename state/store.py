@@ -249,7 +249,7 @@ def entry_key(cluster: str, producer_id: int, topic: str, partition: int) -> byt
 
 @_kind("block", rb"block:[0-9a-f]{16}")
 def block_key(cluster: str, block_start: int) -> bytes:
-    """Return the key that claims a block of producer ids."""
+    """Return the key under which a block of producer ids is claimed."""
     return f"idem:{cluster}:block:{block_start:016x}".encode()
 
 

@@ -26,7 +26,7 @@ class Kernel(Protocol):
     REVISION: int
 
     def crc32c(self, data: Buffer, start: int, /) -> int:
-        """Return the CRC-32C of what is behind ``start``."""
+        """Return the CRC-32C of the data from ``start`` on."""
 
     def convert(self, magic: int, room: int, /, *batches: Buffer) -> tuple[bytearray, int, int, bytes] | None:
         """Return (message set of format ``magic``, records, highest timestamp, digest of the first record's content).
@@ -82,20 +82,20 @@ class Kernel(Protocol):
     def digest_messages(
         self, message_set: Buffer, position: int, record_count: int, before: bytes, /
     ) -> tuple[bytes, int, int] | None:
-        """Return (digest, position behind them, how many) of the next plain messages, as
+        """Return (digest, position after them, how many) of the next plain messages, as
         ``batch_digest.digesting_messages`` has it: at most ``record_count``, and a megabyte of them."""
 
     def digest_marker(self, batch_marker: Buffer, /) -> bytes | None:
         """Return what ``batch_marker.anchor_of_batch_marker`` does."""
 
     def unsnappy_part(self, block: Buffer, position: int, output: bytearray, filled: int, /) -> tuple[int, int] | None:
-        """Decompress more of a block of snappy, of which the next element is at ``position``, to behind the first
-        ``filled`` bytes of ``output``, a megabyte of it at most, or one literal more. Returns the position behind that,
-        and how much is filled now. None: the block is damaged; what is not filled may have changed."""
+        """Decompress more of a block of snappy, from its element at ``position`` on: a megabyte at most, or one literal
+        more, which goes after the first ``filled`` bytes of ``output``. Return the position of the next element, and
+        how much is filled now. None: the block is damaged; what is not filled may have changed."""
 
 
 def usable(found: Kernel) -> Kernel | None:
-    """Return what was built, if it is of this revision: a checkout may have an older one beside its source."""
+    """Return what was built, if it is of this revision: a checkout may have an older one next to its source."""
     return found if found.REVISION == REVISION else None
 
 

@@ -1,4 +1,4 @@
-"""What the journals of proxies say that clients were told: the batches that were acknowledged, as rows."""
+"""The batches that proxies acknowledged to clients, by their journals, as rows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def read_journals(
     paths: Sequence[Path], places: Mapping[tuple[str, int], int], note: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the acknowledged batches of these partitions. ``paths``: of journals, as the setting names them; with each
-    come the files that were renamed, and those of workers. ``places``: the partitions' numbers. ``note``: told what is
-    left out. Raises OSError, JournalProblem."""
+    come the files that were renamed, and those of workers. ``places``: the partitions' numbers. ``note``: called with
+    what is left out. Raises OSError, JournalProblem."""
     readers = [Reader(path, note, is_strict=True) for path in journals(paths)]
     try:
         yield from acknowledged((line.said for line in merged(readers)), places, note)
@@ -42,7 +42,7 @@ def read_journals(
 def acknowledged(
     lines: Iterable[Mapping[str, Any]], places: Mapping[tuple[str, int], int], note: Callable[[str], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the acknowledged batches in the lines of a journal. ``note``: told of what the journal itself lacks. In
+    """Yield the acknowledged batches in the lines of a journal. ``note``: called with what the journal itself lacks. In
     format 1 an answer has no record count: it is taken from the line of the append. Of a batch that another proxy has
     sent, only the first record is then looked for. Raises JournalProblem."""
     counts: dict[_Batch, int] = {}

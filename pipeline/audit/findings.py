@@ -24,7 +24,7 @@ TYPES: Final[Mapping[str, str]] = {
     "size": "int64",
     "compared": "int8",
 }
-"""The columns of a finding, beside its kind. ``other_offset``: of the first copy; of the record before a gap; of the
+"""The columns of a finding, next to its kind. ``other_offset``: of the first copy; of the record before a gap; of the
 record with the highest sequence or epoch before an inversion or a regression. ``count``: records, sequences or offsets.
 ``compared``: 1 if the bytes of both records were compared, 0 if one of them could not be read again. -1: not known, or
 not applicable to the kind."""

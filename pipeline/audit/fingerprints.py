@@ -41,7 +41,7 @@ class RangeTaker:
         self._behind = end if behind is None else behind
         self._first = -1
         self.position = start
-        """The offset behind what was taken."""
+        """The offset after what was taken."""
         self.is_over = start >= end
         """The range was read to its end."""
         self._taken: list[Container] = []
@@ -89,14 +89,14 @@ class RangeTaker:
         return self._flushed()
 
     def truncated(self) -> pa.RecordBatch:
-        """The log ends at the position now, though it went on behind the range before."""
+        """The log ends at the position now, though it reached past the range before."""
         reason = f"the log ends at {self.position} now: its leader has lost what it had shown"
         self._unreadable(self.position, self._end - 1, reason)
         self.position, self.is_over = self._end, True
         return self._flushed()
 
     def cut_off(self) -> pa.RecordBatch:
-        """What lies behind the position cannot be found: an entry seems to go on behind the end of its file."""
+        """What comes after the position cannot be found: an entry seems to continue after the end of its file."""
         last = max(self.position, self._behind - 1)
         self._unreadable(self.position, last, "an entry continues after the end of its file")
         return self._flushed()

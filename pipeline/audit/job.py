@@ -297,8 +297,8 @@ def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
 
 def concluded(compared_pairs: pa.Table) -> pa.Table:
     """Return of compared pairs those that are equal, those of which one cannot be read again (retention has deleted it
-    since: what was found stays found), and as SEQUENCE_REUSED those that sequence numbers had told to be duplicates and
-    that differ. ``compared_pairs``: findings with a verdict, as of ``read.compare``."""
+    since: what was found stays found), and as SEQUENCE_REUSED those that are duplicates by their sequences
+    and that differ. ``compared_pairs``: findings with a verdict, as of ``read.compare``."""
     verdicts = compared_pairs["verdict"]
     stays = pc.not_equal(verdicts, 0)
     was_compared = pc.equal(verdicts, 1).cast(pa.int8())

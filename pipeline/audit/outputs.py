@@ -1,4 +1,4 @@
-"""What an audit leaves behind for machines: ``findings.parquet`` and ``summary.json``; and lines for the terminal."""
+"""What an audit writes for machines: ``findings.parquet`` and ``summary.json``; and lines for the terminal."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def write_summary(summary: Mapping[str, Any], path: Path) -> None:
 
 
 def told(summary: Summary) -> Iterator[str]:
-    """Yield what a person is told on the terminal."""
+    """Yield the lines that the terminal shows of a summary."""
     yield (
         f"{summary['records']} records in {len(summary['partitions'])} partitions of {len(summary['topics'])} topics, "
         f"{summary['seconds']} s"

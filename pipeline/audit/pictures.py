@@ -110,7 +110,7 @@ def _axis(span: Span, height: float, left: float = _LEFT, right: float = WIDTH -
 
 
 def distances(certain: Sequence[int], suspected: Sequence[int]) -> str:
-    """Draw how many duplicates lie how many offsets behind their first copy; each bar twice as far as the last one."""
+    """Draw how many duplicates lie how many offsets after their first copy; each bar twice as far as the last one."""
     bins = max((int(value).bit_length() for value in (*certain, *suspected)), default=1)
     height, bar = 150, (WIDTH - 60 - _RIGHT) / bins
     counted = [np.bincount([int(v).bit_length() - 1 for v in of], minlength=bins) for of in (certain, suspected)]

@@ -121,7 +121,7 @@ def _fetch_at(cluster: Cluster, plan: Plan, place: int, offsets: Array, found: d
 
 
 def _collect(data: Buffer, offsets: Array, found: dict[int, bytes]) -> int | None:
-    """Note the wanted records that are in the data; return the offset behind it, None if nothing whole is there."""
+    """Note the wanted records that are in the data; return the offset after it, None if nothing whole is there."""
     behind = None
     try:
         for container in containers(data):

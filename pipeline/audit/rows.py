@@ -9,11 +9,11 @@ kind             offset          last_offset       size                       an
 ``RECORD``       its offset      the same          bytes of key and value     hash1, hash2, timestamp, its identity
 ``RUN``          first record    last record       records that are there     base sequence; without identity: id -1
 ``HOLE``         first missing   last missing      -                          only those within a run
-``RANGE``        first record    behind the last   bytes read                 one for each range, also an empty one
+``RANGE``        first record    after the last    bytes read                 one for each range, also an empty one
 ``UNREADABLE``   first           last              -                          note: why
 ``DELETED``      first           last              -                          gone while the log was read
-``CUT``          behind the last -                 -                          note: bytes that are no whole entry
-``ACKNOWLEDGED`` told (or -1)    told last         records                    identity, from the proxy's journal
+``CUT``          after the last  -                 -                          note: bytes that are no whole entry
+``ACKNOWLEDGED`` reported or -1  reported last     records                    identity, from the proxy's journal
 ===============  ==============  ================  =========================  =====================================
 
 Pure: numpy and Arrow only.

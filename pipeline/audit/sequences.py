@@ -100,7 +100,7 @@ class Partition:
     """The rows of one partition."""
 
     def __init__(self, place: int, start: int, end: int, rows: Columns, has_holes: bool | None = None) -> None:
-        """``start``: the first offset of the log when the audit began; ``end``: behind the last one then (of segment
+        """``start``: the first offset of the log when the audit began; ``end``: after the last one then (of segment
         files ``END_OF_FILE``). ``rows``: in the order of offsets. ``has_holes``: as of ``Place``."""
         self._place, self._start, self._end = place, start, end
         kinds = rows["kind"]
@@ -145,7 +145,7 @@ class Partition:
 
     def _between(self, covering: Columns) -> tuple[Array, Array]:
         """Return the first and last offsets of what no run covers: between two of them, before the first one, as
-        compaction leaves the log's start where it was, and behind the last one. Where a segment file ends is not
+        compaction leaves the log's start where it was, and after the last one. Where a segment file ends is not
         known."""
         order = np.argsort(covering["offset"], kind="stable")
         end = [] if self._end >= END_OF_FILE else [self._end]
@@ -265,7 +265,7 @@ class Partition:
     def _cannot_tell(self, told: int) -> bool:
         """Whether records that were acknowledged at this offset may have been deleted, or may be there without a
         batch marker."""
-        if told < 0:  # an old duplicate, whose offset is not told
+        if told < 0:  # an old duplicate: the proxy returned no offset
             return self._start > 0 or self._holes > 0
         if told < self._start or told >= self._end or self._absent_between(told, told + 1):
             return True

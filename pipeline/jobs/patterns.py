@@ -46,7 +46,7 @@ def cleaned(rows: DataFrame, carrier: str = HEADERS, batches: DataFrame | None =
     that no partition of the source is out of. For a batch write.
 
     ``carrier``: where the source coordinates are, by which copies are recognised; a record without any is kept. Records
-    that are out of order are put back: each comes behind all records that come before it in its partition of the
+    that are out of order are put back: each comes after all records that come before it in its partition of the
     source. ``batches``, for ``BATCHES``: the same topic as batches (``rows=batches``); the duplicate of a batch is
     recognised by its producer id, epoch and sequence."""
     if carrier == BATCHES:

@@ -41,7 +41,7 @@ class Job:
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    """Return when everything that was there at the start is written; a job that follows goes on until it is stopped.
+    """Return when everything that was there at the start is written; a job that follows runs until it is stopped.
     Raises what Spark raises."""
     register(spark)
     if job.name == "clean":

@@ -76,9 +76,9 @@ class Reader:
     of a journal."""
 
     def __init__(self, path: Path, note: Callable[[str], None], since_ms: int = 0, *, is_strict: bool = False) -> None:
-        """``path``: the current file. ``note``: told what is left out. ``since_ms``: files that were renamed before it
-        are not read. ``is_strict``: any line that is none of a journal ends the reading, but a last one that is cut
-        off."""
+        """``path``: the current file. ``note``: called with what is left out. ``since_ms``: files that were renamed
+        before it are not read. ``is_strict``: any line that is none of a journal ends the reading, but a last one that
+        is cut off."""
         self.path = path
         self.unreadable = 0
         self._note = note
@@ -146,7 +146,7 @@ class Reader:
         return line
 
     def _open(self, name: Path | None) -> bool:
-        """Go on in this file, or in the one after it, if it was deleted meanwhile. False: there is none yet."""
+        """Continue in this file, or in the one after it, if it was deleted meanwhile. False: there is none yet."""
         while name is not None:
             try:
                 opened = name.open("rb")

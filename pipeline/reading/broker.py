@@ -83,7 +83,7 @@ class OutOfRange(Exception):
 
 
 class Cluster:
-    """The cluster behind some addresses. A context manager: leaving closes its connections."""
+    """The cluster that some addresses belong to. A context manager: leaving closes its connections."""
 
     def __init__(self, bootstrap: Sequence[Address], access: Access) -> None:
         """Raises BrokerProblem if files of TLS cannot be used."""

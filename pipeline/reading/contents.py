@@ -73,7 +73,7 @@ class Contents(Sequence[Buffer], ABC):
 
 
 class StoredContents(Contents):
-    """Contents of the old formats, which store them as they are: in ``data`` from ``begins`` up to ``ends``."""
+    """Contents of formats v0 and v1, which store them as they are: in ``data`` from ``begins`` up to ``ends``."""
 
     __slots__ = ("begins", "data", "ends")
 
@@ -151,7 +151,7 @@ class SplitContents(Contents):
         return type(self)(Fields(self._fields.data, *(one[part] for one in self._fields.arrays())))
 
     def _one(self, index: int) -> Buffer:
-        return next(iter(self._part(slice(index, index + 1 or None))))  # behind -1 is the end
+        return next(iter(self._part(slice(index, index + 1 or None))))  # after -1 is the end
 
 
 NO_CONTENTS: Final = StoredContents(b"", np.empty(0, np.int64), np.empty(0, np.int64))

@@ -89,7 +89,7 @@ def together(payload: bytes, count: int) -> Found | None:
 
 
 def _borders(payload: bytes, count: int) -> tuple[Array, Array]:
-    """Return where the records begin, behind their lengths, and where they end."""
+    """Return where the records begin, after their lengths, and where they end."""
     begins, ends = [], []
     position = 0
     for _ in range(count):
@@ -121,7 +121,7 @@ def _behind(at: Array, sizes: Array, ends: Array) -> Array:
 
 
 def _numbers(octets: Array, at: Array) -> tuple[Array, Array]:
-    """Return the varints that begin there, and what is behind them."""
+    """Return the varints that begin there, and the positions after them."""
     byte = octets[at]
     value = (byte & 0x7F).astype(np.uint64)
     behind = at + 1
@@ -157,7 +157,7 @@ def one_by_one(payload: bytes, count: int) -> Found:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return (value, position behind it); most have one byte. Raises IndexError, WireError."""
+    """Return (value, position after it); most have one byte. Raises IndexError, WireError."""
     byte = data[position]
     return ((byte >> 1) ^ -(byte & 1), position + 1) if byte < 0x80 else read_varlong(data, position)
 

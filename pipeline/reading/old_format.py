@@ -156,7 +156,7 @@ def _of_opened(opened: Sequence[_Opened], joins: bool) -> Iterator[Container]:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Records of several wrappers. ``borders``: where each one's begin, and behind the last one."""
+    """Records of several wrappers. ``borders``: where each one's begin, and after the last one."""
 
     messages: Sequence[ShallowMessage]
     borders: Array

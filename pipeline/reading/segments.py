@@ -55,7 +55,7 @@ def compacted_partitions(folder: Path) -> set[tuple[str, int]] | None:
     except FileNotFoundError:
         return None
     found = set()
-    for line in lines[2:]:  # behind the version and the count
+    for line in lines[2:]:  # after the version and the count
         topic, *numbers = line.split(" ")
         if len(numbers) == 2 and numbers[0].isdecimal():
             found.add((topic, int(numbers[0])))
@@ -103,14 +103,14 @@ def pieces(path: Path) -> Iterator[memoryview]:
 
 
 def is_cut(piece: memoryview) -> bool:
-    """Does the piece begin with an entry that seems to go on behind the end of the file?"""
+    """Does the piece begin with an entry that seems to continue after the end of the file?"""
     return len(piece) < SIZE_FIELDS or first_size(piece) > len(piece)
 
 
 def hides_entries(piece: memoryview, position: int) -> bool:
-    """Is it a damaged length that makes the first entry of this piece go on behind the end of the file? Then the piece
-    is one whole entry, or others follow within it, with offsets above its own; what a crash has cut off has none.
-    ``position``: the offset behind what was read before."""
+    """Does a damaged length make the first entry of this piece continue after the end of the file? Then the piece is
+    one whole entry, or others follow within it, with offsets above its own; what a crash has cut off has none.
+    ``position``: the offset after what was read before."""
     if len(piece) < SIZE_FIELDS + ENTRY_BYTES_MIN:
         return False
     size = (len(piece) - SIZE_FIELDS).to_bytes(4, "big")

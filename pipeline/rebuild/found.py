@@ -1,8 +1,8 @@
 """What a range of one partition's log has of every producer, from the batch markers of the proxy. Pure.
 
 Only a batch marker names a producer. A message without one, and offsets without a message, may hide something of any
-producer. So the offset behind the last of these is noted (``unknown_outcome_to``): a producer whose last piece lies
-behind it is known completely."""
+producer. So the offset after the last of these is noted (``unknown_outcome_to``): a producer whose last piece lies
+after it is known completely."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FoundProducer:
 
 @dataclass(frozen=True, slots=True)
 class FoundRange:
-    """What lies in [start, end). ``unknown_outcome_to``: the offset behind the last thing that may hide a producer's
+    """What lies in [start, end). ``unknown_outcome_to``: the offset after the last thing that may hide a producer's
     records. ``last``: offset and anchor of the last message in it, to recognise this log later (format v2 has no
     anchor). ``problem``: why the rest of it cannot be read; empty: it was read to its end."""
 
@@ -78,7 +78,7 @@ class RangeReading:
         return self.position >= self.end or bool(self._problem)
 
     def take(self, data: memoryview) -> None:
-        """Take what lies at ``position`` and behind it; what is cut off at the end is left."""
+        """Take what lies at ``position`` and after it; what is cut off at the end is left."""
         self._bytes_read += len(data)
         problem = ""
         try:
@@ -167,7 +167,7 @@ class RangeReading:
 
 
 def joined(ranges: Iterable[FoundRange]) -> FoundRange:
-    """Return what consecutive ranges have together. ``has_unmarked`` of each producer: something behind its last piece
+    """Return what consecutive ranges have together. ``has_unmarked`` of each producer: something after its last piece
     may be its own."""
     producers: dict[int, _Producer] = {}
     start = end = unknown_outcome_to = NO_OFFSET

@@ -52,9 +52,9 @@ class Effect(StrEnum):
 
     NOTHING = "nothing"
     WHOLE = "whole"
-    """The entry is complete: the producer goes on at once."""
+    """The entry is complete: the producer continues at once."""
     BOUND = "bound"
-    """The entry is true and stays unverified, as something without a batch marker, or missing, lies behind it: the next
+    """The entry is true and stays unverified, as something without a batch marker, or missing, lies after it: the next
     proxy reads the log from there on only."""
 
 
@@ -73,8 +73,8 @@ def judge(
 ) -> Judged:
     """Return what is to be written for one producer.
 
-    ``stored``: read before the end of the log was asked for, up to which ``found`` reaches. ``block``: the claim of the
-    block of its producer id, if that is stored. ``version_from``: the version of an entry that is missing, in
+    ``stored``: read before the end of the log was asked for, up to which ``found`` reaches. ``block``: what is
+    stored for the block of its producer id, if anything. ``version_from``: the version of an entry that is missing, in
     microseconds since 1970, so that it is above every version that was counted up: a proxy that remembers the lost
     entry would take a lower version for another loss."""
     entry: Entry | None = None
@@ -140,7 +140,7 @@ def _is_less(entry: Entry, found: FoundProducer) -> bool:
 
 
 def _is_more(entry: Entry, found: FoundProducer) -> bool:
-    """Does it say that something is in the log behind the producer's last piece, though all there has a batch
+    """Does it say that something is in the log after the producer's last piece, though all there has a batch
     marker?"""
     if found.has_unmarked:
         return False  # it may be there without one

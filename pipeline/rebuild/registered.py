@@ -1,4 +1,4 @@
-"""The registration of a rebuild in Redis, renewed like a proxy's lease as long as the run goes on (rule R1)."""
+"""The registration of a rebuild in Redis, renewed like a proxy's lease as long as the run lasts (rule R1)."""
 
 from __future__ import annotations
 

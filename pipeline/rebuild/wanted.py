@@ -1,4 +1,4 @@
-"""What a run is told: where brokers and Redis are, and what is to be read. Plain data that tasks take along."""
+"""What a run is given: where brokers and Redis are, and what is to be read. Plain data that tasks take along."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STAGED_KEPT: Final = 2
 """Batches whose stage files are kept: the newest one, and the one before, which a slower driver may be publishing."""
 STAGE: Final = "stage"
 _OFFSETS: Final = "offsets"
-"""Where Spark notes what it reads in a batch, beside the sink's folder."""
+"""Where Spark notes what it reads in a batch, next to the sink's folder."""
 _log: Final = logging.getLogger(__name__)
 
 

@@ -1,5 +1,5 @@
 """What a batch write brings, as a digest that neither the order of its rows nor the number of its tasks changes: the
-sum of a hash of each row. With it a run that is repeated is told from another one under the same name. Pure."""
+sum of a hash of each row. It distinguishes a run that is repeated from another one under the same name. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ NULL: Final = -1
 BATCHES_AT_ONCE: Final = 32
 """Batches that are encoded together: 8 MiB, if they have the default size."""
 RECORD_BYTES_FIXED: Final = 12
-"""The most bytes of a record beside key, value and headers: lengths of up to three bytes, attributes, deltas."""
+"""The most bytes of a record without key, value and headers: lengths of up to three bytes, attributes, deltas."""
 
 _BINARY: Final = pa.large_binary()
 
@@ -92,8 +92,9 @@ def encoded_headers(column: Any) -> Any:
 
 
 def finished_batches(rows: Columns, ends: Sequence[int], timestamp_ms: int, codec: Codec) -> Iterator[bytes]:
-    """Yield batches without a producer's numbers: the first has the rows up to ``ends[0]``, the second those from there
-    up to ``ends[1]``, and so on. Many are encoded at once: a batch of a few hundred rows is too short for arrays."""
+    """Yield batches without producer id, epoch and sequence: the first has the rows up to ``ends[0]``, the second those
+    from there up to ``ends[1]``, and so on. Many are encoded at once: a batch of a few hundred rows is too short for
+    arrays."""
     start = 0
     for at in range(0, len(ends), BATCHES_AT_ONCE):
         group = ends[at : at + BATCHES_AT_ONCE]

@@ -81,7 +81,7 @@ class PlannedBatch:
 
     @property
     def next_sequence(self) -> int:
-        """The base sequence behind it."""
+        """The base sequence after it."""
         return sequence_after(self.base_sequence, self.record_count)
 
 
@@ -176,7 +176,7 @@ def difference(stored: Manifest, run: Run, record_count: int) -> str | None:
 
 
 def in_turns(batches: Mapping[Place, Sequence[PlannedBatch]]) -> Iterator[tuple[Place, PlannedBatch]]:
-    """Yield all batches, each partition's in order, one of each partition in turns, so that all leaders have work."""
+    """Yield all batches, each partition's in order, round-robin over the partitions, so that all leaders have work."""
     left = {place: iter(each) for place, each in batches.items()}
     while left:
         for place in list(left):

@@ -1,4 +1,4 @@
-"""The options of the sink: Spark's own names, and Kafka's behind ``kafka.``. One that is not known is refused. Pure.
+"""The options of the sink: Spark's own names, and Kafka's with the prefix ``kafka.``. An unknown one is refused. Pure.
 
 Spark plans each micro-batch in a fresh process, so the client, which takes half a second, is imported where it is used.
 """
@@ -21,8 +21,8 @@ EXPIRY_SECONDS: Final = 86_400
 """How long servers keep a producer without a new batch: ``producers.expiry_seconds`` of the proxy, and of brokers
 ``producer.id.expiration.ms``."""
 BATCH_BYTES: Final = 256 * 1024
-"""A batch before compression. Old consumers have to fetch it whole, with a fetch size of 1 MiB, and in an old format it
-grows."""
+"""A batch before compression. Old consumers have to fetch it whole, with a fetch size of 1 MiB, and in message
+format v1 it grows."""
 BATCH_BYTES_MAX: Final = 8 << 20
 RECORD_BYTES_MAX: Final = 1 << 20
 """Kafka's max.request.size. A record that the broker does not take would hold up the query for ever, so it is refused
@@ -133,7 +133,7 @@ class SinkOptions:
 
     @property
     def location(self) -> str:
-        """Where the sink's own files are, beside what Spark keeps in the folder."""
+        """Where the sink's own files are, next to what Spark keeps in the folder."""
         return f"{self.folder}/sink"
 
 

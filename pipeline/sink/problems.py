@@ -1,4 +1,4 @@
-"""Why the sink does not go on."""
+"""Why the sink stops."""
 
 
 class SinkProblem(Exception):

@@ -1,7 +1,7 @@
-"""Publishes a manifest: the same batches under the same numbers, however often and by whom.
+"""Publishes a manifest: the same batches under the same producer id, epoch and sequences, however often and by whom.
 
 Sends through ``idemproxy.client``: one thread for each leader, five batches of a partition in flight. Chooses no
-number, and never goes on after an answer that leaves an unknown outcome. A publication that was begun goes on where the
+sequence, and stops after an answer that leaves an unknown outcome. A publication that was begun resumes where the
 server says that it stopped (DescribeProducers), and where it does not say that, where a search by halves finds it."""
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ def _left(
 
 
 def resumes_at(batches: Sequence[PlannedBatch], producer_id: ProducerId, told: Stopped | None) -> int | None:
-    """Return the index of a partition's batch to be sent next, by what a server tells (DescribeProducers). None: that
+    """Return the index of a partition's batch to be sent next, by what a server says (DescribeProducers). None: that
     cannot be concluded, and it has to be found by sending batches.
 
     Only states are believed that the manifest itself can lead to: its own epoch, and a next sequence that is the base
-    sequence of its first batch or the end of one of its batches. A broker (told by a timestamp) also tells records that
-    its followers lack, which an election can take away; so its last batch is sent again, as the answer to that waits
-    for the followers."""
+    sequence of its first batch or the end of one of its batches. A broker (its answer has a timestamp) also counts
+    records that its followers lack, which an election can take away; so its last batch is sent again, as the answer to
+    that waits for the followers."""
     if told is None or told.producer_id != producer_id:
         return None
     borders = [batches[0].base_sequence, *(batch.next_sequence for batch in batches)]

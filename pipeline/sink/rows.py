@@ -25,7 +25,7 @@ Int64s = npt.NDArray[np.int64]
 PENDING_BYTES_MAX: Final = 64 << 20
 """Rows of one task that wait for their batch to be full; above it all of them go into batches that are not full."""
 RECORDS_MAX: Final = 32_768
-"""In one batch: tiny records become several times as large in an old format."""
+"""In one batch: tiny records become several times as large in message format v1."""
 
 
 @dataclass(frozen=True, slots=True)

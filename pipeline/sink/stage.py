@@ -1,7 +1,7 @@
 """What a task does: it writes its rows as finished batches to a file of its own, which is read only if Spark chooses
 this attempt.
 
-Attempts that fail, are repeated or go on as zombies write other files; none of them touches the topic."""
+Attempts that fail, are repeated or continue as zombies write other files; none of them touches the topic."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class LocalStorage(Storage):
     def create(self, name: str, data: bytes) -> bool:
         path = self._root / name
         if path.exists():  # mostly a replay: nothing is written then
-            self._sync_folders(path.parent)  # whoever made it may have died before this
+            self._sync_folders(path.parent)  # the process that made it may have died before this
             return False
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         draft.parent.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ class Run:
 
 
 def batch_runs(data: memoryview) -> Iterator[BatchRow | Run]:
-    """Yield the rows of what is whole in the data, in order. Raises Broken behind the last entry that can be found."""
+    """Yield the rows of what is whole in the data, in order. Raises Broken after the last entry that can be found."""
     broken = None
     try:
         starts, end = entries(data)
@@ -78,7 +78,7 @@ def batch_runs(data: memoryview) -> Iterator[BatchRow | Run]:
 
 
 def _blocks(data: memoryview, starts: Array, ends: Array) -> Iterator[tuple[int, int, Run | None]]:
-    """Yield (first entry, behind the last one, the run that they are or None), in order, until all are there."""
+    """Yield (first entry, after the last one, the run that they are or None), in order, until all are there."""
     count = len(starts)
     if count < RUN_ENTRIES_MIN:
         yield 0, count, None

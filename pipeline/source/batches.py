@@ -1,8 +1,8 @@
 """Batches as rows (``rows=batches``): what stands in the log as one entry, from its header alone. Pure.
 
 A wrapper without the proxy's batch marker does not say how many records it has, so it is unpacked and counted; nothing
-else is. Plain messages of the old formats are entries of their own. A wrapper whose batch marker names several batches
-is a row for each; ``entryOffset``, ``crc`` and ``sizeBytes`` are the wrapper's."""
+else is. Plain messages of formats v0 and v1 are entries of their own. A wrapper whose batch marker names several
+batches is a row for each; ``entryOffset``, ``crc`` and ``sizeBytes`` are the wrapper's."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from .problems import WrongOption
 
 Offsets = Mapping[TopicPartition, int]
 BEGINS_AT: Final = "begins at"
-"""A key beside the topics; no topic can have this name, as it contains a space."""
+"""A key next to the topics; no topic can have this name, as it contains a space."""
 _INT64_END: Final = 1 << 63
 _INT32_END: Final = 1 << 31
 
 
 class StreamOffset(NamedTuple):
-    """``ends``: behind what was read. ``begins``: of partitions that are read for the first time."""
+    """``ends``: after what was read. ``begins``: of partitions that are read for the first time."""
 
     ends: Offsets
     begins: Offsets

@@ -62,10 +62,10 @@ def split(ranges: Sequence[Range], partitions_min: int | None = None, records_ma
 
 
 def limited(starts: Offsets, ends: Offsets, rows_max: int) -> dict[TopicPartition, int]:
-    """Return ends that are no more than ``rows_max`` offsets behind the starts, in all.
+    """Return ends that are no more than ``rows_max`` offsets after the starts, in all.
 
     Each partition gets a share as large as its part of what waits, so that all come to their ends at about the same
-    time; but at least one offset, as long as that is possible, so that a small one does not wait behind large ones.
+    time; but at least one offset, as long as that is possible, so that a small one does not wait for large ones.
     """
     waiting = {place: end - starts[place] for place, end in ends.items() if end > starts[place]}
     if sum(waiting.values()) <= rows_max:

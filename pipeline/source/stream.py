@@ -24,7 +24,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are told to Spark as ``offsets.py`` says. A stream begins without any: the first trigger finds out where
+    """Spark gets offsets as ``offsets.py`` says. A stream begins without any: the first trigger finds out where
     each partition begins, and a later one that finds a new partition begins at its first offset."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -47,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note the present ends, behind which the query reads nothing. Missing topics are reported by the first
+        """Note the present ends, after which the query reads nothing. Missing topics are reported by the first
         trigger, as only that knows what was read before."""
         self._target = self._look({})
         self._missing = None
@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_json(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a trigger, which may be one of an earlier life of the query."""
+        """Return the tasks of a trigger, which may be one of an earlier run of the query."""
         before = parse_stream_offset(start).ends
         ends, begins = parse_stream_offset(end)
         return task_partitions(self._options, ranges_between({**begins, **before}, ends))

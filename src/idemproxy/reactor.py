@@ -1,8 +1,8 @@
 """The border between what decides and what moves bytes: typing only, nothing runs here.
 
-An endpoint is sans-IO: it is told what arrived and says what shall leave. A reactor owns sockets and the clock. The
-real one is ``proxy/net/event_loop.py``; the simulation has another one on a virtual network and clock, behind these
-same names."""
+An endpoint is sans-IO: it gets what arrived and says what shall leave. A reactor owns sockets and the clock. The real
+one is ``proxy/net/event_loop.py``; the simulation has another one on a virtual network and clock, under these same
+names."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Reactor(Protocol):
     """Clock, timers and connections. Everything is called back in one thread, one thing after the other."""
 
     def now(self) -> float:
-        """Seconds on a clock that never jumps back and goes on while the machine sleeps (CLOCK_BOOTTIME)."""
+        """Seconds on a clock that never jumps back and also runs while the machine sleeps (CLOCK_BOOTTIME)."""
         ...
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
