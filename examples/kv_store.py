@@ -1,17 +1,17 @@
-"""A replicated key-value store whose write-ahead log is a partition: shards with leaders and followers, and no other
-coordination.
+"""A replicated key-value store: each partition of a topic is a write-ahead log, with a leader and followers.
+Nothing else coordinates the nodes.
 
 Promises: linearizable puts, gets and compare-and-swaps, with any number of nodes that take themselves for the leader,
 and nodes, proxies and brokers that are killed at any moment. Each operation, a get too, is a record that is published
-conditionally: it is appended where this node has read the log to, or not at all. So whoever succeeds has seen all that
-came before, and the log's order is the order of the operations.
+conditionally: it is appended where this node has read the log to, or not at all. So a node that succeeds has seen all
+that came before, and the log's order is the order of the operations.
 Does not promise: an answer in time when a node dies (the client does not know then whether its operation took place);
 snapshots (a node reads the log from its start).
 Stands on docs/how-to/conditional-publish.md; the topic has to be among ``topics.conditional`` of the proxies.
 
-    python kv_store.py one proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7001      # a node, with all 4 shards
+    python kv_store.py one proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7001      # a node, with all 4 partitions
     python kv_store.py two proxy-1:9092,proxy-2:9092 kv-log 4 127.0.0.1:7002      # another one
-    echo '{"op": "put", "key": "a", "value": "1"}' | nc 127.0.0.1 7001            # it leads the shard from now on
+    echo '{"op": "put", "key": "a", "value": "1"}' | nc 127.0.0.1 7001            # it leads the partition from now on
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from idemproxy.client import (
 )
 
 Operation = dict[str, Any]
-"""op (put, get or cas), key, value, expected; lead: this node is to lead the shard."""
+"""op (put, get or cas), key, value, expected; lead: this node is to lead the partition."""
 Answer = dict[str, Any]
 """done, and result: the value that the key had; or leader: who leads; or error: it was not done, and why."""
 DELIVERY_SECONDS_MAX = 5.0
@@ -152,7 +152,7 @@ class Shard:
 
 
 class Node(socketserver.ThreadingTCPServer):
-    """All shards, for clients that send an operation a line."""
+    """All partitions, for clients that send an operation a line."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -162,7 +162,7 @@ class Node(socketserver.ThreadingTCPServer):
         self.shards = shards
 
     def work(self, operation: Operation) -> Answer:
-        """Give it to its shard."""
+        """Give it to the partition of its key."""
         return self.shards[zlib.crc32(operation["key"].encode()) % len(self.shards)].work(operation)
 
 
