@@ -19,7 +19,7 @@ _ANSWERS = 10
 """How long a broker's answers usually take: as long as the quickest of its last so many."""
 
 
-class Awake:
+class QuiescenceAnswers:
     """One broker that is asked again and again. Times are seconds of one clock, which does not stand still while the
     machine sleeps."""
 

@@ -59,13 +59,13 @@ class ClusterClaim:
             self._compare_mode(link, refuse, agreed)
             return
 
-        def take(told: str, reply: Reply | StoreAway) -> None:
-            if reply == told.encode():
-                self._compared = told
+        def take(expected: str, reply: Reply | StoreAway) -> None:
+            if reply == expected.encode():
+                self._compared = expected
                 self._compare_mode(link, refuse, agreed)
             elif isinstance(reply, bytes):
                 refuse("the state belongs to another cluster")
-                self._is_anothers(reply, told)
+                self._is_anothers(reply, expected)
             else:
                 _give_up(link, refuse, reply)
 

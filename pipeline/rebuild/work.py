@@ -18,7 +18,7 @@ from ...codecs.batch_marker import anchor_of
 from ...codecs.errors import WireError
 from ...state.entry import NO_ANCHOR
 from ...state.producer_ids import block_of
-from ...state.quiescence import PROBE_SECONDS, Awake
+from ...state.quiescence import PROBE_SECONDS, QuiescenceAnswers
 from ...state.redis_bulk import BulkStore, Swap
 from ...state.store import Conflict, block_key, entry_key
 from ..reading.broker import FETCH_BYTES, Address, BrokerProblem, Cluster, OutOfRange, TopicPartition
@@ -113,11 +113,11 @@ def wait_until_settled(cluster: Cluster, places: Sequence[Place], sleep: Callabl
     BrokerProblem."""
     asked_about: TopicPartition = (places[0].topic, places[0].partition)
     for broker in cluster.brokers():
-        awake, begun = Awake(), time.monotonic()
+        answers, begun = QuiescenceAnswers(), time.monotonic()
         while True:
             asked = time.monotonic()
             is_answered = cluster.is_awake(broker, asked_about)
-            if awake.saw(asked, time.monotonic(), is_answered=is_answered):
+            if answers.saw(asked, time.monotonic(), is_answered=is_answered):
                 break
             if time.monotonic() - begun > WAIT_SECONDS_MAX:
                 host, port = broker

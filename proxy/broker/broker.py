@@ -500,9 +500,9 @@ class Broker:
             return
         self.judgement = judgement
         self._on_judged()
-        self.settle()
+        self.serve_or_refuse()
 
-    def settle(self) -> None:
+    def serve_or_refuse(self) -> None:
         """Serve it, hold it or refuse it, if it is known what it is and who gives idempotence."""
         judgement, mode = self.judgement, self._mode
         if judgement is None or mode.chosen is None or self._control is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...reactor import Reactor
-from ...state.quiescence import Awake
+from ...state.quiescence import QuiescenceAnswers
 from .. import limits
 from ..admission.turns import tell_all
 from ..bridge.asks import HIGH_WATERMARK_REPLICA_ID, LatestOffset, Question
@@ -24,11 +24,11 @@ class _Group:
     """Those that began to wait between two questions to one broker. ``asked_about``: topic and partition that the
     question is about."""
 
-    __slots__ = ("asked_about", "awake", "began_at", "waiting")
+    __slots__ = ("answers", "asked_about", "began_at", "waiting")
 
     def __init__(self, asked_about: tuple[str, int], now: float) -> None:
         self.asked_about = asked_about
-        self.awake = Awake()
+        self.answers = QuiescenceAnswers()
         self.began_at = now
         self.waiting: list[Seen] = []
 
@@ -85,9 +85,9 @@ class QuiescenceWatch:
         going_on: list[_Group] = []
         ended: list[tuple[_Group, bool | Unanswered]] = []
         for group in watched.groups:
-            if group.awake.saw(asked_at, now, is_answered=not isinstance(answer, Unanswered)):
+            if group.answers.saw(asked_at, now, is_answered=not isinstance(answer, Unanswered)):
                 ended.append((group, True))
-            elif not group.awake.is_seen and now - group.began_at >= limits.QUIESCENCE_WAIT_SECONDS:
+            elif not group.answers.is_seen and now - group.began_at >= limits.QUIESCENCE_WAIT_SECONDS:
                 ended.append((group, answer if isinstance(answer, Unanswered) else False))
             else:
                 going_on.append(group)

@@ -361,7 +361,7 @@ class Topology:
         """From now on the proxy gives idempotence, or the brokers do; each broker is served accordingly."""
         self._mode.chosen = chosen
         for broker in self.brokers:
-            broker.settle()
+            broker.serve_or_refuse()
 
     def _broker_ready(self, broker: Broker) -> None:
         if broker.remark:

@@ -360,7 +360,7 @@ class _Brokers:
             if self.mode.by_brokers is not None and isinstance(chosen := self._agreed(), Idempotence):
                 self.mode.chosen = chosen
             for one in tried:
-                one.broker.settle()
+                one.broker.serve_or_refuse()
 
         for key, place in places:
             address = (place.host, place.port)

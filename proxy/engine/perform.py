@@ -25,7 +25,7 @@ def effect_handlers(
     long_work: LongWork,
 ) -> dict[type, Callable[[Any, Resume], None]]:
     """Return what performs each kind of effect. ``stored``: the store, which comes later than this."""
-    awake = QuiescenceWatch(reactor, topology.ask)
+    quiescence = QuiescenceWatch(reactor, topology.ask)
     turn = loop_budget.in_turn  # what a flow does next may be to convert a batch
     return {
         effects.Read: lambda e, resume: stored().read(e.key, turn(resume)),
@@ -42,7 +42,7 @@ def effect_handlers(
         effects.MemberAlive: lambda e, resume: stored().member_alive(e.instance_id, turn(resume)),
         effects.Append: lambda e, resume: _append(reactor, topology, e, turn(resume)),
         effects.Ask: lambda e, resume: topology.ask(e.broker_id, e.question, turn(resume)),
-        effects.QuiescenceCheck: lambda e, resume: awake.when_quiescent(
+        effects.QuiescenceCheck: lambda e, resume: quiescence.when_quiescent(
             e.broker_id, e.topic, e.partition, turn(resume)
         ),
         effects.Leader: lambda e, resume: topology.leader(e.topic, e.partition, e.refresh, turn(resume)),

@@ -43,7 +43,7 @@ class Position:
         return self.anchor != NO_ANCHOR
 
 
-async def settle(topic: str, partition: int, broker_ids: Collection[int]) -> Later | None:
+async def check_quiescence(topic: str, partition: int, broker_ids: Collection[int]) -> Later | None:
     """Wait until each broker has passed the quiescence check for one second, so that it has executed whatever it had
     read (rule R6). A broker that still cannot be reached ``LEADER_GONE_SECONDS`` after the wait began, longer than its
     session, is left out if another one leads the partition by then. Later: one was not seen to be quiescent within
@@ -67,7 +67,7 @@ async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> 
     ``may_lead``: brokers to which something was sent, replicas or not. As long as two brokers answer as the leader,
     nothing is concluded. Later: not so within ``SCAN_SECONDS_MAX``."""
     started = await Now()
-    end, told_by = NO_OFFSET, None
+    end, answered_by = NO_OFFSET, None
     while True:
         leader = await Leader(topic, partition, refresh=end == NO_OFFSET)
         if leader is not None:
@@ -77,8 +77,8 @@ async def current_end(topic: str, partition: int, may_lead: Collection[int]) -> 
                 end = NO_OFFSET
             else:
                 # A higher end does not matter: nothing of ours came after the settling. A lower one means truncation.
-                end = answer.offset if end == NO_OFFSET or leader != told_by else min(end, answer.offset)
-                told_by = leader
+                end = answer.offset if end == NO_OFFSET or leader != answered_by else min(end, answer.offset)
+                answered_by = leader
                 if shown.offset >= end:
                     if not await _has_rival(topic, partition, leader, may_lead):
                         return leader, end

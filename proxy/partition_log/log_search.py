@@ -28,7 +28,7 @@ from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
 from ..flow.effects import Ask, Leader, Now, Unanswered
 from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_in, pieces_of
-from .log_offsets import Later, Position, current_end, settle
+from .log_offsets import Later, Position, check_quiescence, current_end
 
 
 @value(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Wanted:
     batch: BatchIdentity | None
     """A batch or a group, as one range of records: what covers it is enough. None: everything of the producer, for a
     rebuild: it may have been idle for longer than the log goes back (rule R10)."""
-    settle_on: frozenset[int] | None
+    brokers_to_check: frozenset[int] | None
     """The brokers that may still execute something; None: nothing of what is looked for can still be appended."""
     contents: Mapping[bytes, Collection[BatchIdentity]] = field(default_factory=dict)
     """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
@@ -186,7 +186,7 @@ class LogSearch:
         self._producer_id = wanted.producer_id
         self.bound = wanted.bound
         self.wider = wanted.wider
-        self._is_settled = wanted.settle_on is None
+        self._is_quiescent = wanted.brokers_to_check is None
         self._since: float | None = None
         """When the reading began, in reactor seconds; None: it has not."""
         self._end: int | None = None
@@ -218,7 +218,7 @@ class LogSearch:
 
     def begin_again(self) -> None:
         """Wait for the quiescence check and read once more, from the bound as it is known now."""
-        self._is_settled, self._next, self._since = self.wanted.settle_on is None, None, None
+        self._is_quiescent, self._next, self._since = self.wanted.brokers_to_check is None, None, None
 
     def read_on(self) -> None:
         """Read on to where the log ends now."""
@@ -236,15 +236,15 @@ class LogSearch:
     # R6 lives here: the quiescence check, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
         """Search, within the budget of one try."""
-        wanted, may_lead = self.wanted, self.wanted.settle_on or frozenset()
-        if not self._is_settled:
+        wanted, may_lead = self.wanted, self.wanted.brokers_to_check or frozenset()
+        if not self._is_quiescent:
             leader = await Leader(self._topic, self._partition, refresh=True)
             if leader is None:
                 return Later("no leader is known")
-            unsettled = await settle(self._topic, self._partition, may_lead | {leader})
-            if unsettled is not None:
-                return unsettled
-            self._is_settled = True
+            not_quiescent = await check_quiescence(self._topic, self._partition, may_lead | {leader})
+            if not_quiescent is not None:
+                return not_quiescent
+            self._is_quiescent = True
         if self._since is None:
             self._since = await Now()
         end = await current_end(self._topic, self._partition, may_lead)

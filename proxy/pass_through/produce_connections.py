@@ -47,7 +47,7 @@ class _Loan:
         self._connection.send_alone(chunks, self._answered)
 
     def reset(self) -> None:
-        self._produce_connections.given_up()
+        self._produce_connections.connection_dropped()
 
     def _answered(self, frame: memoryview) -> None:
         self._produce_connection.answered(frame)
@@ -190,7 +190,7 @@ class ClientProduceConnections:
         produce_connection.connected(_Loan(self, self._connection, produce_connection))
         self._reactor.at_flush(self.close_idle)  # if nothing is sent after all
 
-    def given_up(self) -> None:
+    def connection_dropped(self) -> None:
         """The produce connection has given the connection up, and ends what was out itself."""
         self._produce_connection = None
         self.drop("the connection to the broker was closed")

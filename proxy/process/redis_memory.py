@@ -28,12 +28,12 @@ class MeasuredStore(RedisStore):
         seconds = limits.REDIS_MEMORY_LOOK_SECONDS
         if isinstance(reply, StoreAway):
             seconds = limits.QUIESCENCE_SECONDS  # it may be back soon
-        elif isinstance(reply, bytes) and (reported := told_by(reply)) is not None:
+        elif isinstance(reply, bytes) and (reported := memory_reported(reply)) is not None:
             report(reported)
         self._reactor.later(seconds, lambda: self.watch_memory(report))
 
 
-def told_by(info: bytes) -> RedisMemoryMeasured | None:
+def memory_reported(info: bytes) -> RedisMemoryMeasured | None:
     """Return what an INFO reply says of memory; None if one of the two numbers is missing or is not a number."""
     fields = parse_info(info)
     found = [fields.get(name, "") for name in ("used_memory", "maxmemory")]

@@ -142,7 +142,7 @@ class Server:
         self._unserved = UnservedBrokers(lambda: self.engine.topology.asked_first, report, self._end)
         self._listeners = self._new_listeners(descriptors)
         self._observe(telemetry, has_journal=upkeep is not None)
-        self.engine.context.owns = settings.append_reservations
+        self.engine.context.takes_append_reservations = settings.append_reservations
         if telemetry is not None:
             telemetry.later = self._reactor.later
             telemetry.broker = self.engine.topology.broker

@@ -209,7 +209,7 @@ class GroupAppend:
             return
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
-        if context.owns and by_flow is None and held.is_unwritten:  # the producer is busy
+        if context.takes_append_reservations and by_flow is None and held.is_unwritten:  # the producer is busy
             where = plan.bound.offset, plan.bound.anchor
             self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at

@@ -53,6 +53,6 @@ class Context:
         self.duplicate_audit = DuplicateAudit(report)
         self.unissued = UnissuedOutcomes(counts_addresses)
         self.drop_unknown = drop_unknown
-        self.owns = False
+        self.takes_append_reservations = False
         """May it take append reservations (``append_reservation.py``)? The setting
         ``producers.append_reservations``."""

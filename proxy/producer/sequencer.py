@@ -236,7 +236,7 @@ class Sequencer:
         await self.stream.write_held()
         return await self.work()
 
-    def settle(self, until: float) -> None:
+    def resolve_open(self, until: float) -> None:
         """Resolve what is open or unverified, though no batch waits: read the stored entry again, and work on it until
         ``until`` (reactor seconds). Does nothing if work is under way here: that comes to an end by itself."""
         if self.is_idle:
@@ -377,7 +377,7 @@ class Sequencer:
             return False
         if found is None or not found.is_of(stream.instance.lease_epoch, entry):
             return (
-                stream.context.owns
+                stream.context.takes_append_reservations
             )  # only the proxy that rebuilt the entry knew whether it had an append reservation
         return found.hides_a_gap
 

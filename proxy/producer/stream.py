@@ -109,7 +109,7 @@ class Stream:
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries continue (rule R9), by what is looked for, and where."""
         self.waits = 0
-        """How often in a row the entry was read and could not be worked on yet (``park``)."""
+        """How often in a row the entry was read and could not be worked on yet (``wait_to_read_again``)."""
         self._asked_version = NO_VERSION
         """The version that was written to ask another proxy for its append reservation last."""
         self.client = ""
@@ -329,7 +329,9 @@ class Stream:
         if self.held.entry is not None and self.held.is_unwritten:
             await self.write(self.held.entry)
 
-    async def park(self, seconds: float | None = None, at_most: float = limits.RESOLVE_WAIT_SECONDS_MAX) -> None:
+    async def wait_to_read_again(
+        self, seconds: float | None = None, at_most: float = limits.RESOLVE_WAIT_SECONDS_MAX
+    ) -> None:
         """Wait, then have the stored entry read again. ``seconds``: how long, if that is known; else at first shortly,
         and each time longer, but never longer than ``at_most`` seconds."""
         if self.instance.is_draining:

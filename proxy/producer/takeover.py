@@ -30,7 +30,7 @@ from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
-from ..partition_log.log_offsets import Later, Position, current_end, settle
+from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
@@ -51,7 +51,7 @@ class Takeover:
         self._bounds = stream.bounds
         self._is_unverified = unverified
         self._lease_epoch = stream.instance.lease_epoch
-        self._settle_on: set[int] = set()
+        self._brokers_to_check: set[int] = set()
         """Brokers for which an earlier intent was meant, so that they may still execute an append (rule R6)."""
         self._unrecoverable: Intent | None = None
         self._contents: dict[bytes, tuple[BatchIdentity, ...]] = {}
@@ -168,7 +168,7 @@ class Takeover:
                 if stream.queue:  # R6: if its owner has died, the intent is resolved even if no client waits any more
                     lease_ends = await Now() + limits.LEASE_SECONDS + limits.LEASE_MARGIN_SECONDS
                     stream.watch_intent(lease_ends)
-                await stream.park(at_most=at_most)
+                await stream.wait_to_read_again(at_most=at_most)
                 return
         if not self._is_unverified:
             assert entry is not None
@@ -191,10 +191,10 @@ class Takeover:
         own registration is gone, the state was lost just now, and a new lease epoch begins with the next heartbeat.
         False: it was waited a little."""
         if (now := await Now()) < self._instance.grace_until:
-            await self._stream.park(self._instance.grace_until - now)
+            await self._stream.wait_to_read_again(self._instance.grace_until - now)
             return False
         if await MemberAlive(self._instance.instance_id) is not True:
-            await self._stream.park()
+            await self._stream.wait_to_read_again()
             return False
         return True
 
@@ -284,9 +284,9 @@ class Takeover:
             entry = fresh(NO_DATA_GENERATION, self._stream.held.owner, 0, 0)
         bound = await self._bound_of_rebuild(entry)
         if bound is None:
-            await self._stream.park()
+            await self._stream.wait_to_read_again()
             return
-        takeover = await self._claim(entry, bound)
+        takeover = await self._write_takeover(entry, bound)
         if takeover is not None:
             await self._end_rebuild(await self._search_all(takeover, bound))
 
@@ -301,12 +301,12 @@ class Takeover:
             bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
         return bound
 
-    async def _claim(self, entry: Entry, bound: Position) -> Intent | None:
+    async def _write_takeover(self, entry: Entry, bound: Position) -> Intent | None:
         """Write the takeover: that this proxy rebuilds the entry, with all that a proxy which takes the takeover over
         has to know. None: another proxy has written meanwhile."""
         stream = self._stream
         if entry.intent is not None and entry.intent.leader >= 0:
-            self._settle_on.add(entry.intent.leader)
+            self._brokers_to_check.add(entry.intent.leader)
         if (left := stream.held.unrecoverable) is not None and not stream.is_conditional:
             self._unrecoverable = replace(left, owner=NOBODY)
         self._was_append_reservation = entry.is_ambiguous or (
@@ -336,8 +336,8 @@ class Takeover:
         if leader is not None and leader != takeover.leader:
             # R6: a takeover names one broker. The earlier one has to pass the quiescence check before the takeover
             # names the leader.
-            self._settle_on.add(leader)
-            if await settle(stream.topic, stream.partition, {takeover.leader}) is None:
+            self._brokers_to_check.add(leader)
+            if await check_quiescence(stream.topic, stream.partition, {takeover.leader}) is None:
                 held = stream.held.entry
                 if held is None or held.intent is None:
                     return None
@@ -398,7 +398,7 @@ class Takeover:
         if not stream.is_conditional:
             await stream.write(ambiguous(entry, self._instance.data_generation))
             return
-        end = await current_end(stream.topic, stream.partition, self._settle_on)
+        end = await current_end(stream.topic, stream.partition, self._brokers_to_check)
         if isinstance(end, Later):
             await stream.write(self._renewed(entry, NOBODY))
         else:
@@ -472,12 +472,14 @@ class Takeover:
     ) -> LogSearch:
         """Make a search; ``wanted`` None: for everything that the log has of the producer."""
         stream = self._stream
-        bound, settle_on = self._bound_of(intent), self._settle_on | ({intent.leader} if intent.leader >= 0 else set())
+        bound, brokers_to_check = self._bound_of(intent), set(self._brokers_to_check)
+        if intent.leader >= 0:
+            brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
-                frozenset(settle_on),
+                frozenset(brokers_to_check),
                 contents=contents,
                 # a conditional partition is read to where the log ends now (rule R23)
                 follows_end=stream.is_conditional,

@@ -146,7 +146,7 @@ class DescribeProducers:
                 )
             for look in left:
                 if (sequencer := self._sequencer(look.producer_id, *place)) is not None:
-                    sequencer.settle(until)
+                    sequencer.resolve_open(until)
             await Wait(limits.DESCRIBE_LOOK_SECONDS)
             looks = left
 

@@ -19,7 +19,7 @@ RULES = dict(
     learns_again='before',
     # R2  the versions of a new life begin at 0 | with 'own' numbers that no other life has
     versions='0',
-    # R2, ownership.py  an owner appends without a swap, until another proxy asks for the entry: False | True; such an entry is 'kept' | it
+    # R2, append_reservation.py  an owner appends without a swap, until another proxy asks for the entry: False | True; such an entry is 'kept' | it
     # 'expires' as any other
     owns=False, owned='kept',
     # R11  a batch of an absent entry begins it, whatever its sequence: see order.py. Here it always does.

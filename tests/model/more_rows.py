@@ -8,7 +8,7 @@ unfinished, and how an expired producer begins (R11, order.py); s batches in par
 what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
 their owners live (R1, R10, registered.py); T memory that goes back in time (R10, memory.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
 G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-ownership.py, ownership_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
+append_reservation.py, append_reservation_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -51,7 +51,7 @@ BACK = dict(memory_of=True)                                       # a model of i
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
-OWN = dict(owned=True, tries=2)                                  # ownership.py
+OWN = dict(owned=True, tries=2)                                  # append_reservation.py
 SLOW = dict(OWN, slow=1, reconnect=1)
 ONE = dict(N=1, window=1)
 LATE = dict(close_seen='late')

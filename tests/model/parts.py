@@ -19,7 +19,7 @@ from state import put
 
 RULES = dict(
     # R2  the intent covers what is left of the batch, and is reserved for 'each' part | 'once', and gone with the first commit | 'owned':
-    #     an ownership, which names no content, over all parts (ownership.py)
+    #     an ownership, which names no content, over all parts (append_reservation.py)
     reserves='each',
     # R6  less than an intent covers is in the log: what is there is 'committed' | the intent is 'dropped'
     prefix='committed',

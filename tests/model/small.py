@@ -1,4 +1,4 @@
-"""What the small models of one rule share (order, parts, expiry, deposed, memory, confirm, ownership_handover, bulk): how often each fault may happen, and the search of all
+"""What the small models of one rule share (order, parts, expiry, deposed, memory, confirm, append_reservation_handover, bulk): how often each fault may happen, and the search of all
 states. A model has `tables` of its rules, its world and its faults, and the functions first, steps, verdict, is_done and show; its states
 have a field bud, with how many of each fault are left.
 """

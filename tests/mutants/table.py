@@ -118,8 +118,8 @@ BY_HAND = (
         Patch(
             "proxy.partition_log.log_search",
             "LogSearch.__init__",
-            "self._is_settled = wanted.settle_on is None",
-            "self._is_settled = True",
+            "self._is_quiescent = wanted.brokers_to_check is None",
+            "self._is_quiescent = True",
         ),
         deaths=("I1",),
     ),
@@ -496,7 +496,7 @@ BY_HAND = (
         "parked_for_ever",
         "R13: across proxies a retry parks and reads the value again",
         _INTENTS + "::test_who_waits_for_another_proxys_intent_reads_again_until_it_is_committed",
-        Patch("proxy.producer.stream", "Stream.park", "self.held.forget()", ""),
+        Patch("proxy.producer.stream", "Stream.wait_to_read_again", "self.held.forget()", ""),
         deaths=("liveness",),
     ),
     mutant(

@@ -169,7 +169,8 @@ def _named(block: Block, patterns: Collection[tuple[str, str]]) -> Iterator[Find
 
 def wording(text: str) -> Iterator[Finding]:
     """Yield the words that this project does not use, in plain text: a message, a help text, a docstring."""
-    yield from _named(Block("paragraph", 1, re.sub(r"`[^`]*`", _CODE, text), (), ()), _FORBIDDEN)
+    prose = " ".join(re.sub(r"``.*?``|`[^`]*`", _CODE, text, flags=re.DOTALL).split())
+    yield from _named(Block("paragraph", 1, prose, (), ()), _FORBIDDEN)
 
 
 def findings(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from idemproxy.proxy import limits
-from idemproxy.proxy.process.redis_memory import MeasuredStore, told_by
+from idemproxy.proxy.process.redis_memory import MeasuredStore, memory_reported
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
 from testkit.real.store.redis_process import RedisProcess
@@ -108,4 +108,4 @@ def test_nobody_is_asked_after_the_end(watching: Watching) -> None:
     ],
 )
 def test_a_server_that_does_not_tell_both_tells_nothing(info: bytes) -> None:
-    assert told_by(info) is None
+    assert memory_reported(info) is None

@@ -377,7 +377,7 @@ class Stage:
         memory = MemoryBudget(Caps())
         context = Context(instance, self.events.append, memory, leader_of=lambda _topic, _partition: self.leader)
         context.time.now = self.now
-        context.outside, context.owns = self.outside, self._owns
+        context.outside, context.takes_append_reservations = self.outside, self._owns
         return context
 
     def new_sequencer(self) -> Sequencer:

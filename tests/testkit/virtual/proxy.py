@@ -195,7 +195,7 @@ class VirtualProxy:
             on_ready=lambda: self._listen_when_ready(host),
             **chosen,
         )
-        engine.context.owns = self._owned.random() < self._owned_share
+        engine.context.takes_append_reservations = self._owned.random() < self._owned_share
         engine.context.is_pass_long = lambda: self._late.random() < self._late_share
         if self._traced_share:
             engine.context.observers.step_begins = host.now

@@ -79,7 +79,7 @@ def test_a_produce_takes_no_more_calls_than_it_did(
 
 def with_append_reservations(engine: Engine) -> None:
     """Each batch of a busy producer leaves without a swap of its own."""
-    engine.context.owns = True
+    engine.context.takes_append_reservations = True
 
 
 @pytest.mark.parametrize("way", WAYS)

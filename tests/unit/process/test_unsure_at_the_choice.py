@@ -60,7 +60,7 @@ class Scene:
         if self.mode.chosen is None:
             self.mode.chosen = choose([self.broker.judgement])
             if self.mode.chosen is not None:
-                self.broker.settle()
+                self.broker.serve_or_refuse()
 
     def connect(self, *answers: bytes) -> Wire:
         wire = Wire()

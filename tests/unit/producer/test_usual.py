@@ -197,7 +197,7 @@ def another_lease_epoch(play: Play) -> None:
 
 def owned_too_much(play: Play) -> None:
     stage = play.stage
-    stage.context.owns = True
+    stage.context.takes_append_reservations = True
     for _ in range(3):
         play.burst(Burst(pause_seconds=0.01))
     stage.events.clear()

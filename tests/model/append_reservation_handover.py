@@ -1,4 +1,4 @@
-"""Rule R2 with an ownership (ownership.py): how an owner that makes no swap for a batch learns that another proxy wants the entry.
+"""Rule R2 with an ownership (append_reservation.py): how an owner that makes no swap for a batch learns that another proxy wants the entry.
 
 A model of its own, in which versions, lost replies and late commands are what they are: one producer, batches one after the other, two
 proxies that live, a log that always answers. Who wants an owned entry writes it back with the next version; the owner's next write

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from idemproxy.state.quiescence import PROBE_LATE_SECONDS, PROBE_SECONDS, QUIESCENCE_SECONDS, Awake
+from idemproxy.state.quiescence import PROBE_LATE_SECONDS, PROBE_SECONDS, QUIESCENCE_SECONDS, QuiescenceAnswers
 
 MANY = 100
 
@@ -14,7 +14,7 @@ def seconds_until_quiescent(
 ) -> float:
     """Ask again and again; ``took``, ``pause``: seconds until question n is answered, and between it and the next one.
     Infinite: it is never seen to be quiescent."""
-    awake, now = Awake(), 1000.0
+    awake, now = QuiescenceAnswers(), 1000.0
     for number in range(MANY):
         asked = now
         now += took(number)
@@ -41,7 +41,7 @@ def test_the_second_begins_again_when_the_broker_was_not_asked_for_a_while(numbe
 
 
 def test_a_question_without_an_answer_begins_it_again() -> None:
-    awake = Awake()
+    awake = QuiescenceAnswers()
     assert not awake.saw(0.0, 0.001, is_answered=True)
     assert awake.is_seen
     assert not awake.saw(0.1, 0.101, is_answered=False)
