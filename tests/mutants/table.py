@@ -114,7 +114,7 @@ BY_HAND = (
     mutant(
         "no_settle",
         "R6: a broker passed the quiescence check before the log is read",
-        _LOG + "::test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second",
+        _LOG + "::test_the_log_is_not_read_before_the_brokers_quiescence_check",
         Patch(
             "proxy.partition_log.log_search",
             "LogSearch.__init__",
@@ -150,7 +150,7 @@ BY_HAND = (
     mutant(
         "first_part_sent_again",
         "R6: of an intent that is taken over what the log has is committed, also if that is less than all",
-        "unit/producer/test_parts.py::test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent",
+        "unit/producer/test_parts.py::test_of_a_partly_stored_batch_only_the_rest_is_sent",
         Patch(
             "proxy.producer.takeover",
             "Takeover._conclude",
@@ -212,7 +212,7 @@ BY_HAND = (
     mutant(
         "log_end_as_bound",
         "R8: the bound of a first batch is a high watermark, never the log end",
-        _LOG + "::test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log",
+        _LOG + "::test_a_first_batchs_bound_is_a_high_watermark_not_the_log_end",
         Patch("proxy.partition_log.log_offsets", "newest_position", "HIGH_WATERMARK_REPLICA_ID", "LOG_END_REPLICA_ID"),
         Patch(
             "proxy.partition_log.log_offsets",
@@ -225,7 +225,7 @@ BY_HAND = (
     mutant(
         "no_anchor",
         "R8: the record below the bound is compared before every scan",
-        _LOG + "::test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start",
+        _LOG + "::test_a_search_whose_anchor_is_another_record_begins_at_the_logs_start",
         Patch(
             "proxy.partition_log.log_search",
             "LogSearch._begin",
@@ -250,8 +250,7 @@ BY_HAND = (
     mutant(
         "bound_behind_what_is_out",
         "R8: the bound of an append reservation moves to its producer's last commit and no further",
-        _APPEND_RESERVATION
-        + "::test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known",
+        _APPEND_RESERVATION + "::test_a_written_append_reservation_is_bounded_by_the_last_commit_alone",
         Patch(
             "proxy.producer.append",
             "GroupAppend.write_append_reservation",
@@ -266,7 +265,7 @@ BY_HAND = (
     mutant(
         "duplicate_answered_from_state",
         "R9: a duplicate is looked at in the log before it is confirmed",
-        _DUPLICATES + "::test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again",
+        _DUPLICATES + "::test_a_duplicate_lost_from_the_log_is_neither_confirmed_nor_sent_again",
         Patch(
             "proxy.producer.duplicates",
             "answer_duplicate",
@@ -278,7 +277,7 @@ BY_HAND = (
     mutant(
         "duplicate_without_a_search",
         "R9: 46 only if the log has the batch",
-        _DUPLICATES + "::test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there",
+        _DUPLICATES + "::test_a_client_that_restarts_its_sequences_gets_no_success_for_other_records",
         Patch(
             "proxy.producer.sequencer",
             "Sequencer._turn_down",
@@ -309,7 +308,7 @@ BY_HAND = (
     mutant(
         "data_generation_ignored",
         "R10: an entry of an earlier data generation is unverified",
-        _LIVES + "::test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes",
+        _LIVES + "::test_an_entry_of_an_earlier_data_generation_may_lack_its_last_writes",
         Patch(
             "proxy.producer.entry_cache",
             "CachedEntry.is_unverified",
@@ -327,7 +326,7 @@ BY_HAND = (
     mutant(
         "no_grace",
         "R10: the leases of the lost state run out before an entry is touched",
-        _LIVES + "::test_no_unverified_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out",
+        _LIVES + "::test_no_unverified_entry_is_touched_before_the_lost_leases_end",
         Patch(
             "proxy.producer.takeover",
             "Takeover._is_quiet",
@@ -351,7 +350,7 @@ BY_HAND = (
     mutant(
         "one_batch_rebuilt",
         "R10: every batch marker of the producer is taken, not only the batch asked for",
-        _LIVES + "::test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_asked_for",
+        _LIVES + "::test_a_rebuild_takes_everything_that_the_log_has_of_a_producer",
         Patch("state.commit", "rebuilt", "stored", "stored[:1]", which=1),
         deaths=("I1", "45"),
     ),
@@ -365,7 +364,7 @@ BY_HAND = (
     mutant(
         "life_not_in_the_data_generation",
         "R10: a new life of the memory is a new data generation",
-        _LIVES + "::test_the_swap_script_of_another_life_of_the_data_is_another_script",
+        _LIVES + "::test_each_data_generation_has_a_swap_script_of_its_own",
         Patch("state.redis_facts", "data_generation_of", 'f"{identity} {data_number}".encode()', "identity.encode()"),
         deaths=("I1",),
     ),
@@ -392,7 +391,7 @@ BY_HAND = (
     mutant(
         "out_of_order_in_doubt",
         "R11: never 45 for a batch in doubt",
-        _LIVES + "::test_a_batch_in_doubt_is_never_told_to_be_out_of_order",
+        _LIVES + "::test_a_batch_in_doubt_never_gets_out_of_order",
         Patch(
             "proxy.producer.answers",
             "in_doubt",
@@ -404,7 +403,7 @@ BY_HAND = (
     mutant(
         "successor_out_of_order",
         "R11: a batch behind one that failed retriably is no gap",
-        _LIVES + "::test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap",
+        _LIVES + "::test_a_batch_after_one_that_must_be_sent_again_is_no_gap",
         Patch("proxy.producer.stream", "Stream.answer", "answers.ends_epoch(answer.error_code)", "False"),
         deaths=("45",),
     ),
@@ -421,7 +420,7 @@ BY_HAND = (
         "failure_before_the_answer_to_a_lower_one",
         "R11: nothing fails for good whose answer leaves before that to a lower batch, which came again",
         "unit/producer/test_behind_failures.py"
-        "::test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_unrecoverable",
+        "::test_out_of_order_never_leaves_before_an_unrecoverable_batch_is_answered",
         Patch(
             "proxy.producer.retry_notes",
             "RetryNotes.has_failed_before",
@@ -465,7 +464,7 @@ BY_HAND = (
     mutant(
         "old_intent_ignored",
         "R12: a new epoch first resolves the open intent of the old one",
-        _LIVES + "::test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one",
+        _LIVES + "::test_an_older_epochs_open_intent_is_resolved_before_anything_newer",
         Patch(
             "proxy.producer.sequencer",
             "Sequencer._open_unknown_outcome",
@@ -477,7 +476,7 @@ BY_HAND = (
     mutant(
         "old_batch_sent_again",
         "R12: an old batch that is not found is dropped, never forwarded",
-        _LIVES + "::test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here",
+        _LIVES + "::test_an_old_batch_not_in_the_log_is_dropped_for_newer_epochs",
         Patch(
             "proxy.producer.stream",
             "Stream.why_not_sent",
@@ -489,7 +488,7 @@ BY_HAND = (
     mutant(
         "asked_and_kept",
         "R12: an owner that was asked hands over",
-        _APPEND_RESERVATION + "::test_an_owner_that_goes_on_is_asked_and_hands_over",
+        _APPEND_RESERVATION + "::test_a_busy_owner_is_asked_for_its_append_reservation_and_hands_over",
         Patch("proxy.producer.append_reservation", "AppendReservation.answered", "self.is_asked_for = True", ""),
     ),
     mutant(
@@ -575,7 +574,7 @@ BY_HAND = (
     mutant(
         "release_keeps_the_version",
         "R17: every write raises the version, a release too",
-        _INTENTS + "::test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_fails",
+        _INTENTS + "::test_a_release_raises_the_version_so_swaps_of_older_values_fail",
         Patch("state.commit", "_with_intent", "entry.version + 1", "entry.version + (intent is not None)"),
     ),
     mutant(
@@ -588,7 +587,7 @@ BY_HAND = (
     mutant(
         "unrecoverable_by_the_living_waited_for",
         "R17: no proxy waits for what a living one has given up",
-        "unit/producer/test_several_proxies.py::test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up",
+        "unit/producer/test_several_proxies.py::test_a_living_owners_unrecoverable_batch_delays_nobody_in_a_new_data_generation",
         Patch(
             "proxy.producer.takeover",
             "Takeover._work",
@@ -637,7 +636,7 @@ BY_HAND = (
     mutant(
         "plain_acks_raised",
         "R20: a batch without a producer id keeps its acks",
-        _ANSWERS + "::test_what_has_no_producer_id_keeps_its_acks_and_gets_no_batch_marker_and_no_entry",
+        _ANSWERS + "::test_a_batch_without_producer_id_keeps_acks_without_batch_marker_or_entry",
         Patch(
             "proxy.session.non_idempotent",
             "NonIdempotentBatches.send",
@@ -661,7 +660,7 @@ BY_HAND = (
     mutant(
         "higher_epoch_trusted",
         "R22: after a higher epoch was seen than is stored the next instance gets a new id",
-        _NAMES + "::test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id",
+        _NAMES + "::test_a_self_raised_epoch_counts_and_the_next_instance_has_another_id",
         Patch("state.names", "with_higher_epoch", "NO_DATA_GENERATION", "record.data_generation"),
     ),
     mutant(
@@ -713,8 +712,7 @@ BY_HAND = (
     mutant(
         "lost_records_not_looked_for",
         "R23: a log that ends before where it ended fences, whoever looks",
-        _CONDITIONAL
-        + "::test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_conditional_partition_is_fenced",
+        _CONDITIONAL + "::test_a_writer_that_read_a_shortened_log_learns_of_the_fence",
         Patch("proxy.producer.conditional", "_ends_there", "end[1] == entry.end_offset", "end[1] <= entry.end_offset"),
     ),
     mutant(
@@ -731,7 +729,7 @@ BY_HAND = (
     mutant(
         "each_of_a_pipeline_by_itself",
         "R23: what a writer has in flight behind a refused batch is refused, too",
-        _CONDITIONAL + "::test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it",
+        _CONDITIONAL + "::test_batches_in_flight_after_a_conflict_are_refused_with_it",
         Patch(
             "proxy.producer.sequencer",
             "Sequencer._work_on_conditional",
@@ -742,7 +740,7 @@ BY_HAND = (
     mutant(
         "only_refusals_are_heeded",
         "R23: nothing is appended in place of a batch that is to be sent again",
-        _CONDITIONAL + "::test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again",
+        _CONDITIONAL + "::test_a_batch_is_held_back_after_one_to_be_sent_again",
         Patch("state.conditional", "decide_conditional", "ahead in (Ahead.OPEN, Ahead.AGAIN)", "False"),
         Patch(
             "state.conditional",
@@ -816,7 +814,7 @@ BY_HAND = (
 _USUAL = "unit/producer/test_usual.py"
 _SCENES_OF_ROWS = {
     Unusual.CONDITIONAL: "test_a_conditional_batch_is_prepared_by_a_flow",
-    Unusual.NAMED: "test_a_named_producer_is_not_usual",
+    Unusual.NAMED: "test_a_producer_with_a_name_is_not_usual",
     Unusual.NOT_KNOWN: "test_a_producer_of_which_nothing_is_known_is_not_usual",
     Unusual.BOUND: "test_an_old_bound_is_as_good_as_none",
     Unusual.PART: "test_what_is_left_of_a_batch_is_prepared_by_a_flow",

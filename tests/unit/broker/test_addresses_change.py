@@ -1,4 +1,4 @@
-"""A broker that is told at another address: what waits for the old connections goes on at the new one."""
+"""A broker that is reported at another address: what waits for the old connections continues at the new one."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PARTITIONS = 8
 DISK_SECONDS = 0.3
 
 
-def test_unknown_outcomes_of_which_the_logs_are_read_when_the_address_changes_come_to_an_end(
+def test_unknown_outcomes_end_though_the_brokers_address_changes_during_log_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(1, WorldSettings(brokers=2, partitions=PARTITIONS))

@@ -70,7 +70,7 @@ def test_who_floods_a_partition_keeps_others_waiting_for_one_turn_only() -> None
     assert waiting.count == 1003 - 7
 
 
-def test_a_producer_that_comes_again_stands_behind_those_of_the_same_address() -> None:
+def test_a_producer_that_comes_again_queues_after_others_of_its_address() -> None:
     waiting = AppendQueue(all_usual)
     for name in ("a", "b", "c"):
         waiting.queue_append(queued(sender="10.0.0.1", name=name))
@@ -150,7 +150,7 @@ class Work:
         self.calls += event in ("call", "c_call")
 
     def __enter__(self) -> "Work":
-        gc.collect()  # finalizers of what other tests left behind would be counted, too
+        gc.collect()  # finalizers of what other tests left would be counted, too
         sys.setprofile(self._count)
         return self
 

@@ -82,7 +82,7 @@ def test_brokers_are_watched_apart() -> None:
     assert {broker_id: brokers.asked.count(broker_id) for broker_id in (1, 2, 3)} == dict.fromkeys((1, 2, 3), 11)
 
 
-def test_while_a_broker_is_away_those_who_wait_hear_of_it_some_seconds_later_and_not_again_and_again() -> None:
+def test_waiting_searches_learn_once_after_some_seconds_that_a_broker_is_away() -> None:
     brokers = Brokers()
     brokers.answer_seconds = None
     waiting = [brokers.wait_for() for _ in range(100)]
@@ -92,7 +92,7 @@ def test_while_a_broker_is_away_those_who_wait_hear_of_it_some_seconds_later_and
     assert waiting == [[Unanswered("away")]] * 100
 
 
-def test_whoever_waits_while_it_comes_back_goes_on_a_second_later() -> None:
+def test_a_search_that_waits_for_a_returning_broker_continues_a_second_later() -> None:
     brokers = Brokers()
     brokers.answer_seconds = None
     waiting = brokers.wait_for()
@@ -104,7 +104,7 @@ def test_whoever_waits_while_it_comes_back_goes_on_a_second_later() -> None:
     assert waiting == [True]
 
 
-def test_one_that_answers_too_late_is_told_from_one_that_is_away() -> None:
+def test_a_broker_that_answers_too_late_is_distinguished_from_one_away() -> None:
     brokers = Brokers()
     brokers.answer_seconds = 2.0
     waiting = brokers.wait_for()
@@ -112,7 +112,7 @@ def test_one_that_answers_too_late_is_told_from_one_that_is_away() -> None:
     assert waiting == [False]
 
 
-def test_an_internal_error_leaves_nobody_behind() -> None:
+def test_after_an_internal_error_waiting_searches_are_still_answered() -> None:
     brokers = Brokers()
     brokers.is_broken = True
     waiting = brokers.wait_for()

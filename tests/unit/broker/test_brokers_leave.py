@@ -59,7 +59,7 @@ def test_a_broker_that_has_left_the_cluster_is_connected_to_no_more(monkeypatch:
     )
 
 
-def test_a_broker_that_is_down_is_waited_for_as_long_as_it_has_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_down_is_dialled_while_it_has_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.cluster.brokers[2].host.crash()
     scene.world.network.run(10 * SOON_SECONDS)
@@ -69,7 +69,7 @@ def test_a_broker_that_is_down_is_waited_for_as_long_as_it_has_a_replica(monkeyp
     assert scene.cluster.brokers[2].address in scene.dialled
 
 
-def test_an_unknown_outcome_about_an_append_at_a_broker_that_has_left_comes_to_an_end(
+def test_an_unknown_outcome_at_a_broker_that_left_the_cluster_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch)

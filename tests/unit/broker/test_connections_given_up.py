@@ -1,4 +1,4 @@
-"""Connections to brokers that are given up while they are being opened, or that cannot be opened for a while."""
+"""Connections to brokers that are closed while they are being opened, or that cannot be opened for a while."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def append_to(pool: ProduceConnectionPool, partition: int, outcomes: list[Outcom
     pool.append(Append(BROKER, "topic", partition, b"set", 30_000, lambda: None), outcomes.append)
 
 
-def test_a_lane_that_is_given_up_while_it_is_being_opened_stays_closed() -> None:
+def test_a_produce_connection_closed_while_opening_stays_closed() -> None:
     clock = Clock()
     pool = pool_on(clock)
     outcomes: list[Outcome] = []
@@ -43,7 +43,7 @@ def test_a_lane_that_is_given_up_while_it_is_being_opened_stays_closed() -> None
     assert wire.sent == b""
 
 
-def test_a_lane_that_is_given_up_while_it_is_being_opened_may_fail_to_open() -> None:
+def test_a_produce_connection_closed_while_opening_may_fail_to_open() -> None:
     clock = Clock()
     pool = pool_on(clock)
     outcomes: list[Outcome] = []
@@ -56,7 +56,7 @@ def test_a_lane_that_is_given_up_while_it_is_being_opened_may_fail_to_open() -> 
     assert len(clock.opening) == 1, "nothing is opened for a pool that is closed"
 
 
-def test_an_append_behind_a_busy_produce_connection_gets_another_try_to_open_a_second_one() -> None:
+def test_a_failed_second_produce_connection_is_opened_again_for_a_waiting_append() -> None:
     clock = Clock()
     pool = pool_on(clock)
     outcomes: list[Outcome] = []
@@ -228,7 +228,7 @@ def test_a_thousand_unknown_outcomes_share_one_probe() -> None:
     assert len(broker.questions) == 2
 
 
-def test_a_thousand_unknown_outcomes_share_an_end_of_the_log_that_was_asked_for_after_each_of_them() -> None:
+def test_a_thousand_unknown_outcomes_share_a_log_end_asked_for_after_each() -> None:
     broker = Asked()
     early: list[Any] = []
     late: list[Any] = []
@@ -277,7 +277,7 @@ def test_a_lost_connection_answers_every_question() -> None:
 
 
 def test_a_question_is_answered_while_logs_are_read() -> None:
-    """Behind a megabyte it would be late, and an unknown outcome would wait until every log has been read (rule R6)."""
+    """After a megabyte it would be late, and an unknown outcome would wait until every log has been read (rule R6)."""
     broker = Asked()
     control, wire, answers = broker.endpoint, broker.wire, list[Any]()
     for _ in range(limits.FETCHES_AT_A_TIME + 1):
@@ -328,7 +328,7 @@ def test_a_broker_that_is_closed_answers_all_who_wait_for_its_logs(is_open: bool
 
 
 def test_nothing_is_asked_of_a_broker_that_is_closed() -> None:
-    """Who is told that there is no answer may ask again at once, or later."""
+    """A caller that learns that there is no answer may ask again at once, or later."""
     broker, answers = Asked(), list[Any]()
     question = ReadLog("topic", 0, 5)
     fetch, end = FetchRecords("topic", 0, 5, limits.FETCH_BYTES), LatestOffset("topic", 0)

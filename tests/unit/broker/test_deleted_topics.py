@@ -123,7 +123,7 @@ def test_in_a_large_cluster_this_is_no_burden(scene: Scene, monkeypatch: pytest.
     assert len(found) == 1000
 
 
-def test_who_may_not_create_a_topic_is_told_without_its_name(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_not_named_for_clients_that_may_not_create_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, done = scene.engine.topology, list[None]()
     topology.refresh_if_stale((TOPIC,), False, lambda: done.append(None))
     scene.network.run(0.1)

@@ -36,7 +36,7 @@ def fetch(correlation_id: int, bytes_max: int = ANSWER_BYTES) -> bytes:
 
 
 def produce(correlation_id: int, value: bytes, acks: int = 0) -> bytes:
-    """A batch of the old format, without a producer id."""
+    """A batch in message format v1, without a producer id."""
     chunks = encode_request(2, acks, 10_000, [(TOPIC, 0, encode_set([(None, value, 0)], magic=1))])
     return request(correlation_id, PRODUCE, 2, b"".join(map(bytes, chunks)))
 
@@ -83,7 +83,7 @@ class Scene:
 
 
 def session_of(connection: ConnectionShell) -> Session:
-    """What stands behind a client's connection."""
+    """The session of a client's connection."""
     assert isinstance(connection.handler, Session)
     return connection.handler
 
@@ -102,7 +102,7 @@ SMALL_EACH = limits.RECEIVE_BYTES + limits.BACKLOG_BYTES
 """Of each: what came with one read before it was known how large it is, and what is too little to be counted."""
 
 
-def test_deaf_consumers_of_large_answers_cost_no_more_than_the_limit_and_others_go_on() -> None:
+def test_deaf_consumers_of_large_answers_stay_within_the_limit_and_others_continue() -> None:
     scene = Scene()
     known = scene.client()
     scene.send(known, fetch(1))
@@ -124,7 +124,7 @@ def test_deaf_consumers_of_large_answers_cost_no_more_than_the_limit_and_others_
     assert scene.most < ROOM_BYTES + DEAF * SMALL_EACH < DEAF * 10 * ANSWER_BYTES / 10
 
 
-def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_one_on() -> None:
+def test_after_one_large_answer_a_deaf_consumers_next_stay_at_the_broker() -> None:
     scene = Scene(Caps(client_response_bytes_max=100 * KB))
     deaf = scene.client(is_deaf=True)
     scene.send(deaf, *(fetch(number) for number in range(15)))
@@ -139,8 +139,8 @@ def test_a_deaf_consumer_keeps_its_answers_at_the_broker_from_the_first_large_on
     assert scene.nothing_is_held()
 
 
-def test_what_waits_for_an_answer_of_the_broker_does_not_keep_it_at_the_broker() -> None:
-    """An answer of the proxy's own stands behind one that comes after a large one, over the same connection."""
+def test_a_waiting_answer_does_not_keep_the_brokers_answer_at_the_broker() -> None:
+    """An answer of the proxy's own waits for one that comes after a large one, over the same connection."""
     scene = Scene()
     client = scene.client()
     scene.send(client, fetch(1), fetch(2, 11 * KB), request(3, API_VERSIONS))
@@ -149,7 +149,7 @@ def test_what_waits_for_an_answer_of_the_broker_does_not_keep_it_at_the_broker()
     assert scene.nothing_is_held()
 
 
-def test_a_large_answer_that_waits_for_an_earlier_one_is_counted_and_the_next_stay_at_the_broker() -> None:
+def test_a_large_answer_that_waits_counts_and_later_ones_stay_upstream() -> None:
     scene = Scene(Caps(client_response_bytes_max=100 * KB))
     client = scene.client()
     session = session_of(*scene.engine.sessions)
@@ -191,7 +191,7 @@ def test_while_others_wait_for_room_who_takes_next_to_nothing_is_hung_up_on(byte
     assert slow.is_lost != stays
 
 
-def test_whoever_goes_gives_back_what_was_kept_for_him() -> None:
+def test_memory_held_for_a_client_is_released_when_it_leaves() -> None:
     scene = Scene()
     clients = [scene.client(is_deaf=True) for _ in range(DEAF)]
     for client in clients:
@@ -312,7 +312,7 @@ def test_who_sends_without_wanting_an_answer_waits_when_the_broker_does_not_take
     assert scene.nothing_is_held()
 
 
-def test_what_was_sent_without_wanting_an_answer_counts_until_the_broker_has_it_also_when_the_sender_has_gone() -> None:
+def test_acks_zero_batches_count_until_sent_though_their_client_has_left() -> None:
     scene = Scene()
     client = scene.client()
     far = broker_end(scene, client)
@@ -331,7 +331,7 @@ def test_what_was_sent_without_wanting_an_answer_counts_until_the_broker_has_it_
 
 # ---------------------------------------------------------------------- a connection that a broker closes
 @pytest.mark.promise("compared-8")
-def test_a_broker_that_closes_a_connection_on_which_nothing_is_due_does_not_end_the_clients() -> None:
+def test_a_broker_that_closes_an_idle_connection_does_not_end_the_clients() -> None:
     scene = Scene()
     client = scene.client()
     for number in range(2, 5):

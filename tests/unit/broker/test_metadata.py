@@ -50,7 +50,7 @@ def count_steps(steps: Steps[Any]) -> int:
 
 
 # ---------------------------------------------------------------------- one answer
-def test_what_is_told_as_before_is_not_read_again() -> None:
+def test_topics_that_an_answer_repeats_unchanged_are_not_parsed_again() -> None:
     before = large_cluster()
     body = told(large_cluster(topic7=topic_of("topic7", leader=2)))
     answer = at_once(read_answer(VERSION, body, before.topics))
@@ -86,7 +86,7 @@ def test_one_large_topic_is_read_and_written_in_steps() -> None:
 @pytest.mark.parametrize("version", [0, 1, 4])
 @pytest.mark.parametrize("code", [0, 5, 9])
 @pytest.mark.parametrize("leader", [-1, 1, 2])
-def test_partitions_go_out_as_they_came_only_where_nothing_about_them_has_to_be_told_otherwise(
+def test_partitions_go_out_unchanged_only_where_clients_need_no_other_values(
     version: int, code: int, leader: int
 ) -> None:
     topic = topic_of("t", leader, code=code)
@@ -220,8 +220,8 @@ def test_what_nobody_waits_for_any_more_is_not_asked(scene: Scene, monkeypatch: 
     assert len(list(scene.named())) <= a_wait + 1
 
 
-def test_those_who_wait_are_told_in_several_steps(scene: Scene) -> None:
-    """Each of them may go on with a batch, which takes some 0.1 ms."""
+def test_waiting_callbacks_are_called_in_several_steps(scene: Scene) -> None:
+    """Each of them may continue a batch, which takes some 0.1 ms."""
     told: dict[int, int] = {}
 
     def done() -> None:
@@ -240,7 +240,7 @@ def test_those_who_wait_are_told_in_several_steps(scene: Scene) -> None:
     assert (sum(told.values()), max(told.values())) == (700, limits.METADATA_TOLD_PER_STEP)
 
 
-def test_who_names_more_topics_than_a_question_holds_gets_the_whole_cluster_as_it_was_a_second_ago(
+def test_too_many_topic_names_get_the_whole_cluster_a_second_old(
     scene: Scene,
 ) -> None:
     known = tuple(f"topic{number}" for number in range(700))
@@ -306,7 +306,7 @@ def test_an_answer_that_was_overtaken_takes_nothing_back(scene: Scene) -> None:
     assert scene.topology.leader_of("topic4", 0) is None
 
 
-def test_a_topic_that_a_question_has_created_is_there_though_a_later_answer_had_not_heard_of_it(scene: Scene) -> None:
+def test_a_topic_that_a_question_created_survives_a_later_answer_without_it(scene: Scene) -> None:
     """Brokers create what is named, and those that were not asked learn of it later."""
     known, asked_at = scene.topology.cluster.topics, scene.reactor.now()
     created = replace(scene.topology.cluster, topics={"new": Topic("new", 5, False)})
@@ -374,7 +374,7 @@ def test_an_answer_is_made_once_and_again_when_anything_about_it_has_changed(rea
     assert answer(4, cluster, None, ADDRESSES) == first
 
 
-def test_clients_that_ask_at_the_same_time_get_one_answer_that_is_made_in_steps(
+def test_clients_that_ask_together_share_one_answer_made_in_steps(
     reactor: VirtualReactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster("c", 1, BROKERS, {"t": topic_of("t", 2, 3 * limits.METADATA_ROWS_PER_STEP)})
@@ -393,7 +393,7 @@ def test_clients_that_ask_at_the_same_time_get_one_answer_that_is_made_in_steps(
     assert len(set(map(id, got))) == len(made) == 1
 
 
-def test_an_answer_that_is_out_of_date_when_it_is_made_is_told_and_not_kept(reactor: VirtualReactor) -> None:
+def test_an_answer_outdated_when_it_is_ready_is_sent_but_not_cached(reactor: VirtualReactor) -> None:
     large = Cluster("c", 1, BROKERS, {"t": topic_of("t", 2, 3 * limits.METADATA_ROWS_PER_STEP)})
     answers, got = MetadataAnswers(reactor, "x"), list[bytes]()
     addresses = {1: ADDRESSES[1]}
@@ -423,7 +423,7 @@ def test_what_is_kept_has_a_bound_of_bytes_whatever_clients_ask_for(
     assert answers._made_bytes <= 10_000
 
 
-def test_an_answer_with_a_topic_that_the_cluster_does_not_list_yet_is_made_for_one_client() -> None:
+def test_an_answer_with_a_topic_not_listed_yet_is_for_one_client() -> None:
     reactor = VirtualReactor(Network(0, NetworkSettings()), "proxy")
     answers, got = MetadataAnswers(reactor, "x"), list[bytes]()
     new = {"new": Topic("new", 5, False)}
@@ -438,9 +438,7 @@ def test_an_answer_with_a_topic_that_the_cluster_does_not_list_yet_is_made_for_o
 CLUSTER = Cluster("c", 1, BROKERS, {"t": topic_of("t")})
 
 
-def test_a_topic_that_has_just_been_created_has_no_leader_yet_where_the_broker_that_was_asked_does_not_know_it() -> (
-    None
-):
+def test_a_just_created_topic_that_a_broker_lacks_has_no_leader_yet() -> None:
     new = NewTopics()
     new.changed(("new", "t"), (), 10.0)
     asked = ("t", "new", "other")
@@ -453,7 +451,7 @@ def test_a_topic_that_has_just_been_created_has_no_leader_yet_where_the_broker_t
     assert new.not_listed(CLUSTER.topics, asked, 10.0 + limits.NEW_TOPIC_SECONDS) == {}
 
 
-def test_what_is_known_of_new_topics_is_only_told_to_who_asks_for_one_that_is_not_listed() -> None:
+def test_new_topics_are_reported_only_to_clients_that_name_an_unlisted_one() -> None:
     new = NewTopics()
     assert new.not_listed(CLUSTER.topics, ("new",), 10.0) == {}
     new.changed(("new", "t"), (), 10.0)
@@ -462,7 +460,7 @@ def test_what_is_known_of_new_topics_is_only_told_to_who_asks_for_one_that_is_no
         assert new.not_listed(CLUSTER.topics, asked, 10.0) == {}
 
 
-def test_a_topic_that_is_deleted_is_not_new_any_more_and_one_that_is_created_again_is() -> None:
+def test_a_deleted_topic_is_no_longer_new_and_a_recreated_one_is() -> None:
     new = NewTopics()
     new.changed(("a", "b"), (), 10.0)
     new.changed((), ("a",), 11.0)

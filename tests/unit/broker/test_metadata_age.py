@@ -128,7 +128,7 @@ def test_what_one_broker_tells_of_a_change_is_looked_at_again_soon() -> None:
     assert later <= LOOKED_FOR_SECONDS / limits.METADATA_FRESH_SECONDS + 1
 
 
-def test_a_topic_that_is_told_by_a_broker_that_has_not_heard_of_its_end_stays_doubted() -> None:
+def test_a_deleted_topic_that_a_lagging_broker_reports_stays_distrusted() -> None:
     freshness = seen()
     freshness.distrust("t", STARTED_AT)
     for after, is_distrusted in ((0.1, True), (limits.METADATA_SPREAD_SECONDS + 0.1, False)):

@@ -122,7 +122,7 @@ def test_the_least_patient_client_does_not_shorten_the_time_of_others() -> None:
 
 # ---------------------------------------------------------------------- R19
 @pytest.mark.promise("slow-partition")
-def test_partitions_are_suspects_while_their_request_is_out() -> None:
+def test_partitions_are_unverified_while_their_late_request_is_out() -> None:
     produce_connections = ProduceConnections()
     answer_in_time(produce_connections)
     for partition in (0, 1, 2):

@@ -46,7 +46,7 @@ def test_scram_speaks_as_in_the_example_of_the_rfc() -> None:
     assert exchange.answer(SERVER_FINAL) is None
 
 
-def test_scram_takes_what_may_stand_behind_the_known_parts() -> None:
+def test_scram_accepts_extensions_after_the_known_attributes() -> None:
     exchange = scram()
     exchange.first()
     assert exchange.answer(SERVER_FIRST) is not None
@@ -158,7 +158,7 @@ def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
         (b"\xff" * 5000, "refused"),
     ],
 )
-def test_a_refused_token_is_told_with_the_brokers_reason(tmp_path: Path, challenge: bytes, said: str) -> None:
+def test_a_refused_token_is_reported_with_the_brokers_reason(tmp_path: Path, challenge: bytes, said: str) -> None:
     file = tmp_path / "token"
     file.write_text("abc")
     exchange = credentials(SaslClient(OAUTHBEARER, token_file=file)).begin()
@@ -168,7 +168,7 @@ def test_a_refused_token_is_told_with_the_brokers_reason(tmp_path: Path, challen
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff", b"two\x01parts", b"x" * (limits.SASL_FRAME_BYTES_MAX + 1)])
-def test_a_file_without_a_token_is_told_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_token_is_named_in_the_error(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(SaslError, match=str(file)):

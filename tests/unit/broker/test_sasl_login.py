@@ -78,7 +78,7 @@ def test_a_connection_is_handed_over_once_the_broker_has_accepted_us(
         (Rules(after=b"more"), "continues after the end"),
     ],
 )
-def test_who_is_refused_is_told_why_once_and_so_is_the_operator(rules: Rules, said: str) -> None:
+def test_a_refused_login_reports_its_reason_once_to_caller_and_operator(rules: Rules, said: str) -> None:
     scene = Scene(rules)
     client = scene.connect()
     assert client.wire is None
@@ -92,7 +92,7 @@ def test_who_is_refused_is_told_why_once_and_so_is_the_operator(rules: Rules, sa
     assert scene.network.open_connections() == []
 
 
-def test_a_connection_that_ends_after_it_was_handed_over_is_told_as_any_other() -> None:
+def test_a_connection_lost_after_its_handover_is_reported_like_any_other() -> None:
     scene = Scene(Rules(hangs_up_on="open"))
     client = scene.connect()
     assert client.wire is not None
@@ -151,7 +151,7 @@ def test_several_connections_that_are_refused_together_count_once() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, limits.SASL_FRAME_BYTES_MAX + 1, 0x15030100])
-def test_a_peer_that_is_no_kafka_is_told_as_such(size: int) -> None:
+def test_a_peer_that_is_not_kafka_is_reported_as_such(size: int) -> None:
     scene = Scene(Rules())
 
     class Stranger(VirtualSaslBroker):

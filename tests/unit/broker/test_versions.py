@@ -95,7 +95,7 @@ def test_apis_between_brokers_and_apis_the_broker_lacks_are_not_advertised(versi
     assert ranges.keys() == KNOWN[version].keys() & PASSED_MAX.keys() | offered
 
 
-def test_kafka_0_10_2_is_told_as_kafka_0_11_for_consumers() -> None:
+def test_kafka_0_10_2_is_advertised_to_consumers_as_kafka_0_11() -> None:
     ranges = advertised([KNOWN["0.10.2"]])
     for key, highest in RAISED_TO.items():
         assert ranges[key] == (0, highest)
@@ -115,7 +115,7 @@ def test_brokers_without_a_version_in_common_lose_that_api_but_never_ours() -> N
     }
 
 
-def test_without_a_broker_clients_are_told_what_the_oldest_can() -> None:
+def test_without_a_broker_the_oldest_brokers_versions_are_advertised() -> None:
     assert advertised([]) == advertised([KNOWN["0.8.2"]])
 
 
@@ -156,7 +156,7 @@ def run(replies: dict[tuple[int, int], bytes | None]) -> tuple[Detected, list[tu
 
 @pytest.mark.parametrize(("fetch_answer", "version"), [(bytes(4), "0.8.2"), (bytes(8), "0.9.0")])
 @pytest.mark.parametrize("metadata", [METADATA_V0, v0_with_topics(1), v0_with_topics(40), bytes(8)])
-def test_old_brokers_are_told_apart_by_an_empty_fetch_and_never_asked_anything_unknown(
+def test_old_brokers_are_distinguished_by_an_empty_fetch_without_unknown_requests(
     metadata: bytes, fetch_answer: bytes, version: str
 ) -> None:
     found, asked = run({(3, 1): metadata, (1, 1): fetch_answer})
@@ -165,7 +165,7 @@ def test_old_brokers_are_told_apart_by_an_empty_fetch_and_never_asked_anything_u
 
 
 @pytest.mark.parametrize("version", ["0.10.0", "0.10.1", "0.10.2"])
-def test_brokers_with_api_versions_are_told_apart_by_it(version: str) -> None:
+def test_brokers_with_api_versions_are_distinguished_by_it(version: str) -> None:
     found, asked = run({(3, 1): METADATA_V1, (18, 0): api_versions.encode(0, 0, KNOWN[version])})
     assert (found.version, found.ranges) == (version, KNOWN[version])
     assert asked == [(3, 1), (18, 0)]

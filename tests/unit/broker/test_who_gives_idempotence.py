@@ -153,7 +153,7 @@ def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
 
 @pytest.mark.parametrize("told", [None, NEW_FORMAT, REFUSED, BrokerSettings(0, {}), BrokerSettings(7, {})])
 @pytest.mark.parametrize("found", [COMPATIBLE, COMPATIBLE_4])
-def test_a_broker_without_producer_ids_is_not_said_to_have_some(found: Detected, told: BrokerSettings | None) -> None:
+def test_a_broker_that_lacks_producer_ids_is_not_said_to_have_any(found: Detected, told: BrokerSettings | None) -> None:
     refusal = judged(found, told).refusal(PROXY)
     assert refusal is not None
     assert "has producer ids" not in refusal.reason

@@ -45,7 +45,7 @@ def test_what_is_ambiguous_stays_so_though_redis_has_lost_it(data_generation: by
     assert (again.code, stage.log.end_offset) == (INVALID, stored), again.message
 
 
-def test_the_broker_that_a_lost_batch_was_sent_to_is_seen_awake_first() -> None:
+def test_the_broker_of_a_lost_batch_passes_the_quiescence_check_first() -> None:
     """R6: Redis has lost the reserve, this proxy has not. The leader has moved since."""
     stage = Stage()
     for sequence in range(2):

@@ -64,7 +64,7 @@ def test_every_situation_has_the_code_of_the_table(situation: str) -> None:
     assert make().error_code == code
 
 
-def test_every_code_is_in_the_table_of_what_clients_do_and_sent_again_only_if_it_is_retriable() -> None:
+def test_each_error_code_is_in_the_client_table_and_retried_if_retriable() -> None:
     rows = client_rows()
     codes = {make().error_code for make, _ in SITUATIONS.values()} - {0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
     assert codes <= rows.keys()
@@ -95,7 +95,8 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
 
 
 @pytest.mark.promise("stored-never-out-of-order")
-def test_nothing_else_than_a_proven_gap_gives_45_and_nothing_gives_59_or_an_unknown_error() -> None:
+def test_only_proven_gaps_get_out_of_order_and_none_gets_unknown_errors() -> None:
+    """The unknown errors are UNKNOWN_PRODUCER_ID (59) and UNKNOWN_SERVER_ERROR (-1)."""
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
     proven = {"out_of_order", "not_in_log", "other_content", "conflict", "cut_off"}
     assert {situation for situation, code in codes.items() if code == 45} == proven
@@ -112,17 +113,17 @@ def test_a_success_carries_its_offset_and_its_time() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 42), (3, 42), (7, 42), (8, 87), (9, 87)])
-def test_bad_input_is_told_in_a_code_that_the_version_knows(version: int, code: int) -> None:
+def test_bad_input_gets_an_error_code_that_the_version_knows(version: int, code: int) -> None:
     assert answers.invalid("two batches", version).error_code == code
 
 
-def test_a_batch_above_a_limit_of_ours_gets_the_code_with_which_clients_split_it() -> None:
+def test_a_batch_above_a_proxy_limit_gets_the_error_that_splits_it() -> None:
     answer = answers.unreadable(LimitExceeded("zstd: more than 16777216 bytes when decompressed"))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert answers.will_be_retried(answer.error_code, record_count=2)
 
 
-def test_a_record_above_a_limit_of_ours_fails_at_once_as_no_split_makes_it_smaller() -> None:
+def test_a_record_above_a_proxy_limit_fails_at_once_without_a_split() -> None:
     assert answers.unreadable(RecordLimitExceeded("20000 headers")).error_code == ErrorCode.INVALID_RECORD
 
 

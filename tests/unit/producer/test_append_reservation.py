@@ -44,7 +44,7 @@ def test_nothing_is_appended_before_it_is_confirmed() -> None:
     assert taken().may_append(NOW, LEADER)
 
 
-def test_whoever_takes_it_over_waits_for_one_broker() -> None:
+def test_it_is_for_one_leader_as_a_takeover_waits_for_one_broker() -> None:
     assert not taken().may_append(NOW, LEADER + 1)
 
 

@@ -33,7 +33,7 @@ def a_stage_with_one_batch() -> tuple[Stage, Client]:
 
 
 @pytest.mark.promise("compared-7")
-def test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap() -> None:
+def test_a_batch_after_one_that_must_be_sent_again_is_no_gap() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
     lower, upper = stage.send(client, 1), stage.send(client, 2)
@@ -73,7 +73,7 @@ def test_a_failure_for_good_waits_until_the_batch_before_it_was_sent_again() -> 
     assert (lower.offset, upper.code) == (1, UNSUPPORTED)
 
 
-def test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_is_unrecoverable() -> None:
+def test_out_of_order_never_leaves_before_an_unrecoverable_batch_is_answered() -> None:
     """Its client would send both again under a new epoch, and the lower one may be in the log. If the connection breaks
     between these answers it has not even heard that nobody can tell."""
     stage, client = a_stage_with_one_batch()
@@ -97,7 +97,7 @@ def test_45_never_leaves_before_the_answer_that_tells_that_the_batch_before_it_i
     assert upper.code == OUT_OF_ORDER
 
 
-def test_no_failure_for_good_leaves_before_the_answer_to_a_batch_before_it_that_came_again() -> None:
+def test_a_permanent_failure_never_leaves_before_an_earlier_retrys_answer() -> None:
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.loses_answer)
     first, upper = stage.send(client, 1), stage.send(client, 2, headers=[("a-header", b"")])
@@ -110,7 +110,7 @@ def test_no_failure_for_good_leaves_before_the_answer_to_a_batch_before_it_that_
     assert upper.code == UNSUPPORTED
 
 
-def test_an_epoch_that_begins_before_the_older_ones_batch_was_sent_again_has_no_gap() -> None:
+def test_an_epoch_that_begins_before_an_older_batchs_retry_has_no_gap() -> None:
     """It comes again as the first batch of the new epoch; what is here before it waits for it."""
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(stage.refuses(NOT_LEADER))
@@ -153,8 +153,8 @@ def test_a_failure_that_was_fixed_over_another_connection_is_waited_for_once() -
     assert (first.code, gap.code) == (HELD_BACK, OUT_OF_ORDER)
 
 
-def test_nothing_fails_for_good_as_long_as_a_batch_before_it_waits_for_its_answer() -> None:
-    """It was stored before its client came here, and comes behind: to be told that it is there."""
+def test_no_batch_fails_for_good_while_one_before_it_is_unanswered() -> None:
+    """It was stored before its client came here, and comes again to learn that it is there."""
     stage, client = a_stage_with_one_batch()
     stage.outcomes.append(lambda effect: (stage.take(effect), stage.never_answers(effect))[1])
     stage.send(client, 1)
@@ -248,7 +248,7 @@ class LookedFor:
 
 
 class Sending(DoorClient):
-    """A client whose requests go through that. ``told``: sequences and codes, in the order of the answers."""
+    """A client whose requests go through that. It keeps sequences and codes in the order of the answers."""
 
     def __init__(self, scene: LookedFor) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ def test_nothing_is_reserved_for_a_leader_that_cannot_be_reached() -> None:
     assert request.offset == 1
 
 
-def test_while_leases_of_a_lost_state_run_out_the_store_is_not_asked_in_a_loop() -> None:
+def test_redis_is_not_read_in_a_loop_while_lost_leases_run_out() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -43,7 +43,7 @@ def test_while_leases_of_a_lost_state_run_out_the_store_is_not_asked_in_a_loop()
     assert request.offset == 1
 
 
-def test_a_batch_that_was_unrecoverable_is_remembered_over_a_new_life_of_the_store() -> None:
+def test_an_unrecoverable_batch_is_remembered_over_a_new_data_generation() -> None:
     stage = Stage(keeps_batch_markers=False)
     client = Client()
     stage.send(client, 0)
@@ -65,7 +65,7 @@ def test_a_batch_that_was_unrecoverable_is_remembered_over_a_new_life_of_the_sto
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_an_intent_in_a_value_that_cannot_be_read_for_a_while_is_resolved_when_it_can() -> None:
+def test_an_intent_in_a_temporarily_unreadable_value_is_resolved_later() -> None:
     """The swap was executed, its reply was lost, and somebody spoiled the value. Its owner lives, so it has to."""
     stage = Stage()
     stage.send(Client(), 0)

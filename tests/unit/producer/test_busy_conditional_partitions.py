@@ -16,7 +16,7 @@ class Busy(ConditionalWriter):
         self.host.later(0.01, self._try)
 
 
-def test_who_comes_to_another_proxy_is_told_while_a_writer_is_always_at_work() -> None:
+def test_a_writer_at_another_proxy_gets_its_conflict_despite_a_busy_writer() -> None:
     """Each commit rides on the next reserve, so the stored entry always has an open intent of a proxy that lives."""
     world = World(1, WorldSettings(proxies=2, brokers=1, clients=1, partitions=1, is_conditional=True))
     world.start()

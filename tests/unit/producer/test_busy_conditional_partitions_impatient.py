@@ -1,4 +1,4 @@
-"""A writer with a short timeout is told, too, while another one is always at work at another proxy (rule R23)."""
+"""A writer with a short timeout is answered, too, while another one is always at work at another proxy (rule R23)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .test_busy_conditional_partitions import Busy
 
 
 class Often(ConditionalWriter):
-    """Told of a conflict, it reads the log and publishes again, half a second later."""
+    """After a conflict it reads the log and publishes again, half a second later."""
 
     def go_on(self) -> None:
         value = f"{self.host.name}/{len(self.published)}".encode()
@@ -21,7 +21,7 @@ class Often(ConditionalWriter):
 
 
 @pytest.mark.parametrize("timeout_ms", [1_000, 1_300, 2_000])
-def test_a_writer_with_a_short_timeout_is_told(monkeypatch: pytest.MonkeyPatch, timeout_ms: int) -> None:
+def test_a_writer_with_a_short_timeout_is_answered(monkeypatch: pytest.MonkeyPatch, timeout_ms: int) -> None:
     monkeypatch.setattr(conditional_writer, "TIMEOUT_MS", timeout_ms)
     world = World(1, WorldSettings(proxies=2, brokers=1, clients=1, partitions=1, is_conditional=True))
     world.start()

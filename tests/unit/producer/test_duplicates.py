@@ -69,7 +69,7 @@ def test_a_retry_of_a_batch_in_parts_is_a_duplicate(part: int, further: int) -> 
     assert retry.code == (STORED_BEFORE if further else 0), retry.message
 
 
-def test_a_conditional_batch_is_told_where_it_lies() -> None:
+def test_a_conditional_batch_gets_the_offset_where_it_lies() -> None:
     stage = Stage(producer_id=CONDITIONAL_ID)
     for sequence in range(2):
         stage.send(Client(), sequence)

@@ -19,7 +19,7 @@ def once(stage: Stage, kind: type, act: Callable[[], Any]) -> None:
     stage.before[kind] = watch
 
 
-def test_a_batch_in_doubt_that_is_not_found_is_not_sent_again_once_a_newer_epoch_is_here() -> None:
+def test_a_batch_missing_from_the_log_is_dropped_for_a_newer_epoch() -> None:
     stage, client = Stage(), Client()
     stage.outcomes.append(stage.loses_request)
     once(stage, Wait, lambda: stage.send(client, 0, b"the same records", epoch=1))

@@ -18,7 +18,7 @@ HELD_BACK, OUT_OF_ORDER, DUPLICATE, INVALID = 19, 45, 46, 87
 
 
 def expiring() -> Stage:
-    """A stage on which the wall clock goes on as well."""
+    """A stage on which the wall clock advances as well."""
     stage = Stage()
     stage.context.instance.expiry_ms = EXPIRY_MS
     stage.context.instance.wall_clock_ms = lambda: round(stage.now * 1000)
@@ -57,7 +57,7 @@ def test_only_an_id_that_was_issued_long_ago_may_have_expired(is_old: bool) -> N
 
 @pytest.mark.promise("expired-producer")
 def test_what_comes_before_the_batch_with_which_an_expired_producer_begins_is_waited_for() -> None:
-    """Its first batch fails, and the ones behind it are no beginning. The retries come in order."""
+    """Its first batch fails, and the ones after it are no beginning. The retries come in order."""
     stage, client = expiring(), Client()
     stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
     stage.outcomes.append(stage.refuses(6))
@@ -71,7 +71,7 @@ def test_what_comes_before_the_batch_with_which_an_expired_producer_begins_is_wa
 
 
 @pytest.mark.promise("expired-producer")
-def test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again() -> None:
+def test_nor_does_it_begin_after_a_batch_that_fails_again_and_again() -> None:
     stage, client = expiring(), Client()
     stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
     for codes in ([6, HELD_BACK], [6, HELD_BACK], [0, 0]):
@@ -83,7 +83,7 @@ def test_nor_does_it_begin_behind_a_batch_that_fails_again_and_again() -> None:
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoch() -> None:
+def test_nor_after_one_that_failed_for_good_as_a_new_epoch_follows() -> None:
     stage, client = expiring(), Client()
     stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
     for codes in ([6, HELD_BACK], [INVALID, OUT_OF_ORDER]):
@@ -97,8 +97,8 @@ def test_nor_behind_one_that_has_failed_for_good_as_its_client_begins_a_new_epoc
     assert stage.stored_values() == [b"value 1"]
 
 
-def test_behind_one_that_was_told_as_stored_already_an_expired_producer_goes_on() -> None:
-    """46 is no failure to a client: it begins no epoch after it."""
+def test_an_expired_producer_continues_after_a_duplicate_sequence_number() -> None:
+    """That error is no failure to a client: it begins no epoch after it."""
     stage, client = expiring(), Client()
     for sequence in range(7):
         stage.send(client, sequence)
@@ -154,7 +154,7 @@ def test_while_its_age_cannot_be_read_an_expired_producer_is_not_refused(reads: 
     assert stage.stored_values() == [b"value 5"]
 
 
-def test_a_beginning_in_the_middle_that_came_to_nothing_says_nothing_about_what_is_due() -> None:
+def test_a_refused_beginning_in_mid_epoch_does_not_decide_what_is_due() -> None:
     """It was reserved and refused; what comes before it arrives after it, over another connection."""
     stage, client = expiring(), Client()
     stage.run(EXPIRY_MS / 1000 - stage.now + 1000)
@@ -189,7 +189,7 @@ def test_a_version_from_before_the_expiry_fits_no_entry_that_began_after_it_else
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_a_producer_that_has_expired_begins_anywhere_also_after_a_new_life_of_the_store() -> None:
+def test_an_expired_producer_begins_anywhere_also_in_a_new_data_generation() -> None:
     stage = expiring()
     client = Client()
     for sequence in (0, 1):
@@ -225,7 +225,7 @@ def counted(world: World, kind: type) -> int:
     return sum(isinstance(event, kind) for _, _, event in world.proxies[0].events)
 
 
-def test_of_many_producers_the_idle_ones_are_dropped_from_memory_and_go_on() -> None:
+def test_idle_producers_among_many_are_dropped_from_memory_and_continue_later() -> None:
     world = World(1, WorldSettings(brokers=1, partitions=4))
     world.start()
     world.proxies[0].engine.set_caps(Caps(producers_max=2))

@@ -15,9 +15,7 @@ from .test_fences_of_two_lives import PARTITION_FENCED, a_conditional_partition,
 
 @pytest.mark.parametrize("was_lifted", [False, True])
 @pytest.mark.parametrize("data_generation", [DATA_GENERATION, NEXT_DATA_GENERATION])
-def test_a_second_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted(
-    data_generation: bytes, was_lifted: bool
-) -> None:
+def test_a_second_fence_lost_in_a_failover_holds_if_a_proxy_knows(data_generation: bytes, was_lifted: bool) -> None:
     first = a_conditional_partition()
     for offset in range(10):
         assert publish(first, offset).code == 0
@@ -43,7 +41,7 @@ def test_a_second_fence_that_a_failover_has_lost_and_a_proxy_knows_is_not_lifted
     first.run(20)
     assert first.sequencer.is_idle
     at_the_time_of(first, second)
-    for offset in range(at + 1, at + 21):  # it does not know of the fence, and goes on
+    for offset in range(at + 1, at + 21):  # it does not know of the fence, and continues
         publish(second, offset)
     at_the_time_of(second, first)
     answer = publish(first, at + 21)

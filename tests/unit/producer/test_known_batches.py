@@ -32,7 +32,7 @@ def beside_an_equal_record(count: int, *, is_empty: bool = False) -> Stage:
     return stage
 
 
-def test_a_record_of_others_that_is_equal_to_a_known_batch_is_in_nobodys_way() -> None:
+def test_an_equal_record_of_others_does_not_block_a_known_batch() -> None:
     stage = beside_an_equal_record(3)
     client = Client()
     retry = stage.send(client, 2)
@@ -60,7 +60,7 @@ def test_for_a_known_batch_alone_the_log_is_not_read_through() -> None:
     assert not [event for event in stage.events if isinstance(event, UnknownOutcomeResolved)]
 
 
-def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -> None:
+def test_a_known_batch_that_vanished_from_the_log_gets_invalid_record() -> None:
     stage = with_batches(2)
     del stage.log.messages[1]
     stage.begin_lease_epoch()
@@ -72,7 +72,7 @@ def test_a_known_batch_that_is_no_longer_in_the_log_is_told_to_have_vanished() -
 
 
 @pytest.mark.parametrize("had_batch_markers", [False, True])
-def test_where_there_are_no_batch_markers_it_does_not_stand_for_those_that_follow_it(had_batch_markers: bool) -> None:
+def test_without_batch_markers_a_known_batch_does_not_vouch_for_later_ones(had_batch_markers: bool) -> None:
     stage = with_batches(1, keeps_batch_markers=had_batch_markers)
     stage.log.keeps_wrapper_keys = False
     known = stage.values[KEY]
@@ -90,7 +90,7 @@ def test_where_there_are_no_batch_markers_it_does_not_stand_for_those_that_follo
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_a_batch_that_is_found_by_its_batch_marker_is_in_no_unknown_outcome_whatever_is_equal_to_it() -> None:
+def test_a_batch_found_by_its_batch_marker_is_certain_despite_equal_records() -> None:
     stage = beside_an_equal_record(2, is_empty=True)
     client = Client()
     requests = [stage.send(client, sequence) for sequence in (1, 2)]

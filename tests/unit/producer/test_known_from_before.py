@@ -1,4 +1,4 @@
-"""What a proxy knows of a producer from before Redis lost it, when another proxy has gone on with that producer since:
+"""What a proxy knows of a producer from before Redis lost it, when another proxy has continued that producer since:
 what Redis has goes further, though its version is lower, as versions have begun again (rules R10, R11)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from testkit.stage.two_proxies import at_the_time_of, beside, lost
 
 WITH_BATCH_MARKER_BYTES_MAX = 2500
 UNMARKED = Random(1).randbytes(WITH_BATCH_MARKER_BYTES_MAX - 34)
-"""A record that the broker takes only without a batch marker beside it."""
+"""A record that the broker takes only without a batch marker next to it."""
 
 
 def two_proxies(batches: int, *, keeps_batch_markers: bool = True) -> tuple[Stage, Stage]:
@@ -72,7 +72,7 @@ def test_what_retention_has_deleted_is_no_gap() -> None:
     assert (back.code, back.offset) == (0, 12)
 
 
-def test_what_redis_has_among_the_last_five_is_not_appended_again_though_retention_has_deleted_it() -> None:
+def test_a_recent_batch_that_redis_has_is_not_appended_again_after_retention() -> None:
     """Its answer was lost."""
     first, second = two_proxies(10)
     goes_on(second, 10)

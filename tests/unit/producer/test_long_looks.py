@@ -1,6 +1,6 @@
-"""Looks into the log that take longer than a client waits. It is told to come again, and some clients make their batch
-again for each try: the next look goes on where the last one ended, and what a look has found is told to all tries that
-wait (rules R9, R10, R11)."""
+"""Looks into the log that take longer than a client waits. It gets a retriable error, and some clients make their batch
+again for each try: the next look resumes where the last one ended, and all tries that wait get what a look has found
+(rules R9, R10, R11)."""
 
 from dataclasses import replace
 from random import Random
@@ -70,7 +70,7 @@ def test_who_comes_again_on_a_conditional_topic_learns_of_a_conflict(is_recreate
     assert comes_again(stage, 2, b"another", is_recreated=is_recreated).code == OUT_OF_ORDER
 
 
-def test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_time() -> None:
+def test_a_lone_request_gets_out_of_order_though_proxies_raise_the_version() -> None:
     """The entry was confirmed by a swap after the batch came, and the log was read; nothing more is asked for."""
     stage = with_batches(8)
 
@@ -86,7 +86,7 @@ def test_who_is_alone_is_told_45_though_other_proxies_raise_the_version_all_the_
     assert request.code == OUT_OF_ORDER
 
 
-def test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap() -> None:
+def test_a_retry_joining_a_confirmed_batch_is_refused_after_another_swap() -> None:
     stage = with_batches(8)
     stage.send(Client(), 2, b"another")
     stage.run(1)
@@ -100,7 +100,7 @@ def test_a_retry_that_joins_what_was_confirmed_is_told_45_after_another_swap() -
 
 @pytest.mark.parametrize("producer_id", [None, CONDITIONAL_ID])
 @pytest.mark.parametrize("sequence", [2, 5, 9])
-def test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_another_swap(
+def test_a_retry_joining_during_the_confirmation_is_refused_after_another_swap(
     sequence: int, producer_id: int | None
 ) -> None:
     """Another proxy may have appended it since that swap was carried out."""
@@ -118,7 +118,7 @@ def test_a_retry_that_joins_while_the_entry_is_confirmed_is_told_45_after_anothe
     assert stage.now >= joined_at + 1.0
 
 
-def test_what_was_confirmed_in_an_earlier_lease_epoch_is_not_told_in_a_new_one() -> None:
+def test_a_confirmation_from_an_earlier_lease_epoch_does_not_count_later() -> None:
     """The state of before may be lost: the entry is rebuilt first (rule R10)."""
     stage = with_batches(8)
     stage.log_seconds = 5
@@ -133,7 +133,7 @@ def test_what_was_confirmed_in_an_earlier_lease_epoch_is_not_told_in_a_new_one()
     assert stage.now >= began + 7.0
 
 
-def test_who_came_after_the_entry_was_confirmed_is_told_45_after_another_swap() -> None:
+def test_a_request_later_than_the_confirmation_is_refused_after_another_swap() -> None:
     """Another proxy may have appended it meanwhile, and has written that (rule R11)."""
     stage = with_batches(8)
     stage.send(Client(), 2, b"another")
@@ -153,7 +153,7 @@ def behind_a_long_log(stage: Stage, messages: int) -> None:
 
 
 def with_old_batches(count: int) -> Stage:
-    """So many lie before a long log, and seven behind it. Each reading of a part of it takes four seconds."""
+    """So many lie before a long log, and seven after it. Each reading of a part of it takes four seconds."""
     stage, client = Stage(), Client()
     for sequence in range(count + 7):
         if sequence == count:
@@ -164,7 +164,7 @@ def with_old_batches(count: int) -> Stage:
     return stage
 
 
-def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
+def test_a_search_below_the_window_resumes_with_the_next_try() -> None:
     stage = with_old_batches(1)
     codes = []
     for _ in range(4):
@@ -178,8 +178,8 @@ def test_a_search_below_the_window_goes_on_with_the_next_try() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 2, 5])
-def test_searches_for_several_old_batches_all_go_on(together: int) -> None:
-    """A client resends what it has in flight; each search is unrecoverable for a while for the next one's (rule
+def test_searches_for_several_old_batches_all_resume(together: int) -> None:
+    """A client resends what it has in flight; each search is set aside for a while for the next one's (rule
     R18)."""
     stage, client = with_old_batches(together), Client()
     waiting = {sequence: (stage.send(client, sequence), stage.now) for sequence in range(together, 2 * together)}
@@ -212,7 +212,7 @@ def test_an_unknown_outcome_ends_though_others_append_as_fast_as_the_log_is_read
     assert [one.result for one in stage.events if isinstance(one, UnknownOutcomeResolved)] == ["not_found"]
 
 
-def test_nor_does_it_go_on_long_after_the_last_one() -> None:
+def test_nor_does_a_search_resume_long_after_the_last_try() -> None:
     """What was read then may not be there any more."""
     stage = with_old_batches(1)
     for _ in range(2):
@@ -223,10 +223,10 @@ def test_nor_does_it_go_on_long_after_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("is_draining", [False, True])
-def test_a_long_rebuild_is_not_left_open_while_its_client_is_away_for_a_second(
+def test_a_long_rebuild_survives_its_client_being_away_for_a_second(
     is_draining: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told to come again after 22.5 s, and does so a second later. While the proxy ends it is left to others."""
+    """Its client gets an error after 22.5 s, and comes again a second later. A proxy that ends leaves it to others."""
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)

@@ -14,7 +14,7 @@ from testkit.stage.sequencer import Client, Stage
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequencer, Callable[[], None]], None]:
-    """Another thread asks, and the interpreter goes on with the loop when it has just made the entry."""
+    """Another thread asks, and the interpreter continues the loop when it has just made the entry."""
     make, loop = PackedEntry.entry, threading.current_thread()
     is_made, goes_on = threading.Event(), threading.Event()
 

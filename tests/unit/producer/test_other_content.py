@@ -1,5 +1,6 @@
-"""A batch that has the numbers of a stored one. By the digest of its content it is a duplicate, as some clients make a
-batch again for each try, or another one, which is told 45 once that is certain (rules R9, R11)."""
+"""A batch that has the sequences of a stored one. By the digest of its content it is a duplicate, as some clients make
+a batch again for each try, or another one, which gets OUT_OF_ORDER_SEQUENCE_NUMBER once that is certain (rules R9,
+R11)."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_an_unverified_entry_is_rebuilt_before_anything_is_out_of_order() -> Non
     assert told(stage, b"a", b"b") == (0, 2), "by what the log has"
 
 
-def test_it_is_told_without_reading_the_log() -> None:
+def test_other_content_is_out_of_order_without_reading_the_log() -> None:
     stage = with_a_batch(b"a", b"b")
     stage.asked.clear()
     assert told(stage, b"a", b"another") == (OUT_OF_ORDER, -1)

@@ -122,7 +122,7 @@ def test_nothing_leaves_before_the_swap_that_takes_it_is_confirmed() -> None:
     assert busy.is_all_stored_once()
 
 
-def test_what_is_written_has_the_end_of_the_last_commit_as_its_bound_whatever_else_is_known() -> None:
+def test_a_written_append_reservation_is_bounded_by_the_last_commit_alone() -> None:
     busy = owner()
     foreign(busy.stage, *[b"foreign"] * 5)
     busy.stage.context.bounds.note(TOPIC, PARTITION, Position(9, b"somebody"))
@@ -243,7 +243,7 @@ def test_what_it_does_not_cover_has_an_intent_of_its_own(name: str) -> None:
     assert busy.is_all_stored_once()
 
 
-def test_beside_what_was_unrecoverable_none_is_taken() -> None:
+def test_no_append_reservation_is_taken_next_to_an_unrecoverable_batch() -> None:
     busy = Busy()
     busy.send(2)
     busy.stage.run(1)
@@ -341,7 +341,7 @@ def test_deleted_records_of_a_dead_owner_are_no_proof_that_there_were_none() -> 
 
 @pytest.mark.parametrize("sequence", [2, 3, 4, 5])
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_nor_are_they_in_a_new_life_of_the_store(is_interrupted: bool, sequence: int) -> None:
+def test_nor_are_they_in_a_new_data_generation(is_interrupted: bool, sequence: int) -> None:
     busy = owner(5)
     stage = busy.stage
     stage.die()
@@ -356,7 +356,7 @@ def test_nor_are_they_in_a_new_life_of_the_store(is_interrupted: bool, sequence:
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_what_is_ambiguous_stays_so_in_a_new_life_of_the_store(is_interrupted: bool) -> None:
+def test_what_is_ambiguous_stays_so_in_a_new_data_generation(is_interrupted: bool) -> None:
     busy = owner(5)
     stage = busy.stage
     stage.die()
@@ -377,7 +377,7 @@ def test_what_is_ambiguous_stays_so_in_a_new_life_of_the_store(is_interrupted: b
 
 
 def dies_in_the_rebuild(stage: Stage, sequence: int) -> None:
-    """A proxy has written its claim, and dies before it has read the log."""
+    """A proxy has written its takeover, and dies before it has read the log."""
     stage.send(Client(), sequence)
     stage.run(7.5)
     claim, data_generation = stage.entry().intent, stage.context.instance.data_generation
@@ -414,7 +414,7 @@ def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_append_reserv
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_records_without_a_batch_marker_prove_no_gap_after_its_death(is_interrupted: bool) -> None:
-    """The topic's settings were changed while it was owned: what it appended since has no batch marker."""
+    """The topic's settings were changed under the append reservation: what was appended since has no batch marker."""
     busy = Busy()
     busy.send(2)
     stage = busy.stage
@@ -436,7 +436,7 @@ def test_records_without_a_batch_marker_prove_no_gap_after_its_death(is_interrup
 
 @pytest.mark.parametrize("how", ["dies", "era", "evicted"])
 def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
-    """Whoever has taken it over knew that there are records without a batch marker, and that knowledge is gone with
+    """The proxy that took it over knew that there are records without a batch marker, and that knowledge is gone with
     it."""
     busy = Busy()
     stage = busy.stage
@@ -473,8 +473,9 @@ def beside(first: Stage, instance_id: bytes) -> Stage:
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
 def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
-    """A has taken the producer over once, when all had batch markers. B owned it since, and the topic's settings were
-    changed meanwhile. C has taken it over, with no client there. What A knew is of a time before that."""
+    """A has taken the producer over once, when all had batch markers. B had an append reservation since, and the
+    topic's settings were changed meanwhile. C has taken it over, with no client there. What A knew is of a time before
+    that."""
     a = beside(owner(5).stage, b"proxy..A")
     first = a.send(Client(), 5)
     a.run(LEASE_OUT_SECONDS)
@@ -505,8 +506,8 @@ def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: boo
     assert a.stored_values().count(b"value %d" % last) == 1
 
 
-def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_append_reservation() -> None:
-    """The entry is rebuilt, twice if whoever does it is interrupted."""
+def test_in_a_new_data_generation_an_append_reservation_is_still_known() -> None:
+    """The entry is rebuilt, twice if the proxy that does it is interrupted."""
     busy = Busy()
     stage = busy.stage
     busy.send(2)
@@ -520,7 +521,7 @@ def test_in_a_new_life_of_the_store_it_is_known_that_it_was_an_append_reservatio
     assert late.code == 87
 
 
-def test_in_a_new_lease_epoch_its_own_append_reservation_of_before_is_looked_up_in_the_log() -> None:
+def test_in_a_new_lease_epoch_the_log_decides_its_earlier_append_reservation() -> None:
     busy = owner(5)
     stage = busy.stage
     stage.begin_lease_epoch(stage.context.instance.data_generation)
@@ -561,7 +562,7 @@ class Neighbours:
             self.second.run(0.01)
 
 
-def test_an_owner_that_goes_on_is_asked_and_hands_over() -> None:
+def test_a_busy_owner_is_asked_for_its_append_reservation_and_hands_over() -> None:
     """Its client sends on under the older epoch; the newer one begins at another proxy, and is not kept waiting."""
     busy = owner(5)
     both = Neighbours(busy)
@@ -619,7 +620,7 @@ def test_what_the_owner_knows_is_not_lost_when_it_is_asked() -> None:
     assert both.first.stored_values() == [b"value %d" % number for number in range(10)]
 
 
-def test_a_swap_that_was_to_take_it_and_is_refused_by_its_own_name_hands_it_over() -> None:
+def test_a_swap_refused_by_its_own_name_hands_the_append_reservation_over() -> None:
     """It was carried out, the reply is lost, and somebody has asked since."""
     busy = Busy()
     busy.send()

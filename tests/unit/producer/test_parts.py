@@ -1,6 +1,6 @@
 """A batch in parts, in a topic whose compression.type changes between them: the first part has a batch marker, what
 comes after it has none. Then the log does not tell of a later part whose it is: no duplicate of it is made, and the
-client is told so (rules R6, R17, R19)."""
+client gets INVALID_RECORD (rules R6, R17, R19)."""
 
 import os
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def test_a_second_part_without_a_batch_marker_whose_answer_is_lost_has_one_copy(
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @LOSES_BATCH_MARKERS
-def test_a_part_without_a_batch_marker_that_was_acknowledged_is_not_sent_again_with_the_next_one(
+def test_an_acknowledged_part_without_batch_marker_is_not_sent_with_the_next(
     changes: Callable[[Stage], None], is_stored: bool
 ) -> None:
     stage, values = Stage(), records(3)
@@ -103,7 +103,7 @@ def test_a_part_without_a_batch_marker_that_was_acknowledged_is_not_sent_again_w
     assert is_marked(stage)[:2] == [True, False]
 
 
-def test_a_part_without_a_batch_marker_is_not_sent_again_after_the_unknown_outcome_of_the_first_one_has_ended() -> None:
+def test_after_a_recovered_first_part_no_part_without_batch_marker_is_resent() -> None:
     stage, values = Stage(), records(3)
     takes_parts(stage, keeps_no_keys, {0: stage.loses_answer, 2: stage.loses_answer})
     request = stage.send(Client(), 0, *values)
@@ -138,8 +138,8 @@ def test_who_takes_over_sends_no_rest_that_may_be_stored_without_a_batch_marker(
 @pytest.mark.promise("parts")
 @pytest.mark.parametrize("stored", [0, 1, 2])
 @pytest.mark.parametrize("behind", [[], [b"next"]])
-def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(stored: int, behind: list[bytes]) -> None:
-    """Whoever comes finds the part that was out, and no other one."""
+def test_of_a_partly_stored_batch_only_the_rest_is_sent(stored: int, behind: list[bytes]) -> None:
+    """The next proxy instance finds the part that was out, and no other one."""
     stage, values = Stage(), records(4)
     takes_parts(stage, lambda _stage: None, {stored: stores_and_hears_nothing(stage)})
     stage.send(Client(), 0, *values)
@@ -157,7 +157,7 @@ def test_of_a_batch_that_was_stored_up_to_its_middle_only_the_rest_is_sent(store
 
 
 @pytest.mark.parametrize("is_recreated", [False, True])
-def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_part_takes(is_recreated: bool) -> None:
+def test_the_rest_is_sent_though_its_client_times_out_during_the_search(is_recreated: bool) -> None:
     stage, values = Stage(), records(3)
     stage.send(Client(), 0, b"before")
     stage.run(1)
@@ -179,7 +179,7 @@ def test_the_rest_is_sent_for_who_waits_less_long_than_the_look_at_the_first_par
 
 
 @pytest.mark.promise("parts")
-def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_first_record() -> None:
+def test_a_batch_with_foreign_records_between_parts_gets_its_first_records_offset() -> None:
     stage, values = Stage(), records(3)
 
     def others_write(stage: Stage) -> None:
@@ -193,7 +193,7 @@ def test_between_the_parts_others_may_write_and_the_batch_has_the_offset_of_its_
     assert stage.send(Client(), 0, *values).offset == 0
 
 
-def test_a_batch_whose_client_goes_between_the_parts_goes_on_for_its_retry() -> None:
+def test_a_batch_whose_client_leaves_between_parts_resumes_with_its_retry() -> None:
     stage, values, client = Stage(), records(3), Client()
 
     def goes(effect: Append) -> Outcome:
@@ -270,7 +270,7 @@ def test_who_has_taken_over_before_the_client_came_sends_no_rest_either() -> Non
     assert stage.stored_values() == values
 
 
-def test_a_batch_of_which_a_rebuild_found_the_marked_part_alone_gets_no_second_rest() -> None:
+def test_a_batch_rebuilt_from_its_marked_part_alone_gets_no_second_rest() -> None:
     stage, values = Stage(), records(2)
     assert stage.send(Client(), 0, b"before").offset == 0
     stage.run(1)
@@ -288,7 +288,7 @@ def test_a_batch_of_which_a_rebuild_found_the_marked_part_alone_gets_no_second_r
     assert stage.failures() == []
 
 
-def test_a_rest_that_is_not_stored_is_sent_though_the_topic_keeps_no_batch_markers_any_more() -> None:
+def test_a_missing_rest_is_sent_though_the_topic_keeps_no_batch_markers() -> None:
     stage, values = Stage(), records(3)
     takes_parts(stage, keeps_no_keys, {1: stage.never_answers})
     stage.send(Client(), 0, *values)

@@ -53,7 +53,7 @@ def one_message(stage: Stage, offset: int) -> FetchAnswer:
 
 # ---------------------------------------------------------------------- rebuilt windows
 @pytest.mark.promise("parts-after-redis-loss")
-def test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate() -> None:
+def test_a_rebuilt_window_with_only_a_batchs_last_part_detects_the_duplicate() -> None:
     stage = takes_one_record_at_a_time()
     batches: Batches = {0: records(2)} | {sequence: [b"%d" % sequence] for sequence in range(2, 6)}
     assert all_sent(stage, batches) == [0] * 5
@@ -63,8 +63,8 @@ def test_a_batch_of_which_a_rebuilt_window_has_the_last_part_only_is_a_duplicate
     assert stage.stored_values() == stored
 
 
-def test_a_new_batch_that_pushes_a_part_of_the_oldest_one_out_of_a_rebuilt_window_does_not_make_a_gap_of_it() -> None:
-    """The new one is due, so it is appended before the others are looked at."""
+def test_a_part_pushed_out_of_a_rebuilt_window_makes_no_gap() -> None:
+    """A new batch is due, so it is appended before the others are looked at."""
     stage = takes_one_record_at_a_time()
     batches: Batches = {0: records(2)} | {sequence: [b"%d" % sequence] for sequence in range(2, 5)}
     assert all_sent(stage, batches) == [0] * 4
@@ -87,8 +87,8 @@ def test_a_batch_of_more_parts_than_a_rebuilt_window_holds_is_a_duplicate() -> N
 
 
 # ---------------------------------------------------------------------- brokers that have lost a part
-def test_a_batch_of_which_brokers_have_lost_the_last_parts_is_not_out_of_order() -> None:
-    """Told so, its client would send all of it again under a new epoch, also what is there."""
+def test_a_batch_whose_last_parts_brokers_lost_is_not_out_of_order() -> None:
+    """After that error its client would send all of it again under a new epoch, also what is there."""
     stage = takes_one_record_at_a_time()
     values = records(6)
     assert all_sent(stage, {0: values[:4]}) == [0]
@@ -107,7 +107,7 @@ def test_nor_is_it_a_duplicate() -> None:
     assert stage.stored_values() == values[:3]
 
 
-def test_a_batch_of_which_brokers_have_lost_the_first_part_is_not_out_of_order() -> None:
+def test_a_batch_whose_first_part_brokers_lost_is_not_out_of_order() -> None:
     """Its second part lies where the first one lay, and the connection breaks with the answer to it."""
     stage, client, values = Stage(), Client(), records(3)
     assert all_sent(stage, {0: [b"before"]}) == [0]
@@ -136,9 +136,9 @@ def test_a_batch_of_which_brokers_have_lost_the_first_part_is_not_out_of_order()
 
 @pytest.mark.promise("older-duplicate")
 @pytest.mark.parametrize("is_recreated", [False, True])
-def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_order(is_recreated: bool) -> None:
-    """Nothing tells that other records were sent under its numbers. Told 45, a client would try it again and again, or
-    send also what is behind it under a new epoch."""
+def test_a_batch_of_which_brokers_lost_everything_is_not_out_of_order(is_recreated: bool) -> None:
+    """Nothing tells that other records were sent under its sequences. After OUT_OF_ORDER_SEQUENCE_NUMBER a client would
+    try it again and again, or send also what comes after it under a new epoch."""
     stage, values = takes_one_record_at_a_time(), records(4)
     assert all_sent(stage, {0: values[:2]}) == [0]
     stage.log = PartitionLog()
@@ -149,13 +149,13 @@ def test_a_batch_of_which_brokers_have_lost_all_that_was_stored_is_not_out_of_or
     assert stage.stored_values() == stored
 
 
-def test_where_a_batch_that_begins_before_it_lies_under_its_numbers_it_is_out_of_order() -> None:
+def test_a_batch_that_overlaps_with_an_earlier_one_is_out_of_order() -> None:
     stage = Stage()
     assert all_sent(stage, {0: [b"one", b"two", b"three"]}) == [0]
     assert all_sent(stage, {1: [b"zwei", b"drei", b"vier"]}) == [OUT_OF_ORDER]
 
 
-def test_where_it_begins_before_the_first_sequence_of_its_epoch_it_is_out_of_order() -> None:
+def test_a_batch_before_its_epochs_first_sequence_is_out_of_order() -> None:
     """Though the log has the rest of it."""
     stage, values = Stage(), [b"%d" % number for number in range(6)]
     assert all_sent(stage, {0: values[:3]}) + all_sent(stage, {3: values[3:5]}) == [0, 0]
@@ -163,7 +163,7 @@ def test_where_it_begins_before_the_first_sequence_of_its_epoch_it_is_out_of_ord
     assert all_sent(stage, {5: values[5:]}) == [0]
 
 
-def test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brokers_have_lost_the_last() -> None:
+def test_other_first_records_mean_out_of_order_though_brokers_lost_the_last() -> None:
     stage = Stage()
     assert all_sent(stage, {0: [b"one"]}) + all_sent(stage, {1: [b"two"]}) == [0, 0]
     stage.log.truncate(1, unclean=True)
@@ -171,7 +171,7 @@ def test_where_others_lie_under_its_first_numbers_it_is_out_of_order_though_brok
 
 
 # ---------------------------------------------------------------------- while the log is read
-def test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_for() -> None:
+def test_a_batch_in_parts_is_found_though_the_leader_moves_meanwhile() -> None:
     """What was read in the first leader's log, here other records under its numbers, does not count."""
     stage, values, deposed = takes_one_record_at_a_time(), records(2), takes_one_record_at_a_time()
     assert all_sent(stage, {0: values}) == all_sent(deposed, {0: records(2)}) == [0]
@@ -196,7 +196,7 @@ def test_a_batch_in_parts_is_known_though_the_leader_moves_while_it_is_looked_fo
 
 @pytest.mark.parametrize("base", [1_000, SEQUENCE_MODULUS - 2])
 def test_stored_parts_that_brokers_have_lost_are_no_gap_where_sequences_come_round(base: int) -> None:
-    """The producer's state had expired, and it went on in the middle of its epoch: what is known of that begins there,
+    """The producer's state had expired, and it resumed in the middle of its epoch: what is known of that begins there,
     and has fewer records than a round."""
     stage, client = takes_one_record_at_a_time(), Client()
     window = (WindowBatch(base - 1, 1, 0, digest=b"digest-7"),)

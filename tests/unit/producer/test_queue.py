@@ -1,4 +1,4 @@
-"""What waits behind a batch in trouble: joined by its retries only, and not kept for nobody (rules R2, R13, R17)."""
+"""What waits after a batch in trouble: joined by its retries only, and not kept for nobody (rules R2, R13, R17)."""
 
 from idemproxy.proxy import limits
 from idemproxy.proxy.flow.effects import Unanswered
@@ -17,7 +17,7 @@ def leave(stage: Stage, count: int) -> None:
     client.is_closed = True
 
 
-def test_behind_an_unknown_outcome_that_goes_on_for_long_nothing_is_kept_that_nobody_wants() -> None:
+def test_abandoned_batches_do_not_wait_for_a_long_unknown_outcome() -> None:
     stage = Stage()
     stage.outcomes.append(stage.loses_answer)
     stage.send(Client(), 0)
@@ -28,7 +28,7 @@ def test_behind_an_unknown_outcome_that_goes_on_for_long_nothing_is_kept_that_no
     assert len(stage.stream.out) == 1
 
 
-def test_behind_an_intent_of_the_past_nothing_is_kept_that_nobody_wants() -> None:
+def test_abandoned_batches_do_not_wait_for_a_dead_proxys_intent() -> None:
     stage = Stage()
     stage.outcomes.append(stage.never_answers)
     stage.send(Client(), 0)
@@ -76,7 +76,7 @@ def test_a_retry_waits_for_the_store_as_long_as_a_first_try() -> None:
     assert retry.offset == 1
 
 
-def test_a_bound_above_a_log_that_became_shorter_is_not_asked_for_again_and_again() -> None:
+def test_a_bound_above_a_shortened_log_is_not_requested_again_and_again() -> None:
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)
@@ -90,7 +90,7 @@ def test_a_bound_above_a_log_that_became_shorter_is_not_asked_for_again_and_agai
     assert len(stage.asked) == asked
 
 
-def test_a_leader_that_cannot_be_asked_for_a_bound_does_not_stop_a_producer_that_has_one() -> None:
+def test_an_unanswered_bound_request_does_not_stop_a_producer_with_a_bound() -> None:
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(limits.BOUND_AGE_SECONDS + 1)

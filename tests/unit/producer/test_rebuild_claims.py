@@ -1,4 +1,4 @@
-"""A rebuild that begins while the client of what was in doubt is away: the claim says what to look for."""
+"""A rebuild that begins while the client of what was in doubt is away: the takeover says what to look for."""
 
 from dataclasses import replace
 from random import Random
@@ -18,9 +18,7 @@ UNDECIDABLE = 87
 @pytest.mark.promise("log-cannot-tell")
 @pytest.mark.parametrize("changes", ["keys", "codec"])
 @pytest.mark.parametrize("leaves", [False, True])
-def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_rebuild_began(
-    changes: str, leaves: bool
-) -> None:
+def test_a_rebuild_without_its_client_does_not_append_the_batch_again(changes: str, leaves: bool) -> None:
     """It lies in the log without a batch marker; who looks for it knows its content from the intent alone (rule
     R10)."""
     stage = Stage()
@@ -42,14 +40,14 @@ def test_a_batch_in_doubt_is_not_appended_again_though_its_client_left_when_the_
     assert stage.entry().has_open_intent
     client.is_closed = True
     stage.die()
-    stage.begin_lease_epoch()  # the store began another life and has lost nothing
+    stage.begin_lease_epoch()  # a new data generation, in which nothing is lost
     comes_again = Client()
     stage.send(comes_again, 1)
     tries: list[Swap] = []
 
     def watch(effect: Swap) -> None:
         tries.append(effect)
-        if leaves and len(tries) == 1:  # the claim's reply is lost once, and the client has gone
+        if leaves and len(tries) == 1:  # the takeover's reply is lost once, and the client has gone
             stage.store_away = True
             comes_again.is_closed = True
         else:
@@ -85,8 +83,8 @@ def rebuilt_with_unrecoverable() -> Stage:
     return stage
 
 
-def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_unrecoverable() -> None:
-    """A proxy reads the log for what comes next, and lives. What is behind that waits for it."""
+def test_a_gap_elsewhere_does_not_void_a_rebuild_with_an_unrecoverable_batch() -> None:
+    """A proxy reads the log for what comes next, and lives. What comes after that waits for it."""
     stage = rebuilt_with_unrecoverable()
     foreign(stage, *(Random(number).randbytes(900_000) for number in range(3)))
     stage.die()
@@ -103,7 +101,7 @@ def test_a_gap_at_another_proxy_does_not_void_a_rebuild_that_remembers_what_was_
 
 
 @pytest.mark.parametrize("leader", [1, 2])
-def test_a_rebuild_is_claimed_at_once_also_where_others_raise_the_version_all_the_time(leader: int) -> None:
+def test_a_rebuild_takes_over_at_once_though_others_raise_the_version(leader: int) -> None:
     """What was unrecoverable was meant for broker 1, which has to pass the quiescence check."""
     stage = rebuilt_with_unrecoverable()
     stage.sequencer = stage.new_sequencer()
@@ -121,7 +119,7 @@ def test_a_rebuild_is_claimed_at_once_also_where_others_raise_the_version_all_th
     assert request.code == 0
 
 
-def test_who_goes_on_with_a_rebuild_waits_for_who_led_when_it_began() -> None:
+def test_a_resumed_rebuild_waits_for_the_broker_that_led_at_its_start() -> None:
     """Redis has lost the newer intent: of what was sent to that broker it knows nothing (rules R6, R10)."""
     stage, client = a_stage_with_one_batch()
     written: list[Entry] = []
@@ -154,7 +152,7 @@ def test_who_goes_on_with_a_rebuild_waits_for_who_led_when_it_began() -> None:
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_who_goes_on_with_a_rebuild_waits_for_the_broker_that_the_batch_was_sent_to(is_interrupted: bool) -> None:
+def test_a_resumed_rebuild_waits_for_the_broker_that_got_the_batch(is_interrupted: bool) -> None:
     """Another one leads meanwhile, and it leads again when it wakes and carries out what it was sent (rule R6)."""
     stage, client = a_stage_with_one_batch()
     broker = SleepingBroker(stage, is_heard_of=False)

@@ -86,7 +86,7 @@ def test_a_retry_of_what_was_stored_lately_is_found_without_reading_what_is_old(
     assert next_one.offset == 6
 
 
-def test_a_new_producer_goes_on_without_reading_what_is_old() -> None:
+def test_a_new_producer_starts_without_reading_the_old_log() -> None:
     stage = grown_old()
     foreign(stage)
     lose(stage)
@@ -96,7 +96,7 @@ def test_a_new_producer_goes_on_without_reading_what_is_old() -> None:
     assert 0 < bytes_read(stage) < LONG_BYTES / 10
 
 
-def test_a_new_epoch_goes_on_without_reading_what_is_old() -> None:
+def test_a_new_epoch_starts_without_reading_the_old_log() -> None:
     stage = grown_old(0, 1)
     send_all(stage, 2)
     lose(stage)
@@ -140,7 +140,7 @@ def test_what_continues_a_stored_entry_needs_no_more_than_what_came_after_the_ch
     assert stage.entry().window[0].base_offset == 0
 
 
-def test_a_batch_before_the_checkpoint_is_never_told_to_be_out_of_order() -> None:
+def test_a_batch_before_the_checkpoint_never_gets_out_of_order() -> None:
     stage = grown_old(0, 1)
     send_all(stage, *range(2, 10))
     lose(stage)
@@ -180,7 +180,7 @@ def test_the_start_of_the_log_that_retention_has_moved_beyond_the_checkpoint_is_
     assert retry.offset == 4
 
 
-def test_another_life_of_the_process_uses_the_checkpoints_of_the_one_before() -> None:
+def test_a_new_proxy_instance_uses_the_checkpoints_of_the_one_before() -> None:
     stage = grown_old()
     foreign(stage)
     data = stage.context.bounds.checkpoints.pack(stage.now, 1_000_000)
@@ -210,7 +210,7 @@ def test_an_append_that_is_answered_with_an_error_costs_no_checkpoint(code: int)
 
 @pytest.mark.promise("rebuild-recent-log")
 @pytest.mark.parametrize("code", NOT_LASTING)
-def test_a_checkpoint_that_no_longer_holds_after_such_an_answer_is_seen_when_it_is_used(code: int) -> None:
+def test_an_outdated_checkpoint_after_an_error_answer_is_detected_on_use(code: int) -> None:
     """The new leader lacks what the checkpoint was taken from: what it has stored since lies below the checkpoint."""
     stage = grown_old()
     stage.outcomes.append(lambda append: Appended(stage.take(append), code, -1, stage.produce_connection))
@@ -288,7 +288,7 @@ def test_the_horizon_counts_back_from_when_a_batch_came() -> None:
 
 
 @pytest.mark.promise("rebuild-whole-log")
-def test_a_log_that_was_cut_below_the_checkpoint_and_grew_again_is_read_as_a_whole() -> None:
+def test_a_log_truncated_below_the_checkpoint_and_regrown_is_read_whole() -> None:
     stage = grown_old()
     stage.log.truncate(0, unclean=True)
     send_all(stage, 0)
@@ -305,7 +305,7 @@ def test_a_log_that_was_cut_below_the_checkpoint_and_grew_again_is_read_as_a_who
     )
 
 
-def test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_cut_below_it() -> None:
+def test_a_position_without_an_anchor_is_no_checkpoint_after_a_truncation() -> None:
     stage = grown_old(with_anchor=False)
     stage.log.truncate(0, unclean=True)
     send_all(stage, 0)
@@ -319,7 +319,7 @@ def test_a_position_without_an_anchor_is_no_checkpoint_as_the_log_may_have_been_
     assert len(stage.log.messages) == 4
 
 
-def test_who_goes_on_with_an_unfinished_rebuild_starts_from_the_stored_bound() -> None:
+def test_an_unfinished_rebuild_is_resumed_from_the_stored_bound() -> None:
     stage = grown_old(0, 1)
     known = stage.entry()
     stage.begin_lease_epoch()  # what is stored may lack its last writes
@@ -333,7 +333,7 @@ def test_who_goes_on_with_an_unfinished_rebuild_starts_from_the_stored_bound() -
 
 # ---------------------------------------------------------------------- the second look
 @pytest.mark.promise("second-copy-reported")
-def test_a_first_copy_that_comes_after_the_rebuild_is_told() -> None:
+def test_a_first_copy_appended_after_the_rebuild_is_reported() -> None:
     stage = grown_old()
     foreign(stage)
     lose(stage)
@@ -356,7 +356,7 @@ def test_what_a_rebuild_has_found_is_not_looked_for_again() -> None:
 
 
 # ---------------------------------------------------------------------- all together
-def test_a_proxy_that_has_worked_for_a_while_reads_little_when_the_store_is_emptied() -> None:
+def test_a_proxy_with_checkpoints_reads_little_after_redis_is_emptied() -> None:
     world = World(1, WorldSettings(brokers=1, clients=3))
     world.start()
     old, busy, new = world.clients

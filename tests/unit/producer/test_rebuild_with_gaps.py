@@ -1,5 +1,5 @@
-"""After a new life of the store, in a log that compaction has left gaps in: what is known all the same, what nobody can
-tell, and that a producer goes on (rules R9, R10, R11)."""
+"""In a new data generation, in a log that compaction has left gaps in: what is known all the same, what nobody can
+tell, and that a producer continues (rules R9, R10, R11)."""
 
 import pytest
 
@@ -25,21 +25,21 @@ def after_a_loss(stored: int, removed: range) -> Stage:
     return stage
 
 
-def test_a_gap_before_the_last_batch_of_the_producer_does_not_matter_to_the_next_one() -> None:
+def test_a_gap_before_the_producers_last_batch_does_not_affect_the_next() -> None:
     stage = after_a_loss(4, range(1, 3))
     answer = stage.send(Client(), 4)
     stage.run(LIVES_OUT_SECONDS)
     assert answer.offset == 4
 
 
-def test_a_retry_of_what_is_stored_behind_a_gap_is_a_duplicate() -> None:
+def test_a_retry_of_a_batch_stored_after_a_gap_is_a_duplicate() -> None:
     stage = after_a_loss(4, range(1, 3))
     answer = stage.send(Client(), 3)
     stage.run(LIVES_OUT_SECONDS)
     assert answer.offset == 3
 
 
-def test_a_retry_of_what_a_gap_hides_is_never_told_to_be_out_of_order() -> None:
+def test_a_retry_of_what_a_gap_hides_never_gets_out_of_order() -> None:
     for sequence in (1, 2):
         stage = after_a_loss(4, range(1, 3))
         answer = stage.send(Client(), sequence)
@@ -48,14 +48,14 @@ def test_a_retry_of_what_a_gap_hides_is_never_told_to_be_out_of_order() -> None:
         assert len(stage.log.messages) == 2
 
 
-def test_a_retry_below_a_gap_at_the_beginning_is_never_told_to_be_out_of_order() -> None:
+def test_a_retry_in_an_initial_gap_never_gets_out_of_order() -> None:
     stage = after_a_loss(4, range(2))
     answer = stage.send(Client(), 1)
     stage.run(LIVES_OUT_SECONDS)
     assert answer.code == INVALID
 
 
-def test_a_retry_of_what_retention_has_deleted_is_never_told_to_be_out_of_order() -> None:
+def test_a_retry_of_what_retention_deleted_never_gets_out_of_order() -> None:
     stage = Stage()
     client = Client()
     for sequence in range(6):
@@ -88,7 +88,7 @@ def test_an_epoch_whose_beginning_is_there_is_known_below_the_window() -> None:
     assert (there.code, other.code) == (46, OUT_OF_ORDER)
 
 
-def test_behind_the_last_batch_a_gap_may_hide_the_one_that_comes() -> None:
+def test_a_gap_after_the_last_batch_may_hide_the_next_one() -> None:
     stage = after_a_loss(4, range(2, 4))
     client = Client()
     hidden = stage.send(client, 2)
@@ -110,7 +110,7 @@ def test_the_log_is_read_once_for_what_it_cannot_tell() -> None:
 
 
 @pytest.mark.promise("log-with-gaps")
-def test_a_new_epoch_of_a_client_that_was_told_goes_on() -> None:
+def test_a_new_epoch_of_a_client_that_got_invalid_record_continues() -> None:
     stage = after_a_loss(4, range(4))
     client = Client()
     assert stage.send(client, 3).code is None
@@ -158,7 +158,7 @@ def test_a_proxy_that_has_an_old_picture_of_it_looks_again() -> None:
     assert stage.send(Client(), 1, epoch=1).offset == 3
 
 
-def test_what_is_hidden_stays_so_over_another_life_of_the_store() -> None:
+def test_what_a_gap_hides_stays_hidden_in_a_new_data_generation() -> None:
     stage = after_a_loss(2, range(2))
     client = Client()
     stage.send(client, 1)

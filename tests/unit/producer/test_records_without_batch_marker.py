@@ -115,7 +115,7 @@ def test_a_compressed_record_goes_as_a_wrapper_without_a_key() -> None:
     assert batch_markers(stage) == [False]
 
 
-def test_a_record_of_a_batch_goes_so_too_and_the_others_keep_their_batch_marker() -> None:
+def test_within_a_batch_only_the_large_record_loses_its_batch_marker() -> None:
     stage, client = a_stage(), Client()
     values = [b"one", record(), b"two", b"three"]
     assert stage.send(client, 0, *values).offset == 0
@@ -227,8 +227,8 @@ def test_nor_where_an_earlier_try_was_said_to_lie() -> None:
 
 
 @pytest.mark.parametrize("values", [[record()], [b"one", record()], [record(), b"two"]])
-def test_it_is_committed_before_its_client_is_told(values: list[bytes]) -> None:
-    """A proxy that dies then leaves no doubt that the log could not settle."""
+def test_it_is_committed_before_its_client_is_answered(values: list[bytes]) -> None:
+    """A proxy that dies then leaves no unknown outcome that the log could not decide."""
     stage = a_stage()
     assert stage.send(Client(), 0, *values).offset == 0
     stage.die()
@@ -332,7 +332,7 @@ def test_nor_where_what_came_after_it_tells_of_the_producer(is_first: bool) -> N
     assert stage.stored_values().count(value) == 1
 
 
-def test_nor_where_its_retry_comes_behind_that_of_a_batch_that_was_found() -> None:
+def test_nor_where_its_retry_comes_after_that_of_a_found_batch() -> None:
     stage, client, value = a_stage(), Client(), record()
     send_some(stage, client, 0)
     assert stage.send(client, 1, value).offset == 1
@@ -350,7 +350,7 @@ def test_nor_where_its_retry_comes_behind_that_of_a_batch_that_was_found() -> No
     assert stage.failures() == []
 
 
-def test_what_comes_behind_one_that_was_found_and_is_not_there_is_appended() -> None:
+def test_a_missing_batch_after_one_that_was_found_is_appended() -> None:
     stage, client = a_stage(), Client()
     send_some(stage, client, 0)
     del stage.values[KEY]

@@ -1,5 +1,5 @@
 """What Redis has lost is rebuilt from the log (rule R10), and the log does not tell whose a record without a batch
-marker is: a batch that may be such a one, or begin or go on with such ones, is not appended a second time."""
+marker is: a batch that may be such a one, or begin or continue with such ones, is not appended a second time."""
 
 import os
 
@@ -97,7 +97,7 @@ def test_what_follows_a_rebuilt_batch_is_looked_for_when_it_comes() -> None:
     assert stage.send(client, 0, b"the next", epoch=1).offset == 3
 
 
-def test_so_it_is_by_whoever_it_comes_to() -> None:
+def test_the_next_proxy_instance_looks_for_it_too() -> None:
     stage, value = a_stage(), record()
     follows_a_known_one(stage, value)
     data_generation = stage.context.instance.data_generation
@@ -136,7 +136,7 @@ def test_and_what_comes_while_the_one_before_is_looked_for() -> None:
     assert stage.stored_values().count(value) == 1
 
 
-def test_where_nobody_waited_for_the_rebuild_whoever_comes_is_looked_for() -> None:
+def test_where_nobody_waited_for_the_rebuild_the_next_batch_is_looked_for() -> None:
     """The client is gone while the log is read."""
     stage, value = a_stage(), record()
     before = dict(stage.values)
@@ -153,7 +153,7 @@ def test_where_nobody_waited_for_the_rebuild_whoever_comes_is_looked_for() -> No
 
 @pytest.mark.parametrize("is_foreign_there", [True, False])
 def test_what_is_not_there_is_appended(is_foreign_there: bool) -> None:
-    """Where nothing without a batch marker was seen behind what is known, the log is not read once more."""
+    """Where nothing without a batch marker was seen after what is known, the log is not read once more."""
     stage = a_stage()
     before = dict(stage.values)
     assert stage.send(Client(), 1).offset == 1
@@ -181,7 +181,7 @@ def test_a_batch_that_begins_with_such_a_record_is_not_begun_again(taken: int) -
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3])
-def test_one_that_goes_on_with_such_a_record_is_completed_only_where_none_is_there(taken: int) -> None:
+def test_a_batch_is_completed_only_where_no_such_record_is_stored(taken: int) -> None:
     stage, values = a_stage(), [b"one", record(), b"three"]
     client = follows_a_known_one(stage, *values, is_taken=taken)
     code = told(stage, stage.send(client, 2, *values))
@@ -192,7 +192,7 @@ def test_one_that_goes_on_with_such_a_record_is_completed_only_where_none_is_the
 @pytest.mark.parametrize("taken", [1, 2, 3, 4])
 @pytest.mark.parametrize("is_known_one_first", [True, False])
 def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_one_first: bool) -> None:
-    """What lies behind that record has a batch marker, so the batch seems to be in the log in part."""
+    """What comes after that record has a batch marker, so the batch seems to be in the log in part."""
     stage, values = a_stage(), [b"one", record(), b"three", record()]
     if is_known_one_first:
         client, first = follows_a_known_one(stage, *values, is_taken=taken), 2
@@ -208,7 +208,7 @@ def test_one_with_such_a_record_between_others_is_no_gap(taken: int, is_known_on
     assert stage.stored_values()[first:] == (values if taken == 1 else values[:taken])
 
 
-def test_a_producer_that_was_idle_for_longer_than_the_log_goes_back_goes_on() -> None:
+def test_a_producer_that_was_idle_beyond_the_logs_retention_continues() -> None:
     stage = a_stage()
     for _ in range(3):
         stage.log.append(encode_set([(None, b"foreign", 0)], magic=1), stage.now)

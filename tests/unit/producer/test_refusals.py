@@ -79,7 +79,7 @@ def test_a_batch_that_is_too_large_is_stored_in_parts() -> None:
     assert stage.send(client, 7).offset == 7
 
 
-def test_a_batch_whose_later_record_is_too_large_fails_for_good_and_its_first_part_is_in_the_log_once() -> None:
+def test_a_batch_with_a_too_large_later_record_fails_after_one_part() -> None:
     stage, client = Stage(), Client()
     too_large_for(stage, 2500)
     small, large = os.urandom(1000), os.urandom(5000)
@@ -113,7 +113,7 @@ def die_after_a_part(stage: Stage) -> None:
     stage.before[Append] = look
 
 
-def test_the_rest_of_a_batch_is_not_taken_from_another_one_of_the_same_name() -> None:
+def test_a_batch_is_not_completed_from_another_with_the_same_sequences() -> None:
     stage, client = Stage(), Client()
     values = [os.urandom(2000) for _ in range(2)]
     too_large_for(stage, 2500)
@@ -134,7 +134,7 @@ def test_the_rest_of_a_batch_is_not_taken_from_another_one_of_the_same_name() ->
 
 
 def a_stage_where_a_batch_lacks_its_rest(values: list[bytes]) -> Stage:
-    """Its first part is in the log behind another batch, the proxy has died, and its state is whole."""
+    """Its first part is in the log after another batch, the proxy has died, and its state is whole."""
     stage = Stage()
     too_large_for(stage, 2500)
     assert stage.send(Client(), 0, b"before").offset == 0
@@ -158,7 +158,7 @@ def test_what_lies_before_a_batch_that_lacks_its_rest_is_answered() -> None:
     assert stage.failures() == []
 
 
-def test_the_rest_of_a_batch_is_not_sent_for_a_client_that_was_answered_while_the_store_was_away() -> None:
+def test_no_rest_is_sent_for_a_client_answered_while_redis_was_away() -> None:
     values = [os.urandom(2000) for _ in range(2)]
     stage = a_stage_where_a_batch_lacks_its_rest(values)
     swaps = 0
@@ -184,7 +184,7 @@ def test_the_rest_of_a_batch_is_not_sent_for_a_client_that_was_answered_while_th
 
 
 def a_stage_that_died_after_one_of_two_parts(values: list[bytes]) -> Stage:
-    """And the data of the store began a new life without the reserve."""
+    """And a new data generation of the store began without the reserve."""
     stage = Stage()
     too_large_for(stage, 2500)
     assert stage.send(Client(), 0, b"before").offset == 0
@@ -213,7 +213,7 @@ def test_a_batch_of_which_a_rebuild_found_the_first_part_gets_its_rest() -> None
     assert stage.failures() == []
 
 
-def test_another_batch_that_overlaps_with_a_part_that_a_rebuild_found_is_out_of_order() -> None:
+def test_another_batch_overlapping_with_a_rebuilt_part_is_out_of_order() -> None:
     stage = a_stage_that_died_after_one_of_two_parts([os.urandom(2000) for _ in range(2)])
     request = stage.send(Client(), 1, os.urandom(2000), os.urandom(2000))
     stage.run(30)
@@ -221,7 +221,7 @@ def test_another_batch_that_overlaps_with_a_part_that_a_rebuild_found_is_out_of_
     assert len(stage.stored_values()) == 2
 
 
-def test_a_batch_goes_on_behind_what_is_stored_of_it_whoever_has_sent_that() -> None:
+def test_of_a_batch_begun_by_any_client_only_the_rest_is_appended() -> None:
     stage, client = Stage(), Client()
     stage.send(client, 0, b"one", b"two")
     stage.run(1)
@@ -280,7 +280,7 @@ def test_who_takes_over_a_group_whose_first_batch_is_there_drops_the_others() ->
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_what_is_told_of_a_batch_names_the_client_that_sent_it() -> None:
+def test_events_of_a_batch_name_the_client_that_sent_it() -> None:
     """Also where somebody came first who has no right to the producer id."""
     stage, owner, thief = Stage(), Client("owner"), Client("thief")
     owner.name, thief.name = "owner", "thief"

@@ -30,11 +30,11 @@ def after(*answers: tuple[int, int, int]) -> RetryNotes:
 
 
 def is_behind(notes: RetryNotes, identity: BatchIdentity, key: tuple[int, str, int] = KEY) -> bool:
-    """Is a batch that comes now behind something?"""
+    """Is a batch that comes now held back by one that failed before it?"""
     return notes.has_failed_before(key, identity, notes.request_number())
 
 
-def test_what_follows_a_retriable_failure_is_behind_it() -> None:
+def test_what_follows_a_retriable_failure_is_held_back() -> None:
     behind = after((0, 5, RETRIABLE))
     assert is_behind(behind, batch(0, 6))
     assert not is_behind(behind, batch(0, 5))
@@ -48,13 +48,13 @@ def test_sequences_wrap() -> None:
     assert not is_behind(behind, batch(0, SEQUENCE_MODULUS - 2))
 
 
-def test_a_new_epoch_is_behind_what_the_older_one_left_but_its_first_batch_is_not() -> None:
+def test_an_older_epochs_failure_holds_back_a_new_epoch_except_sequence_0() -> None:
     behind = after((0, 53, RETRIABLE))
     assert is_behind(behind, batch(1, 1))
     assert not is_behind(behind, batch(1, 0))
 
 
-def test_an_older_epoch_is_not_behind_a_newer_one() -> None:
+def test_a_newer_epochs_failure_does_not_hold_back_an_older_epoch() -> None:
     assert not is_behind(after((1, 0, RETRIABLE)), batch(0, 54))
 
 
@@ -82,7 +82,7 @@ def test_requests_count_in_the_order_in_which_they_came() -> None:
     assert is_behind(behind, batch(0, 6))
 
 
-def test_the_first_batch_of_an_epoch_that_fails_for_good_ends_what_the_older_one_left() -> None:
+def test_an_epochs_first_batch_failing_for_good_ends_the_older_epochs_notes() -> None:
     assert not is_behind(after((0, 53, RETRIABLE), (1, 0, FINAL)), batch(1, 1))
     assert is_behind(after((0, 53, RETRIABLE), (1, 3, FINAL)), batch(1, 1))
 
@@ -92,7 +92,7 @@ def test_a_batch_that_failed_for_good_holds_nothing_back() -> None:
 
 
 @pytest.mark.parametrize("code", [0, DUPLICATE, FINAL])
-def test_what_came_before_a_batch_that_came_again_is_behind_it_though_that_one_is_answered(code: int) -> None:
+def test_an_answered_retry_still_holds_back_what_came_before_it(code: int) -> None:
     """Its answer leaves first: its client does not know the other one then."""
     notes = RetryNotes()
     first, upper, again = (notes.request_number() for _ in range(3))
@@ -170,14 +170,14 @@ def test_an_epoch_ends_with_a_failure_for_good() -> None:
     assert not after((3, 5, RETRIABLE)).has_ended_older(KEY, 4)
 
 
-def test_a_batch_that_was_told_as_stored_already_ends_nothing() -> None:
+def test_a_batch_answered_with_duplicate_sequence_number_ends_nothing() -> None:
     behind = after((3, 5, DUPLICATE))
     assert behind.is_empty
     assert not behind.has_ended(KEY, 3)
     assert not is_behind(after((3, 5, RETRIABLE), (3, 5, DUPLICATE)), batch(3, 6))
 
 
-def test_what_is_sent_ahead_of_the_first_batch_of_a_new_epoch_is_behind_it() -> None:
+def test_batches_ahead_of_a_new_epochs_first_one_are_held_back() -> None:
     """Its client has numbered again what a failure for good left unfinished; the first of it comes yet."""
     behind = after((0, 5, FINAL), (0, 6, FINAL))
     assert is_behind(behind, batch(1, 4))
@@ -219,7 +219,7 @@ def batch_at(sequence: int, count: int = 1) -> BatchIdentity:
     return BatchIdentity(0, sequence, count)
 
 
-def test_a_conditional_batch_follows_the_last_one_if_it_says_so_or_that_one_is_open() -> None:
+def test_a_conditional_batch_follows_the_last_if_declared_or_still_open() -> None:
     notes = RetryNotes()
     first = notes.link(CONDITIONAL_PARTITION, batch_at(5, 2), says_it_follows=False)
     assert first.ahead is Ahead.NOTHING
@@ -235,14 +235,14 @@ def test_a_conditional_batch_follows_the_last_one_if_it_says_so_or_that_one_is_o
     )
 
 
-def test_after_a_conflict_a_batch_that_does_not_say_that_it_follows_is_the_first_of_a_pipeline() -> None:
+def test_after_a_conflict_a_batch_that_declares_no_predecessor_begins_a_pipeline() -> None:
     notes = RetryNotes()
     refused = notes.link(CONDITIONAL_PARTITION, batch_at(5), says_it_follows=False)
     notes.end_link(CONDITIONAL_PARTITION, refused, has_failed=True, will_be_retried=False)
     assert notes.link(CONDITIONAL_PARTITION, batch_at(6), says_it_follows=False).ahead is Ahead.NOTHING
 
 
-def test_a_batch_follows_the_one_before_it_whatever_another_writer_of_the_connection_has_sent_between() -> None:
+def test_a_batch_follows_its_predecessor_despite_another_writers_batch_between() -> None:
     notes = RetryNotes()
     refused = notes.link(CONDITIONAL_PARTITION, batch_at(5), says_it_follows=False)
     others = notes.link(CONDITIONAL_PARTITION, batch_at(300), says_it_follows=False)

@@ -4,7 +4,7 @@ from idemproxy.proxy.flow.effects import Append
 from testkit.stage.sequencer import Client, Request, Stage
 
 
-def test_a_retry_that_comes_after_its_first_try_was_dropped_is_a_first_try_again() -> None:
+def test_a_retry_after_its_dropped_first_try_is_a_first_try() -> None:
     stage, first, second = Stage(), Client(), Client()
     stage.before[Append] = lambda _effect: setattr(first, "is_closed", True)
     stage.send(first, 0)

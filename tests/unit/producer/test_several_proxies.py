@@ -55,7 +55,7 @@ class Ours(Exception):
 
 # ---------------------------------------------------------------------- a living owner
 @pytest.mark.promise("stopped-working")
-def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_that_went_elsewhere() -> None:
+def test_an_intent_after_an_internal_error_is_resolved_for_a_client_elsewhere() -> None:
     first = Stage()
 
     def fail(_outcome: Append) -> Outcome:
@@ -73,8 +73,8 @@ def test_an_intent_that_an_error_of_ours_left_open_is_resolved_for_the_client_th
 
 
 def test_an_append_reservation_is_asked_for_once_and_a_plain_intent_never() -> None:
-    """By a swap that changes nothing but the version (rule R12). Whoever waits for a rebuild, or for nothing, asks for
-    nothing."""
+    """By a swap that changes nothing but the version (rule R12). A proxy that waits for a rebuild, or for nothing, asks
+    for nothing."""
     for kind, asked in ((IntentKind.APPEND_RESERVATION, 1), (IntentKind.PLAIN, 0)):
         stage = Stage()
         stage.send(Client(), 0)
@@ -156,7 +156,7 @@ def test_a_rebuild_that_one_proxy_cannot_finish_is_left_to_others() -> None:
 
 @pytest.mark.promise("stopped-working")
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_an_unknown_outcome_that_one_proxy_cannot_resolve_is_left_to_the_one_that_the_client_comes_to(
+def test_an_outcome_that_one_proxy_cannot_recover_is_left_to_the_next(
     taken_over: bool,
 ) -> None:
     first = Stage()
@@ -198,7 +198,7 @@ def test_an_unknown_outcome_that_somebody_waits_for_is_not_left_to_others() -> N
     assert request.offset == 1
 
 
-# ---------------------------------------------------------------------- a living owner that has given up
+# ---------------------------------------------------------------------- a living owner that cannot recover an outcome
 def gives_up(first: Stage) -> None:
     """Nobody can tell whether its second batch is in the log."""
     first.log.keeps_wrapper_keys = False
@@ -229,7 +229,7 @@ def blurs(first: Stage) -> None:
 
 
 @pytest.mark.parametrize("leaves", [gives_up, blurs])
-def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy_that_has_given_up(
+def test_a_living_owners_unrecoverable_batch_delays_nobody_in_a_new_data_generation(
     leaves: Callable[[Stage], None],
 ) -> None:
     first = Stage()
@@ -252,7 +252,7 @@ def test_who_comes_in_another_life_of_the_store_does_not_wait_for_a_living_proxy
     assert second.entry().data_generation == NEXT_DATA_GENERATION
 
 
-# ---------------------------------------------------------------------- parking
+# ---------------------------------------------------------------------- waiting for a living proxy
 def left_open(first: Stage) -> None:
     """The proxy reserves, sends, and hears nothing more."""
     first.outcomes.append(lambda effect: (first.take(effect), first.never_answers(effect))[1])
@@ -300,7 +300,7 @@ def test_who_waits_for_a_living_stranger_is_answered_in_time_and_takes_nothing_o
 
 
 @pytest.mark.promise("intent-without-client")
-def test_what_a_dead_proxy_left_open_is_resolved_though_the_client_left_before_its_lease_was_over() -> None:
+def test_a_dead_proxys_intent_is_resolved_though_the_client_left_early() -> None:
     first = Stage()
     left_open(first)
     second = beside(first)
@@ -366,7 +366,7 @@ def test_a_proxy_whose_own_registration_is_gone_touches_nothing_before_the_new_l
     assert second.stored_values() == [b"value 0"]
 
 
-def test_an_id_is_taken_for_a_fresh_one_only_as_long_as_the_store_has_its_block() -> None:
+def test_a_producer_id_counts_as_new_only_while_redis_has_its_block() -> None:
     stage = Stage()
     stage.send(Client(), 0)  # it has met the id
     stage.run(1)

@@ -1,5 +1,5 @@
-"""A store that is there and does not do what it should: nothing is forwarded, it is answered in time, said once, and
-everything goes on afterwards (rule R2)."""
+"""A store that is there and does not do what it should: nothing is forwarded, clients are answered in time, it is said
+once, and everything continues afterwards (rule R2)."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def complaints(stage: Stage) -> int:
 
 @pytest.mark.parametrize("value", DAMAGED)
 @pytest.mark.parametrize("is_in_memory", [False, True])
-def test_a_value_that_cannot_be_read_stops_its_producer_and_is_told_once(value: bytes, is_in_memory: bool) -> None:
+def test_an_unreadable_value_stops_its_producer_and_is_reported_once(value: bytes, is_in_memory: bool) -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -48,7 +48,7 @@ def test_a_value_that_cannot_be_read_stops_its_producer_and_is_told_once(value: 
     assert complaints(stage) == 2, "another time is told again"
 
 
-def test_a_store_that_refuses_writes_is_answered_in_time_and_the_producer_goes_on_afterwards() -> None:
+def test_a_producer_is_answered_in_time_and_continues_after_redis_refused_writes() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)

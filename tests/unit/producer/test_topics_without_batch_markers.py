@@ -1,5 +1,6 @@
 """Topics whose compression.type makes the broker store our wrappers without their key: nothing proves there what is
-whose. An unknown outcome ends in an error that says so, never in a duplicate and never in 45."""
+whose. An unknown outcome ends in an error that says so, never in a duplicate and never in
+OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_a_lost_request_is_sent_again() -> None:
 
 
 @pytest.mark.promise("log-cannot-tell")
-def test_after_a_loss_in_the_store_the_retry_of_a_batch_in_the_log_is_no_duplicate() -> None:
+def test_after_redis_lost_a_commit_the_retry_makes_no_duplicate() -> None:
     stage = a_stage_that_lost_the_last_commit()
     retry = stage.send(Client(), 1)
     stage.run(60)
@@ -63,7 +64,7 @@ def test_after_a_loss_in_the_store_the_retry_of_a_batch_in_the_log_is_no_duplica
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_after_a_loss_in_the_store_a_batch_that_the_log_does_not_have_is_appended() -> None:
+def test_after_redis_lost_a_commit_batches_missing_from_the_log_are_appended() -> None:
     stage = a_stage_that_lost_the_last_commit()
     request = stage.send(Client(), 1, b"another")
     stage.run(60)
@@ -97,7 +98,7 @@ def test_a_duplicate_whose_connection_is_gone_is_found_by_its_content_at_its_off
 
 
 @pytest.mark.promise("log-cannot-tell")
-def test_where_batch_markers_were_dropped_midway_a_batch_that_is_found_does_not_stand_for_the_next_one() -> None:
+def test_where_batch_markers_end_a_found_batch_proves_nothing_about_the_next() -> None:
     stage, client = Stage(), Client()
     stage.send(client, 0)
     stage.log.keeps_wrapper_keys = False
@@ -187,7 +188,7 @@ def test_an_append_that_cannot_be_read_back_leaves_it_to_the_next_one() -> None:
     assert stage.context.topics.unmarked == {TOPIC}
 
 
-def test_an_unknown_outcome_in_a_topic_without_batch_markers_does_not_read_the_log_from_its_start() -> None:
+def test_an_outcome_without_batch_markers_is_recovered_without_reading_the_whole_log() -> None:
     stage = Stage(topic_codec=Codec.NONE)
     client = Client()
     for sequence in range(50):
@@ -216,7 +217,7 @@ def recreated(stage: Stage) -> Client:
 
 
 @HIDES_BATCH_MARKERS
-def test_a_batch_in_the_log_of_a_topic_that_was_recreated_is_not_appended_twice(how: dict[str, Any]) -> None:
+def test_a_batch_in_a_recreated_topics_log_is_not_appended_twice(how: dict[str, Any]) -> None:
     """It does not lie above where the last commit ended in the log before."""
     stage = Stage(**how)
     client = recreated(stage)
@@ -241,7 +242,7 @@ def test_who_takes_over_finds_it_there_too(how: dict[str, Any]) -> None:
 
 
 @HIDES_BATCH_MARKERS
-def test_after_a_loss_in_the_store_it_is_looked_for_in_the_whole_new_log(how: dict[str, Any]) -> None:
+def test_after_redis_lost_a_commit_the_whole_new_log_is_searched(how: dict[str, Any]) -> None:
     stage = Stage(**how)
     client = recreated(stage)
     before = dict(stage.values)

@@ -228,7 +228,7 @@ def fill(stage: Stage, count: int, address: str, principal: bytes = NO_PRINCIPAL
 
 
 @pytest.mark.parametrize("by", ["address", "principal", "proxy"])
-def test_beyond_the_limit_a_batch_gets_a_retriable_code_at_once_and_is_taken_later(
+def test_batches_above_the_limit_fail_retriably_at_once_and_are_handled_later(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "UNISSUED_OUTCOMES_MAX", 12)

@@ -1,4 +1,4 @@
-"""What was unrecoverable is remembered over lives of the store, also where a rebuild comes to no end, its proxy dies in
+"""What was unrecoverable is remembered over data generations, also where a rebuild comes to no end, its proxy dies in
 the middle of it, or the store loses what was written of it (rules R10, R17)."""
 
 from dataclasses import replace
@@ -57,7 +57,7 @@ def after_giving_up(*, keeps_batch_markers: bool) -> Stage:
 
 
 def beside(first: Stage) -> Stage:
-    """A second proxy on the same store and log, in the same life of the store; the first one lives."""
+    """A second proxy on the same store and log, in the same data generation; the first one lives."""
     second = Stage()
     second.values, second.log, second.now, second.earliest = first.values, first.log, first.now, first.earliest
     second.begin_lease_epoch()
@@ -81,7 +81,7 @@ def is_told_and_not_sent_again(stage: Stage, **more: Any) -> None:
 
 # ---------------------------------------------------------------------- recognised
 @pytest.mark.parametrize("keeps_batch_markers", [True, False])
-def test_a_batch_that_its_client_has_recreated_since_it_was_unrecoverable_is_not_sent_again(
+def test_an_unrecoverable_batch_that_its_client_recreated_is_not_sent_again(
     keeps_batch_markers: bool,
 ) -> None:
     stage = after_giving_up(keeps_batch_markers=keeps_batch_markers)
@@ -118,7 +118,7 @@ def test_a_batch_after_a_further_one_that_is_missing_is_a_gap() -> None:
     assert far.code == OUT_OF_ORDER
 
 
-def test_the_batch_after_it_is_a_gap_for_a_client_that_was_told() -> None:
+def test_after_its_invalid_record_the_next_batch_is_a_gap() -> None:
     stage, client = after_giving_up(keeps_batch_markers=True), Client()
     retry = stage.send(client, 1)
     stage.run(LIVES_OUT_SECONDS)
@@ -134,7 +134,7 @@ def test_what_its_client_sends_together_with_its_retry_is_a_gap_too() -> None:
     assert (retry.code, following.code) == (INVALID, OUT_OF_ORDER)
 
 
-def test_the_batch_after_it_is_a_gap_on_a_topic_that_is_known_to_keep_no_batch_markers() -> None:
+def test_the_batch_after_it_is_a_gap_on_topics_without_batch_markers() -> None:
     stage = after_giving_up(keeps_batch_markers=False)
     assert stage.context.topics.unmarked
     following = stage.send(Client(), 2)
@@ -147,7 +147,7 @@ def test_the_batch_after_it_is_a_gap_on_a_topic_that_is_known_to_keep_no_batch_m
 @pytest.mark.parametrize("keeps_batch_markers", [True, False])
 def test_an_append_that_cannot_be_decided_late_is_unrecoverable_though_nobody_waits(keeps_batch_markers: bool) -> None:
     """A client whose requests time out sooner than it is decided may be away at each of the moments that count. Left
-    open for whoever comes, it would begin again each time, and the client would never be told."""
+    open for the next request, it would begin again each time, and the client would never learn the outcome."""
     stage = in_doubt(keeps_batch_markers=keeps_batch_markers)
     stage.leader = None
     stage.run(LATE_SECONDS)
@@ -160,7 +160,7 @@ def test_an_append_that_cannot_be_decided_late_is_unrecoverable_though_nobody_wa
 
 
 @pytest.mark.parametrize("keeps_batch_markers", [True, False])
-def test_what_a_dead_proxy_left_that_cannot_be_decided_late_is_unrecoverable_though_nobody_waits(
+def test_a_dead_proxys_undecidable_append_is_unrecoverable_though_nobody_waits(
     keeps_batch_markers: bool,
 ) -> None:
     stage = in_doubt(keeps_batch_markers=keeps_batch_markers)
@@ -202,7 +202,7 @@ def test_a_rebuild_that_comes_to_no_end_does_not_forget_it(keeps_batch_markers: 
 
 @pytest.mark.parametrize("more", [{}, {"timestamp": LATER}], ids=["the same bytes", "recreated"])
 @pytest.mark.parametrize("keeps_batch_markers", [True, False])
-def test_a_proxy_that_dies_in_the_middle_of_a_rebuild_does_not_take_it_along(
+def test_an_unrecoverable_batch_is_remembered_though_a_rebuilding_proxy_dies(
     keeps_batch_markers: bool, more: dict[str, int]
 ) -> None:
     stage = after_giving_up(keeps_batch_markers=keeps_batch_markers)
@@ -221,7 +221,7 @@ def test_a_proxy_that_dies_in_the_middle_of_a_rebuild_does_not_take_it_along(
     is_told_and_not_sent_again(stage, **more)
 
 
-def test_a_proxy_that_rebuilds_beside_it_is_waited_for() -> None:
+def test_a_proxy_waits_for_another_one_that_rebuilds() -> None:
     first = after_giving_up(keeps_batch_markers=True)
     first.begin_lease_epoch()
     second = beside(first)

@@ -311,7 +311,7 @@ def test_nor_is_the_end_of_the_last_commit_a_bound_without_its_anchor() -> None:
     assert why_not(play, next_of(play)) is Unusual.NO_ANCHOR
 
 
-def test_a_batch_of_an_id_that_was_issued_to_somebody_is_not_usual_without_him() -> None:
+def test_a_batch_without_the_principal_of_its_id_is_not_usual() -> None:
     play = usual_play()
     play.stage.stream.held.issued_to = b"somebody"
     assert why_not(play, next_of(play)) is Unusual.PRINCIPAL
@@ -357,7 +357,7 @@ def test_a_producer_of_which_nothing_is_known_is_not_usual() -> None:
     assert why_not(play, next_of(play)) is Unusual.NOT_KNOWN
 
 
-def test_a_named_producer_is_not_usual() -> None:
+def test_a_producer_with_a_name_is_not_usual() -> None:
     play = usual_play()
     held = play.stage.stream.held
     held.name = NameGuard(play.stage.context.instance, PRODUCER_ID)
@@ -395,11 +395,11 @@ class Line:
     ],
     ids=["refused before it was sent", "answered with 6", "appended, the answer is lost"],
 )
-def test_of_many_that_end_at_once_each_goes_on_in_its_turn(
+def test_appends_that_end_at_once_continue_one_after_the_other(
     end: Callable[[Stage, Append], Outcome], codes: list[int], stored: list[bytes]
 ) -> None:
-    """A broker that goes away refuses thousands in one step. Until its turn a group is out: nothing of its producer
-    goes beside it, nobody is told, and what comes meanwhile comes behind it."""
+    """A broker that goes away refuses thousands in one step. Until its turn a group is out: nothing else of its
+    producer is sent, nobody is answered, and what comes meanwhile comes after it."""
     play = usual_play()
     stage = play.stage
     line = Line()
@@ -423,7 +423,7 @@ def test_of_many_that_end_at_once_each_goes_on_in_its_turn(
 
 
 def test_what_waits_for_its_turn_is_not_idle_though_its_append_reservation_is_lost() -> None:
-    """It would be dropped, and in the turn that comes then it would work beside the one that took its place."""
+    """It would be dropped, and in the turn that comes then it would work in parallel to its successor."""
     stage, line = Stage(answers_later=True, owns=True), Line()
     play = Play(stage)
     for _ in range(5):
@@ -463,7 +463,7 @@ def test_an_intent_that_is_watched_is_looked_at_by_a_flow_first() -> None:
 
 # ---------------------------------------------------------------------- those who watch
 @pytest.mark.parametrize("outcome", OUTCOMES)
-def test_a_journal_is_told_the_outcome_of_each_append(outcome: str) -> None:
+def test_a_journal_gets_the_outcome_of_each_append(outcome: str) -> None:
     stage = Stage(answers_later=True)
     stage.context.observers.wants_outcomes = True
     play = Play(stage)
@@ -513,7 +513,7 @@ def test_a_span_learns_where_its_batch_was_sent_though_sends_are_counted_without
 @pytest.mark.parametrize("outcome", ["appended", "answer lost", "refused, code 6"])
 @pytest.mark.parametrize("is_traced", [None, True])
 @pytest.mark.parametrize("at", [AppendEnded, BatchAnswered, "reserve", "append"])
-def test_after_an_error_inside_an_append_its_clients_are_answered_and_the_producer_goes_on(
+def test_internal_errors_in_appends_leave_clients_answered_and_the_producer_working(
     at: object, is_traced: bool | None, outcome: str
 ) -> None:
     """It must not reach the connection to the broker either, on which the groups of others are answered."""

@@ -225,7 +225,7 @@ def test_one_producers_unknown_outcome_does_not_hold_another_one() -> None:
 
 # ---------------------------------------------------------------------- R20
 @pytest.mark.promise("old-producers")
-def test_what_has_no_producer_id_keeps_its_acks_and_gets_no_batch_marker_and_no_entry() -> None:
+def test_a_batch_without_producer_id_keeps_acks_without_batch_marker_or_entry() -> None:
     world = a_world()
     seen = seen_by_the_broker(world)
     before = dict(world.redis.data)

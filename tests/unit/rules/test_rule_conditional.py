@@ -102,7 +102,7 @@ def test_who_writes_past_the_rules_fences_the_conditional_partition(
     assert conditional_partition.stored_values() == [b"at 0", b"foreign", b"at 1"]
 
 
-def test_who_has_read_what_was_written_past_the_rules_learns_that_the_conditional_partition_is_fenced(
+def test_a_writer_that_read_foreign_records_learns_of_the_fence(
     conditional_partition: ConditionalPartition,
 ) -> None:
     """Nothing is appended to find out."""
@@ -125,7 +125,7 @@ def test_a_log_that_has_lost_records_fences_the_conditional_partition(
     assert conditional_partition.publish(4).code == PARTITION_FENCED
 
 
-def test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_conditional_partition_is_fenced(
+def test_a_writer_that_read_a_shortened_log_learns_of_the_fence(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert [conditional_partition.outcome(expected)[0] for expected in range(3)] == [0] * 3
@@ -135,7 +135,7 @@ def test_who_has_read_where_a_log_that_has_lost_records_ends_learns_that_the_con
     assert conditional_partition.stored_values() == [b"another log"]
 
 
-def test_a_new_life_of_redis_does_not_hide_that_records_are_lost(conditional_partition: ConditionalPartition) -> None:
+def test_a_new_data_generation_does_not_hide_that_records_are_lost(conditional_partition: ConditionalPartition) -> None:
     assert [conditional_partition.outcome(expected)[0] for expected in range(3)] == [0] * 3
     conditional_partition.run(1)
     unclean_election(conditional_partition, b"another log")
@@ -144,7 +144,7 @@ def test_a_new_life_of_redis_does_not_hide_that_records_are_lost(conditional_par
     assert conditional_partition.fences() == [(3, 1)]
 
 
-def test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis(
+def test_a_fence_is_written_before_its_answer_and_outlives_proxy_and_redis(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert conditional_partition.outcome(0) == (0, 0)
@@ -157,7 +157,7 @@ def test_a_fence_is_written_before_it_is_told_and_outlives_the_proxy_and_redis(
     assert conditional_partition.publish(3).code == PARTITION_FENCED
 
 
-def test_a_fence_that_an_operator_has_lifted_is_not_told_from_memory(
+def test_a_fence_that_an_operator_lifted_is_not_kept_in_memory(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert conditional_partition.outcome(0) == (0, 0)
@@ -226,7 +226,7 @@ def test_what_lies_elsewhere_is_found_though_redis_has_lost_the_fence(
     assert conditional_partition.outcome(4) == (0, 4)
 
 
-def test_each_batch_of_a_pipeline_that_lies_elsewhere_is_told_where(
+def test_each_batch_of_a_pipeline_stored_elsewhere_gets_its_offset(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert conditional_partition.outcome(0) == (0, 0)
@@ -258,7 +258,7 @@ def test_each_batch_of_a_pipeline_that_lies_elsewhere_is_told_where(
 
 
 def test_the_reading_ends_where_a_batch_lies_where_it_was_to_be(conditional_partition: ConditionalPartition) -> None:
-    """However long the log is behind that: two honest writers are all that a conflict mostly has."""
+    """However long the log is after that: two honest writers are all that a conflict mostly has."""
     for at in range(6):
         assert conditional_partition.outcome(at, Random(at).randbytes(600_000)) == (0, at)
     conditional_partition.run(1)
@@ -268,7 +268,7 @@ def test_the_reading_ends_where_a_batch_lies_where_it_was_to_be(conditional_part
     assert late.code == CONFLICT
 
 
-def test_a_long_reading_of_what_was_there_before_the_conditional_partition_is_gone_on_with(
+def test_a_long_reading_of_earlier_records_is_resumed_by_the_next_try(
     conditional_partition: ConditionalPartition,
 ) -> None:
     foreign(conditional_partition, *(Random(at).randbytes(600_000) for at in range(9)))
@@ -318,7 +318,7 @@ def test_when_nobody_can_tell_the_log_is_asked_where_it_ends(conditional_partiti
     assert conditional_partition.outcome(2) == (0, 2)
 
 
-def test_refusals_are_told_while_an_earlier_batch_is_to_be_sent_again(
+def test_conflicts_are_returned_while_an_earlier_batch_awaits_its_retry(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert conditional_partition.outcome(0) == (0, 0)
@@ -326,7 +326,7 @@ def test_refusals_are_told_while_an_earlier_batch_is_to_be_sent_again(
     assert conditional_partition.outcome(5) == (CONFLICT, 1)
 
 
-def test_a_batch_that_a_shorter_log_has_lost_is_told_so_however_long_the_log_is(
+def test_a_batch_lost_by_a_shortened_log_is_fenced_without_reading_it(
     conditional_partition: ConditionalPartition,
 ) -> None:
     """Its first try was committed and its answer did not arrive. The log ends before it: nothing has to be read."""
@@ -342,7 +342,7 @@ def test_a_batch_that_a_shorter_log_has_lost_is_told_so_however_long_the_log_is(
     assert [one.code for one in tries] == [PARTITION_FENCED] * 4
 
 
-def test_who_is_late_is_told_while_another_writer_always_has_a_batch_that_is_due(
+def test_a_late_writer_gets_its_conflict_while_another_is_always_due(
     conditional_partition: ConditionalPartition,
 ) -> None:
     """That one sends its next batch while one is out, as clients do that have several under way."""
@@ -372,7 +372,7 @@ def codes(conditional_partition: ConditionalPartition, *requests: Request) -> li
 
 
 @pytest.mark.parametrize("says_so", [True, False])
-def test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it(
+def test_batches_in_flight_after_a_conflict_are_refused_with_it(
     conditional_partition: ConditionalPartition, says_so: bool
 ) -> None:
     assert conditional_partition.outcome(0, b"of another writer") == (0, 0)
@@ -387,7 +387,7 @@ def test_what_a_writer_has_in_flight_behind_a_conflict_is_refused_with_it(
 def test_a_batch_that_comes_after_the_conflict_of_the_one_it_follows_is_refused(
     conditional_partition: ConditionalPartition,
 ) -> None:
-    """It was on its way when the conflict was told."""
+    """It was on its way when the conflict was returned."""
     assert conditional_partition.outcome(0, b"of another writer") == (0, 0)
     assert conditional_partition.outcome(0) == (CONFLICT, 1)
     assert codes(conditional_partition, conditional_partition.send(conditional_partition.client, 1, follows=True)) == [
@@ -402,7 +402,7 @@ def test_a_batch_that_comes_after_the_conflict_of_the_one_it_follows_is_refused(
     ) == [0]
 
 
-def test_what_a_writer_sends_for_the_offset_that_a_conflict_told_begins_a_pipeline(
+def test_a_batch_for_the_offset_that_a_conflict_returned_begins_a_pipeline(
     conditional_partition: ConditionalPartition,
 ) -> None:
     """It begins where the refused batch would have ended."""
@@ -422,7 +422,7 @@ def test_a_pipeline_is_appended_as_it_comes(conditional_partition: ConditionalPa
     )
 
 
-def test_a_batch_is_held_back_behind_one_that_is_to_be_sent_again(conditional_partition: ConditionalPartition) -> None:
+def test_a_batch_is_held_back_after_one_to_be_sent_again(conditional_partition: ConditionalPartition) -> None:
     assert conditional_partition.outcome(0) == (0, 0)
     conditional_partition.run(1)
     conditional_partition.swap_seconds, writer = 0.01, Client()
@@ -458,7 +458,7 @@ def test_the_first_of_a_pipeline_is_answered_before_one_that_is_due(
     assert codes(conditional_partition, *early, *pipeline) == [CONFLICT] * 4
 
 
-def test_a_batch_leaves_only_behind_the_one_that_it_follows(conditional_partition: ConditionalPartition) -> None:
+def test_a_batch_leaves_only_after_the_one_that_it_follows(conditional_partition: ConditionalPartition) -> None:
     """Another batch of the same connection ends where it begins."""
     assert conditional_partition.outcome(0, b"of another writer") == (0, 0)
     conditional_partition.run(1)
@@ -471,7 +471,7 @@ def test_a_batch_leaves_only_behind_the_one_that_it_follows(conditional_partitio
     assert conditional_partition.stored_values() == [b"of another writer", b"fresh"]
 
 
-def test_batches_that_say_to_be_behind_each_other_end_as_well(conditional_partition: ConditionalPartition) -> None:
+def test_batches_that_declare_to_follow_each_other_end_as_well(conditional_partition: ConditionalPartition) -> None:
     """Record counts of half the sequences each: nobody looks at the records before their turn."""
     assert conditional_partition.outcome(0) == (0, 0)
     conditional_partition.run(1)
@@ -498,7 +498,7 @@ def test_a_batch_follows_the_one_before_it_whatever_came_between(conditional_par
     assert conditional_partition.stored_values() == [b"at 0", b"first", b"of another writer"]
 
 
-def test_a_batch_is_held_back_once_behind_one_that_got_through_over_another_connection(
+def test_a_predecessor_stored_over_another_connection_holds_a_batch_back_once(
     conditional_partition: ConditionalPartition,
 ) -> None:
     assert conditional_partition.outcome(0) == (0, 0)

@@ -19,7 +19,7 @@ TIMED_OUT, OUT_OF_ORDER, DUPLICATE, INVALID = 7, 45, 46, 87
 
 
 # ---------------------------------------------------------------------- R9
-def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_again() -> None:
+def test_a_duplicate_lost_from_the_log_is_neither_confirmed_nor_sent_again() -> None:
     stage, _ = a_stage_with_one_batch()
     stage.produce_connection.is_open = False
     unclean_election(stage, b"another one's")
@@ -29,7 +29,7 @@ def test_a_duplicate_that_is_no_longer_in_the_log_is_neither_confirmed_nor_sent_
     assert retry.code == INVALID
 
 
-def test_another_ones_message_that_cannot_be_read_in_the_place_of_a_duplicate_is_told_as_such() -> None:
+def test_an_unreadable_foreign_message_in_a_duplicates_place_means_invalid_record() -> None:
     """It ends at the very offset, and what is in it is no gzip."""
     stage, _ = a_stage_with_one_batch()
     stage.produce_connection.is_open = False
@@ -56,7 +56,7 @@ def test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it() ->
     assert retry.code == DUPLICATE
 
 
-def test_an_epoch_is_searched_from_its_least_offset_also_when_the_log_has_become_shorter() -> None:
+def test_an_epoch_is_searched_from_its_least_offset_after_a_truncation() -> None:
     stage, client = Stage(), Client()
     foreign(stage, b"a", b"b", b"c")
     stage.send(client, 0)
@@ -71,14 +71,14 @@ def test_an_epoch_is_searched_from_its_least_offset_also_when_the_log_has_become
     assert retry.code == DUPLICATE
 
 
-def test_a_client_that_restarts_its_sequences_is_not_told_that_its_records_are_there() -> None:
+def test_a_client_that_restarts_its_sequences_gets_no_success_for_other_records() -> None:
     stage = a_stage_with_seven_batches()
     retry = stage.send(Client(), 1, b"another content")
     stage.run(5)
     assert retry.code == OUT_OF_ORDER
 
 
-def test_a_batch_of_which_an_earlier_round_of_sequences_has_the_numbers_is_not_out_of_order() -> None:
+def test_a_batch_after_a_possible_sequence_wrap_is_not_out_of_order() -> None:
     """So many records of others lie between that 2^31 of this producer might."""
     stage = a_stage_with_seven_batches()
     stage.log.end_offset += SEQUENCE_MODULUS
@@ -90,7 +90,7 @@ def test_a_batch_of_which_an_earlier_round_of_sequences_has_the_numbers_is_not_o
     assert "come round" in retry.message
 
 
-def test_old_batches_that_come_again_in_order_are_each_looked_for_behind_the_one_before() -> None:
+def test_old_batches_retried_in_order_are_searched_for_after_the_one_before() -> None:
     """However many there are, nothing before the last one is read again."""
     stage, client = Stage(), Client()
     for sequence in range(20):
@@ -109,14 +109,14 @@ def test_old_batches_that_come_again_in_order_are_each_looked_for_behind_the_one
     assert read[0] == 1
 
 
-def test_other_records_under_the_next_old_numbers_are_not_taken_for_those_that_lie_there() -> None:
+def test_other_records_with_the_next_old_sequences_are_no_duplicate() -> None:
     stage = a_stage_with_seven_batches()
     retries = [stage.send(Client(), 0), stage.send(Client(), 1, b"another content")]
     stage.run(5)
     assert [retry.code for retry in retries] == [DUPLICATE, OUT_OF_ORDER]
 
 
-def test_an_old_batch_that_is_not_behind_the_one_before_is_searched_for() -> None:
+def test_an_old_batch_not_found_after_the_one_before_is_searched_for() -> None:
     """The log was cut between the two, and the second one is in it no more."""
     stage = a_stage_with_seven_batches()
     first = stage.send(Client(), 0)
@@ -128,7 +128,7 @@ def test_an_old_batch_that_is_not_behind_the_one_before_is_searched_for() -> Non
     assert [first.code, second.code] == [DUPLICATE, INVALID], "it may be one of those without a batch marker"
 
 
-def test_a_batch_from_before_the_window_is_no_gap_as_long_as_the_log_cannot_be_read() -> None:
+def test_while_the_log_is_unreadable_batches_below_the_window_are_no_gap() -> None:
     stage = a_stage_with_seven_batches()
     stage.reply = lambda _broker_id, _question: Unanswered("away")
     retry = stage.send(Client(), 1)
@@ -158,7 +158,7 @@ def test_a_batch_that_lies_where_one_that_was_cut_off_lay_is_found_there() -> No
 
 
 @pytest.mark.promise("truncated-batch")
-def test_a_batch_that_was_cut_off_is_not_confirmed_by_the_connection_of_the_one_that_lies_there_now() -> None:
+def test_a_truncated_batch_is_not_confirmed_by_its_successors_connection() -> None:
     """The unclean election happens while its successor is out; that one is sent again, and no answer was heard."""
     stage, client = a_stage_with_four_batches()
     stage.outcomes.append(stage.loses_request)

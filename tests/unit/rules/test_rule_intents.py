@@ -35,7 +35,7 @@ def beside(first: Stage, *, first_lives: bool = True) -> Stage:
 
 
 class SlowBroker:
-    """Holds the next append until it is told to carry it out. The proxy that sent it hears nothing more of it."""
+    """Holds the next append until the test has it carried out. The proxy that sent it hears nothing more of it."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -86,7 +86,7 @@ def test_an_intent_that_is_taken_over_is_looked_for_in_the_log() -> None:
     assert retry.offset == 0
 
 
-def test_what_an_instance_id_reserved_that_has_ended_is_not_sent_by_the_next_one() -> None:
+def test_what_an_ended_proxy_instance_reserved_is_not_sent_by_the_next() -> None:
     first, client = Stage(), Client()
 
     def the_lease_ends(_effect: Any) -> None:
@@ -102,7 +102,7 @@ def test_what_an_instance_id_reserved_that_has_ended_is_not_sent_by_the_next_one
     assert request.offset == 0
 
 
-def test_what_a_dead_proxy_left_open_is_resolved_though_the_one_client_that_asked_has_gone() -> None:
+def test_a_dead_proxys_intent_is_resolved_though_its_only_client_left() -> None:
     first = Stage()
     first.outcomes.append(appends_and_dies(first))
     first.send(Client(), 0)
@@ -152,7 +152,7 @@ def test_an_entry_with_an_open_intent_does_not_expire_with_those_at_rest() -> No
     assert reserve > limits.NAME_EXPIRY_SECONDS * 1000 > commit > 0
 
 
-def test_a_request_waits_for_the_store_for_a_quarter_of_its_time_and_no_longer() -> None:
+def test_a_request_waits_for_redis_for_a_quarter_of_its_timeout() -> None:
     stage = Stage()
     stage.store_away = True
     request = stage.send(Client(), 0)
@@ -306,7 +306,7 @@ def test_who_cannot_decide_in_time_leaves_the_intent_to_everybody() -> None:
     assert retry.offset == 0, "a living proxy that works on nothing is waited for"
 
 
-def test_a_release_raises_the_version_so_that_what_was_made_from_an_older_value_fails() -> None:
+def test_a_release_raises_the_version_so_swaps_of_older_values_fail() -> None:
     stage, client = Stage(), Client()
     once(stage, Append, lambda _effect: setattr(client, "is_closed", True))
     stage.send(client, 0)
@@ -341,7 +341,7 @@ def test_what_a_dead_proxy_left_undecidable_is_remembered_too() -> None:
     assert stage.stored_values() == [b"value 0"]
 
 
-def test_a_batch_goes_on_where_its_rest_was_refused() -> None:
+def test_a_batch_resumes_where_its_rest_was_refused() -> None:
     stage = Stage()
     values = [b"record %d of a batch in parts" % number for number in range(8)]
     stage.context.topics.note_too_large(TOPIC, 200)

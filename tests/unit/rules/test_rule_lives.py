@@ -1,5 +1,5 @@
-"""Rules R10, R11, R12, each in the shortest scene in which exactly it matters: lives of the store's data, what is told
-to clients while something is in doubt, epochs of a producer."""
+"""Rules R10, R11, R12, each in the shortest scene in which exactly it matters: data generations of Redis, what clients
+get while something is in doubt, epochs of a producer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +49,7 @@ def with_batches(count: int) -> tuple[Stage, Client]:
 
 
 # ---------------------------------------------------------------------- R10
-def test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes() -> None:
+def test_an_entry_of_an_earlier_data_generation_may_lack_its_last_writes() -> None:
     stage, client = with_batches(1)
     before = dict(stage.values)
     stage.send(client, 1)
@@ -62,7 +62,7 @@ def test_an_entry_of_an_earlier_life_of_the_data_may_lack_its_last_writes() -> N
     assert retry.offset == 1
 
 
-def test_a_value_that_is_older_than_what_was_written_is_unverified_in_the_same_life_too() -> None:
+def test_within_one_data_generation_too_an_outdated_value_is_unverified() -> None:
     stage, client = with_batches(1)
     before = dict(stage.values)
     stage.send(client, 1)
@@ -86,7 +86,7 @@ def test_an_absent_entry_is_unverified_unless_its_producer_id_is_of_this_life() 
     assert retry.offset == 0
 
 
-def test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_asked_for() -> None:
+def test_a_rebuild_takes_everything_that_the_log_has_of_a_producer() -> None:
     stage, _ = with_batches(3)
     stage.values.clear()
     stage.die()
@@ -97,7 +97,7 @@ def test_everything_that_the_log_has_of_a_producer_is_taken_not_only_the_batch_a
     assert [retry.offset for retry in retries] == [0, 2]
 
 
-def test_no_unverified_entry_is_touched_before_the_leases_of_the_lost_state_have_run_out() -> None:
+def test_no_unverified_entry_is_touched_before_the_lost_leases_end() -> None:
     stage, client = with_batches(1)
     before = dict(stage.values)
     held: list[Append] = []
@@ -145,7 +145,7 @@ def test_an_unverified_entry_is_not_touched_while_our_own_registration_is_lost()
     assert retry.offset == 1
 
 
-def test_what_was_learned_before_a_new_life_is_not_written_into_it() -> None:
+def test_what_was_learned_before_a_new_data_generation_is_not_written() -> None:
     stage, client = with_batches(1)
     stage.send(client, 1)
     stage.run(0.01)  # its commit waits for something to ride on
@@ -155,7 +155,7 @@ def test_what_was_learned_before_a_new_life_is_not_written_into_it() -> None:
     assert stage.values == before
 
 
-def test_the_swap_script_of_another_life_of_the_data_is_another_script() -> None:
+def test_each_data_generation_has_a_swap_script_of_its_own() -> None:
     one = {"run_id": "a" * 40, "master_replid": "b" * 40}
     lives = [data_generation_of(one | {name: "c" * 40}, 1) for name in ("run_id", "master_replid")]
     lives += [data_generation_of(one, 1), data_generation_of(one, 2)]
@@ -173,7 +173,7 @@ def test_a_registration_that_is_gone_is_the_end_of_the_instance_id() -> None:
 
 
 @pytest.mark.promise("redis-late-command")
-def test_a_reserve_of_before_a_flush_that_is_executed_afterwards_brings_no_old_state_back() -> None:
+def test_a_reserve_executed_after_a_flush_brings_no_old_state_back() -> None:
     """The first reserve's connection breaks; it is executed when ten batches are stored, everything was deleted, and
     the proxy that might remember them is another one."""
     world = World(1, WorldSettings(redis_faults=RedisFaultRates(late_seconds=(5.0, 5.0))))
@@ -201,7 +201,7 @@ def test_a_reserve_of_before_a_flush_that_is_executed_afterwards_brings_no_old_s
     assert not any(batch.was_renumbered or batch.failed for batch in batches)
 
 
-def test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_life() -> None:
+def test_connections_of_idempotent_clients_are_closed_in_a_new_data_generation() -> None:
     world = World(1, WorldSettings())
     world.start()
     (client,) = world.clients
@@ -216,7 +216,7 @@ def test_connections_of_idempotent_clients_are_closed_when_the_data_begin_a_new_
 
 
 # ---------------------------------------------------------------------- R11
-def test_a_batch_in_doubt_is_never_told_to_be_out_of_order() -> None:
+def test_a_batch_in_doubt_never_gets_out_of_order() -> None:
     stage = Stage()
     stage.store_away = True
     request = stage.send(Client(), 0)
@@ -224,7 +224,7 @@ def test_a_batch_in_doubt_is_never_told_to_be_out_of_order() -> None:
     assert request.code == TIMED_OUT
 
 
-def test_a_batch_behind_one_that_has_to_be_sent_again_is_no_gap() -> None:
+def test_a_batch_after_one_that_must_be_sent_again_is_no_gap() -> None:
     stage, client = with_batches(1)
     stage.outcomes.append(stage.refuses(HELD_BACK))
     stage.send(client, 1)
@@ -264,7 +264,7 @@ def test_what_a_replica_tells_is_no_reason_for_a_refusal(epoch: int, sequence: i
     assert request.code == 0
 
 
-def test_a_reply_to_a_read_that_left_before_the_batch_came_is_no_reason_for_a_refusal() -> None:
+def test_a_read_sent_before_the_batch_came_is_no_reason_to_refuse() -> None:
     stage, owner = Stage(), Client("owner")
     stage.send(owner, 0)
     stage.run(1)
@@ -302,7 +302,7 @@ def test_a_producer_of_which_nothing_is_stored_is_refused_by_a_write_too() -> No
     assert [request.code for request in requests] == [FOREIGN, 0]
 
 
-def test_a_batch_that_waits_behind_its_successor_is_taken_first() -> None:
+def test_a_batch_queued_after_its_successor_is_taken_first() -> None:
     stage, client = with_batches(1)
     once(stage, Append, lambda _effect: [stage.send(client, 3), stage.send(client, 2)])
     stage.send(client, 1)
@@ -321,7 +321,7 @@ def test_a_producer_that_is_known_to_nobody_begins_with_its_first_sequence() -> 
 
 
 # ---------------------------------------------------------------------- R12
-def test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_newer_one() -> None:
+def test_an_older_epochs_open_intent_is_resolved_before_anything_newer() -> None:
     stage = Stage()
     held: list[Append] = []
 
@@ -339,7 +339,7 @@ def test_the_open_intent_of_an_older_epoch_is_resolved_before_anything_of_the_ne
     assert stage.stored_values() == [b"old", b"new"]
 
 
-def test_an_old_batch_that_is_not_found_is_dropped_once_a_newer_epoch_is_here() -> None:
+def test_an_old_batch_not_in_the_log_is_dropped_for_newer_epochs() -> None:
     stage, client = Stage(), Client()
     stage.outcomes.append(lambda effect: InDoubt("the request is lost", effect.broker_id))
     once(stage, Wait, lambda _effect: stage.send(client, 0, b"the same records", epoch=1))

@@ -45,7 +45,7 @@ def test_what_was_appended_with_an_error_and_has_vanished_is_no_success() -> Non
     assert request.offset == 1
 
 
-def test_what_was_appended_with_an_error_is_looked_for_where_another_group_of_its_producer_lies() -> None:
+def test_a_batch_answered_with_an_error_is_searched_for_in_another_group() -> None:
     """The wrapper there names the batch, but is not the one that was sent: its anchor would never fit."""
     stage = Stage()
 
@@ -62,7 +62,7 @@ def test_what_was_appended_with_an_error_is_looked_for_where_another_group_of_it
     assert (request.offset, len(stage.sent)) == (0, 1)
 
 
-def test_no_offset_means_not_appended_also_with_code_0_and_nothing_is_known_with_code_minus_1() -> None:
+def test_without_an_offset_code_0_means_refused_and_minus_1_in_doubt() -> None:
     assert isinstance(classify(0, -1, -1, ProduceConnection(), 1), Refused), "an empty set: no commit"
     assert isinstance(classify(-1, -1, -1, ProduceConnection(), 1), InDoubt)
 
@@ -73,7 +73,7 @@ def test_a_batch_that_an_unknown_error_hides_is_looked_for() -> None:
 
 
 # ---------------------------------------------------------------------- R6
-def test_what_is_read_for_an_unknown_outcome_was_fetched_after_its_broker_was_seen_awake() -> None:
+def test_an_unknown_outcome_reads_only_fetches_after_the_quiescence_check() -> None:
     """An earlier fetch, for another unknown outcome, may show the log of a topic that was deleted and recreated
     since."""
     stage = Stage()
@@ -88,7 +88,7 @@ def test_what_is_read_for_an_unknown_outcome_was_fetched_after_its_broker_was_se
     assert min(since) >= began + limits.QUIESCENCE_SECONDS
 
 
-def test_the_log_is_not_read_before_the_broker_was_seen_awake_for_a_second() -> None:
+def test_the_log_is_not_read_before_the_brokers_quiescence_check() -> None:
     stage = Stage()
     broker = SleepingBroker(stage)
     request = stage.send(Client(), 0)
@@ -210,7 +210,7 @@ def test_a_search_that_retention_has_overtaken_begins_again_where_the_log_begins
 
 
 @pytest.mark.parametrize("earliest", [0, 3])
-def test_clients_that_make_a_batch_again_before_the_search_ends_are_served_in_the_end(earliest: int) -> None:
+def test_clients_that_recreate_a_batch_during_the_search_are_finally_served(earliest: int) -> None:
     """Records without a batch marker are looked for by their content, a second for each search; the batch that comes
     then is another one by its checksum only."""
     stage = Stage()
@@ -251,7 +251,7 @@ def test_of_a_batch_whose_first_part_is_found_only_the_rest_is_sent() -> None:
 
 
 # ---------------------------------------------------------------------- R8
-def test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_log() -> None:
+def test_a_first_batchs_bound_is_a_high_watermark_not_the_log_end() -> None:
     stage = Stage()
     foreign(stage, b"replicated")
     foreign(stage, b"soon lost", b"too", replicated=False)
@@ -269,7 +269,7 @@ def test_the_bound_of_a_first_batch_is_a_high_watermark_and_not_the_end_of_the_l
     assert request.offset == 1
 
 
-def test_where_the_record_below_the_bound_is_another_one_the_search_begins_at_the_start() -> None:
+def test_a_search_whose_anchor_is_another_record_begins_at_the_logs_start() -> None:
     stage, client = a_stage_with_one_batch()
 
     def an_unclean_leader_appends(effect: Append) -> Outcome:

@@ -76,7 +76,7 @@ def test_by_client_id_every_instance_has_a_producer_id_of_its_own() -> None:
     assert len(scene.stored()) == 3
 
 
-def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instance_gets_a_new_id() -> None:
+def test_a_self_raised_epoch_counts_and_the_next_instance_has_another_id() -> None:
     scene = NamedScene()
     older = scene.instance()
     scene.send(older)
@@ -89,7 +89,7 @@ def test_an_epoch_that_a_client_raises_itself_is_taken_over_and_the_next_instanc
     assert scene.codes(scene.send(older)) == [FENCED]
 
 
-def test_after_a_new_life_of_the_data_instances_go_on_and_the_next_one_gets_a_new_id(scene: NamedScene) -> None:
+def test_in_a_new_data_generation_instances_continue_and_newcomers_get_new_ids(scene: NamedScene) -> None:
     older = scene.instance()
     scene.send(older)
     scene.world.redis.restart()
@@ -117,7 +117,7 @@ def test_when_redis_has_lost_the_last_instance_its_epoch_is_not_issued_again() -
     assert len(set(scene.began())) == 3
 
 
-def test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_older_one() -> None:
+def test_an_instance_that_redis_lost_continues_and_fences_the_older_one() -> None:
     scene = NamedScene()
     older, newer = scene.instance(), scene.instance(1)
     scene.send(older)
@@ -130,7 +130,7 @@ def test_when_redis_has_lost_the_last_instance_that_one_goes_on_and_fences_the_o
     assert scene.codes(scene.send(older, 0)) == [FENCED]
 
 
-def test_when_all_is_lost_living_instances_are_fenced_and_the_next_one_goes_on(scene: NamedScene) -> None:
+def test_after_a_total_loss_living_instances_are_fenced_and_the_next_works(scene: NamedScene) -> None:
     older = scene.instance()
     scene.send(older)
     scene.world.redis.flush()
@@ -151,7 +151,7 @@ def expiring(request: pytest.FixtureRequest) -> NamedScene:
 
 
 @pytest.mark.promise("name-one-instance")
-def test_what_a_name_has_on_every_partition_lives_as_long_as_it_is_in_use_on_one(expiring: NamedScene) -> None:
+def test_a_producer_names_state_on_all_partitions_lives_while_one_is_used(expiring: NamedScene) -> None:
     instance = expiring.instance()
     first = expiring.send(instance, 0)
     identity = first.sent_as[0]
@@ -182,7 +182,7 @@ def test_an_epoch_is_issued_only_once_what_the_id_has_on_partitions_is_renewed()
 
 
 @pytest.mark.promise("name-one-instance")
-def test_an_instance_that_comes_back_after_its_name_has_expired_is_fenced_and_leaves_nothing(
+def test_an_instance_back_after_its_name_expired_is_fenced_and_leaves_nothing(
     expiring: NamedScene,
 ) -> None:
     paused = expiring.instance()
@@ -202,7 +202,7 @@ def test_an_instance_that_comes_back_after_its_name_has_expired_is_fenced_and_le
     assert expiring.world.redis.endless_keys(CLUSTER_NAME) == []
 
 
-def test_an_instance_whose_name_expires_while_it_is_in_memory_is_fenced_by_the_swap() -> None:
+def test_an_instance_with_a_cached_expired_name_is_fenced_by_the_swap() -> None:
     """Its proxy knows the name as it was. What is stored of it is gone before, as by a wrong clock of Redis."""
     scene = NamedScene(expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
     instance = scene.instance()
@@ -225,7 +225,7 @@ def test_the_state_of_an_id_that_its_name_has_no_longer_expires() -> None:
         assert (data[key].expires_at or inf) < scene.network.now + limits.CLIENT_RETRY_SECONDS_MAX
 
 
-def test_a_block_of_ids_is_kept_while_one_of_them_is_in_use_and_no_longer() -> None:
+def test_a_block_of_ids_is_kept_only_while_one_is_used() -> None:
     scene = NamedScene(expiry_seconds=EXPIRY_SECONDS, name_expiry_seconds=EXPIRY_SECONDS)
     client = VirtualClient(scene.network, "without-a-name", [scene.world.proxies[0].addresses[0]])
     scene.send(client)
@@ -241,7 +241,7 @@ def test_a_block_of_ids_is_kept_while_one_of_them_is_in_use_and_no_longer() -> N
     assert scene.codes(scene.send(client))[-1] == 0, "it goes on, once the log has been read"
 
 
-def test_a_principal_has_so_many_names_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_a_principals_limit_new_names_wait_and_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "NAMES_PER_PRINCIPAL_MAX", 3)
     scene = NamedScene(name_expiry_seconds=EXPIRY_SECONDS)
     names = [f"name-{number}" for number in range(5)]
@@ -254,7 +254,7 @@ def test_a_principal_has_so_many_names_and_others_go_on(monkeypatch: pytest.Monk
     assert scene.world.redis.endless_keys(CLUSTER_NAME) == []
 
 
-def test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_later(
+def test_an_address_with_endless_id_requests_gets_delayed_retriable_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_BURST_MAX", 20)
@@ -273,7 +273,7 @@ def test_an_address_that_asks_for_ids_without_end_is_told_to_ask_again_a_second_
     assert ask(scene, 0, name=None)[0][0] == 0
 
 
-def test_an_address_that_asks_a_little_too_often_gets_its_ids_later_and_no_error(
+def test_an_address_that_asks_slightly_too_often_gets_ids_later_without_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "INIT_PRODUCER_IDS_PER_IP_BURST_MAX", 5)
@@ -357,8 +357,8 @@ def test_instances_that_begin_in_the_same_moment_have_different_epochs(proxies: 
 
 
 def test_an_epoch_is_not_issued_again_by_who_knows_that_redis_has_lost_it() -> None:
-    """Two writes are lost within one life. Another proxy cannot know that and issues one of them again; what it writes
-    has any version."""
+    """Two writes are lost within one data generation. Another proxy cannot know that and issues one of them again; what
+    it writes has any version."""
     for instances in range(24):
         scene = NamedScene()
         issued = ask(scene, 0)
@@ -406,7 +406,7 @@ def test_of_instances_that_began_in_the_same_moment_one_is_fenced() -> None:
     assert sorted(code for one in instances for _, _, code, _ in one.answers) == [0, FENCED]
 
 
-def test_who_asks_again_for_a_higher_epoch_is_told_the_same_also_where_that_is_a_new_id() -> None:
+def test_a_repeated_epoch_request_gets_the_same_new_id_again() -> None:
     """The first answer is lost. After a new data generation of Redis nobody knows which epochs were issued."""
     scene = NamedScene()
     ((_, *has),) = ask(scene, 0)

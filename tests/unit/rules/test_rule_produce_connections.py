@@ -93,7 +93,7 @@ def test_a_lease_ends_for_its_owner_before_it_ends_in_the_store() -> None:
     assert proxy.store.lease.ends_at < expires_at
 
 
-def test_what_left_in_part_under_one_instance_id_does_not_go_on_under_the_next() -> None:
+def test_a_partly_sent_request_does_not_continue_under_the_next_proxy_instance() -> None:
     world = World(1, WorldSettings(brokers=1))
     world.start()
     (client,), (proxy,), (broker,) = world.clients, world.proxies, world.cluster.brokers.values()
@@ -145,9 +145,7 @@ def test_an_answer_that_a_throttling_broker_holds_back_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("asked_ms", "given_ms"), [(30_000, 5000), (4000, 2000), (700, 500)])
-def test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seconds(
-    asked_ms: int, given_ms: int
-) -> None:
+def test_the_broker_gets_half_the_clients_timeout_but_five_seconds_at_most(asked_ms: int, given_ms: int) -> None:
     produce_connections = ProduceConnections()
     produce_connections.append(0, timeout_ms=asked_ms)
     produce_connections.run()
@@ -155,7 +153,7 @@ def test_the_broker_is_given_half_of_the_clients_time_and_no_more_than_five_seco
 
 
 # ---------------------------------------------------------------------- R6
-def test_a_connection_that_is_unrecoverable_is_reset_so_that_what_queues_in_the_broker_dies_with_it() -> None:
+def test_an_unanswered_connection_is_reset_so_that_its_queued_bytes_vanish() -> None:
     produce_connections = ProduceConnections()
     outcomes = produce_connections.append(0)
     produce_connections.run(30)
@@ -164,7 +162,7 @@ def test_a_connection_that_is_unrecoverable_is_reset_so_that_what_queues_in_the_
 
 
 # ---------------------------------------------------------------------- R14
-def test_a_write_over_which_the_deadline_passed_is_told() -> None:
+def test_a_write_over_which_the_deadline_passed_is_reported_as_late() -> None:
     produce_connections = ProduceConnections()
     outcomes = produce_connections.append(0)
     produce_connections.run()

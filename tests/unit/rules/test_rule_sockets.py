@@ -120,7 +120,7 @@ def test_who_is_asked_before_each_read_may_leave_what_came_where_it_is() -> None
 
 
 # ---------------------------------------------------------------------- R4
-def test_no_byte_leaves_a_fenced_connection_when_the_lease_has_ended_and_the_peer_sees_a_reset() -> None:
+def test_a_fenced_connection_sends_nothing_after_the_lease_and_is_reset() -> None:
     async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
         assert endpoint.wire is not None
         endpoint.wire.fence(lambda: False)
@@ -155,7 +155,7 @@ def test_a_fenced_connection_is_reset_by_the_kernel_when_its_process_is_killed()
     on_a_connection(scene)
 
 
-def test_bytes_that_nobody_acknowledges_end_a_connection_after_five_seconds_and_none_waits_for_others() -> None:
+def test_sockets_end_after_five_unacknowledged_seconds_and_send_without_delay() -> None:
     async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:
         with twin_of(peer) as twin:
             assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
@@ -164,7 +164,7 @@ def test_bytes_that_nobody_acknowledges_end_a_connection_after_five_seconds_and_
     on_a_connection(scene)
 
 
-def test_the_clock_of_the_lease_goes_on_while_the_machine_sleeps() -> None:
+def test_the_clock_of_the_lease_continues_while_the_machine_sleeps() -> None:
     clock = cast(partial[float], TrioReactor(lambda _where, _error: None).now)
     assert clock.args == (time.CLOCK_BOOTTIME,)
 
@@ -230,7 +230,7 @@ def test_a_step_is_measured_from_its_first_handler_to_its_last_write(by_timer: b
     on_a_connection(scene)
 
 
-def test_of_a_large_answer_so_much_is_sent_in_a_pass_though_the_peer_reads_as_fast(
+def test_each_pass_sends_a_limited_part_however_fast_the_peer_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = bytes(64 << 20)
@@ -270,7 +270,7 @@ def test_of_a_large_answer_so_much_is_sent_in_a_pass_though_the_peer_reads_as_fa
     assert max(sent) < 16 << 20
 
 
-def test_what_is_expected_of_one_message_is_read_in_a_few_large_pieces_and_no_byte_beyond_it() -> None:
+def test_an_expected_message_is_read_in_a_few_large_pieces() -> None:
     size, behind, kib = 600 * 1024, b"behind it", 1024
 
     async def scene(reactor: TrioReactor, endpoint: Endpoint, peer: socket.socket) -> None:

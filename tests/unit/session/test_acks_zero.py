@@ -19,7 +19,7 @@ def produce(*producer_ids: int) -> bytes:
 
 @pytest.mark.parametrize("is_pass_through", [False, True])
 @pytest.mark.parametrize(("producer_ids", "stored"), [((-1,), 1), ((1_000,), 0), ((1_000, 1_001), 0), ((-1, 1_000), 1)])
-def test_a_batch_with_a_producer_id_and_acks_zero_is_not_stored_and_ends_the_connection(
+def test_an_idempotent_batch_with_acks_zero_is_refused_by_closing_its_connection(
     is_pass_through: bool, producer_ids: tuple[int, ...], stored: int
 ) -> None:
     world = World(

@@ -115,7 +115,7 @@ def test_who_is_not_conditional_is_refused(door: Door) -> None:
     assert len(door.events) == 4
 
 
-def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) -> None:
+def test_other_topics_take_any_producer_but_no_conditional_batch(door: Door) -> None:
     client = DoorClient()
     assert door.send(OTHER, batch(), client=client) is None
     assert door.send(OTHER, batch(producer_id=7, producer_epoch=0, base_sequence=0)) is None
@@ -123,7 +123,7 @@ def test_other_topics_take_whoever_comes_but_nobody_conditionally(door: Door) ->
     assert door.send(OTHER, by_sequence(0)) == NO_CONDITIONAL_PARTITION
 
 
-def test_a_named_producer_from_before_the_topic_became_conditional_is_refused_each_time() -> None:
+def test_a_producer_name_older_than_its_conditional_topic_is_always_refused() -> None:
     """What it has left open is found out for somebody who asks where producers stopped: so it is known at the proxy,
     and its requests could be taken by their bytes."""
     scene = NamedScene()

@@ -83,7 +83,7 @@ def test_all_connections_of_one_address_share_a_bound(monkeypatch: pytest.Monkey
     assert scene.proxy.engine.noted_failures.count == 0
 
 
-def test_a_producer_beside_a_flood_of_failed_batches_notices_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_during_a_flood_of_failed_batches_notices_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a load balancer, where all have one address. What failed of it stays noted."""
     monkeypatch.setattr(limits, "FAILURES_NOTED_MAX", 10 * NOTED_MAX)
     scene = Scene()
@@ -139,7 +139,7 @@ def test_a_name_that_does_not_fit_into_older_requests_is_that_of_no_topic(produc
 def test_of_names_that_no_topic_can_have_nothing_is_remembered(
     has_pass_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many, and however long: they are answered, and the client goes on."""
+    """However many, and however long: they are answered, and the client continues."""
     monkeypatch.setattr(limits, "FAILURES_NOTED_OF_ONE_MAX", NOTED_MAX)
     scene = Scene(has_pass_through)
     line = scene.line(scene.world.clients[0].name if has_pass_through else None)

@@ -1,4 +1,4 @@
-"""Where producers stopped (DescribeProducers): what is told of them, and what is found out before it is told."""
+"""Where producers stopped (DescribeProducers): what is reported of them, and what is found out before that."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def scene() -> NamedScene:
     return NamedScene()
 
 
-def test_a_named_producer_is_told_by_every_proxy(scene: NamedScene) -> None:
+def test_a_producer_with_a_name_is_reported_by_every_proxy(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
     scene.send(client)
@@ -73,7 +73,7 @@ def test_a_named_producer_is_told_by_every_proxy(scene: NamedScene) -> None:
     assert second.producers == (ActiveProducer(sent.producer_id, 0, sent.base_sequence + sent.record_count - 1),)
 
 
-def test_a_producer_without_a_name_is_told_where_it_was_at_work(scene: NamedScene) -> None:
+def test_a_producer_without_a_name_is_reported_where_it_was_at_work(scene: NamedScene) -> None:
     client = VirtualClient(scene.network, "no-name", [scene.world.proxies[0].address])
     scene.send(client)
     assert rows(scene, 0) == [(client.producer.producer_id, 0, 0)]
@@ -97,7 +97,7 @@ def test_what_a_dead_proxy_has_left_open_is_found_out_first(scene: NamedScene) -
     assert rows(scene, 1) == [(producer_id, 0, 1)]
 
 
-def test_what_was_open_and_is_not_in_the_log_is_not_told(scene: NamedScene) -> None:
+def test_an_open_batch_that_is_not_in_the_log_is_not_reported(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
     scene.world.cluster.choose_fault = lambda _seen: BrokerFault.LOST_REQUEST
@@ -127,7 +127,7 @@ def test_after_a_loss_of_redis_the_log_is_read_first(scene: NamedScene) -> None:
     assert rows(scene, 1) == [(client.producer.producer_id, 0, 1)]
 
 
-def test_what_a_server_tells_that_is_the_master_no_longer_is_not_told(scene: NamedScene) -> None:
+def test_what_a_demoted_redis_master_says_is_not_reported(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
     scene.network.run(1.0)
@@ -139,7 +139,7 @@ def test_what_a_server_tells_that_is_the_master_no_longer_is_not_told(scene: Nam
     assert rows(scene, 1) == [(client.producer.producer_id, 0, 0)]
 
 
-def test_to_be_told_costs_an_entry_one_version_and_its_producer_no_error(scene: NamedScene) -> None:
+def test_a_report_costs_an_entry_one_version_and_its_producer_no_error(scene: NamedScene) -> None:
     client = scene.instance()
     scene.send(client)
     scene.network.run(1.0)
@@ -151,7 +151,7 @@ def test_to_be_told_costs_an_entry_one_version_and_its_producer_no_error(scene: 
     assert len(scene.stored()) == 2
 
 
-def test_one_that_goes_on_is_told_with_what_is_committed(scene: NamedScene) -> None:
+def test_a_busy_producer_is_reported_with_what_is_committed(scene: NamedScene) -> None:
     client = scene.instance()
     batches = [client.send(TOPIC, 0) for _ in range(200)]
     assert scene.network.run(10.0, lambda: batches[20].is_done)
@@ -162,7 +162,7 @@ def test_one_that_goes_on_is_told_with_what_is_committed(scene: NamedScene) -> N
     assert 0 < row.last_sequence < 200
 
 
-def test_what_is_another_principals_is_not_told() -> None:
+def test_producers_of_another_principal_are_not_reported() -> None:
     scene = NamedScene(has_principals=True)
     client = scene.instance()
     scene.send(client)
@@ -170,7 +170,7 @@ def test_what_is_another_principals_is_not_told() -> None:
     assert [row[0] for row in rows(scene, principal=principal_of("CN=instance-1"))] == [client.producer.producer_id]
 
 
-def test_an_id_that_its_name_has_no_longer_is_told_until_its_state_expires() -> None:
+def test_an_id_that_its_name_no_longer_has_is_reported_until_expiry() -> None:
     scene = NamedScene(by_client_id=True, expiry_seconds=100.0)
     for number in range(2):
         scene.send(scene.instance(number))
@@ -184,7 +184,7 @@ def test_an_id_that_its_name_has_no_longer_is_told_until_its_state_expires() -> 
     assert f"{second:016x}".encode() in (scene.world.redis.get(INDEX) or b"")
 
 
-def test_partitions_that_are_there_since_a_moment_ago_are_told(scene: NamedScene) -> None:
+def test_partitions_created_a_moment_ago_are_reported(scene: NamedScene) -> None:
     scene.network.run(5.0)
     partitions = scene.world.cluster.partitions
     for place in ((TOPIC, 2), ("new", 0), ("new", 1)):
@@ -194,7 +194,7 @@ def test_partitions_that_are_there_since_a_moment_ago_are_told(scene: NamedScene
     assert [one.error_code for one in answers] == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE, unknown]
 
 
-def test_what_cannot_be_told_now_has_the_code_for_which_admin_clients_ask_again(
+def test_what_cannot_be_reported_now_gets_the_error_that_admin_clients_retry(
     scene: NamedScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = scene.instance()
@@ -306,9 +306,9 @@ def test_the_last_sequence_wraps() -> None:
     assert wrapped.last_sequence == 2**31 - 1
 
 
-def test_where_a_batch_was_unrecoverable_it_is_not_told_that_the_producer_stopped_before_it(scene: NamedScene) -> None:
+def test_a_producer_is_not_reported_to_stop_before_an_unrecoverable_batch(scene: NamedScene) -> None:
     """The topic keeps no batch markers, so nobody can tell what became of the batch that a dead proxy left open.
-    Whoever goes on behind what is told would store its record a second time."""
+    A client that resumed after what is reported would store its record a second time."""
     scene.world.cluster.log(TOPIC, 0).compression = 0
     client = scene.instance()
     scene.send(client)

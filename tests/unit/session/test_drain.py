@@ -201,8 +201,8 @@ def test_others_are_served_until_the_drain_ends() -> None:
     assert len(producer.answers) == 2
 
 
-def test_of_a_producer_that_hangs_up_in_a_drain_nothing_is_stored_that_it_sends_elsewhere() -> None:
-    """Real sockets hand over what was not read when the peer hangs up: of that, only what wants no answer goes on."""
+def test_of_a_producer_leaving_in_a_drain_only_acks_zero_is_stored() -> None:
+    """Real sockets hand over what was not read when the peer hangs up: of that, only what wants no answer is sent."""
     scene = Scene()
     line, other = Line(), Line()
     scene.add(line)

@@ -109,11 +109,11 @@ class Scene:
 
     @property
     def is_at_work(self) -> bool:
-        """Is the batch not settled yet?"""
+        """Is the batch still being worked on?"""
         return any(not producer.is_idle for producer in self.engine.producers(None, None, 1000))
 
 
-def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() -> None:
+def test_a_batch_that_is_out_counts_with_its_wrapper_after_its_timeout() -> None:
     scene = Scene()
     both = scene.engine.memory.bytes_held
     assert both > 2 * len(scene.records)
@@ -126,8 +126,8 @@ def test_a_batch_that_is_out_counts_with_its_wrapper_also_when_its_time_is_up() 
 
 
 def test_a_batch_that_waits_counts_with_what_it_will_be_converted_to() -> None:
-    """It comes behind one that is out, and is not looked at before that one is answered. Its records are so small that
-    messages of the old format are twice as large."""
+    """It comes after one that is out, and is not looked at before that one is answered. Its records are so small that
+    messages in format v1 are twice as large."""
     scene = Scene(timeout_ms=100_000)
     before = scene.engine.memory.bytes_held
     records = batch([b"0123456789"] * 2_000, producer_id=1_000, sequence=2)
@@ -138,7 +138,7 @@ def test_a_batch_that_waits_counts_with_what_it_will_be_converted_to() -> None:
 
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_of_an_unknown_outcome_that_nobody_waits_for_no_byte_is_kept(is_gone: bool) -> None:
-    """The client was told 7, or has gone; the broker hangs on. What is looked for in the log needs names only."""
+    """The client got REQUEST_TIMED_OUT or left; the broker hangs. What is looked for in the log needs names only."""
     scene = Scene(timeout_ms=TIMEOUT_MS if not is_gone else 100_000)
     if is_gone:
         assert scene.line.wire is not None
@@ -164,7 +164,7 @@ def test_a_retry_brings_the_records_again_that_were_let_go_of() -> None:
 
 
 @pytest.mark.parametrize("producer_id", [-1, 1_000])
-def test_many_small_batches_count_with_what_they_take_beside_their_bytes(producer_id: int) -> None:
+def test_many_small_batches_count_with_the_memory_of_their_objects(producer_id: int) -> None:
     scene = Scene(timeout_ms=100_000)
     before = scene.engine.memory.bytes_held
     records = batch([b"x"], producer_id=producer_id, sequence=2)
@@ -204,7 +204,7 @@ def test_batches_without_a_producer_id_that_wait_to_be_converted_count_with_that
     assert scene.engine.memory.bytes_held == before
 
 
-def test_what_a_client_without_a_producer_id_leaves_behind_counts_until_its_broker_takes_it() -> None:
+def test_batches_of_a_gone_client_without_producer_id_count_until_sent() -> None:
     scene = Scene(hang_seconds=20)
     line = scene.connect()
     before = scene.engine.memory.bytes_held

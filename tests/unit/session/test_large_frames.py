@@ -22,7 +22,7 @@ FETCH, PRODUCE = 1, 0
 
 
 def produce(correlation_id: int) -> bytes:
-    """A megabyte in the old format, without a producer id."""
+    """A megabyte in message format v1, without a producer id."""
     chunks = encode_request(2, 1, 10_000, [(TOPIC, 0, encode_set([(None, bytes(MEGABYTE), 0)], magic=1))])
     return request(correlation_id, PRODUCE, 2, b"".join(map(bytes, chunks)))
 

@@ -1,5 +1,5 @@
-"""A connection to the bootstrap port in a cluster of several releases, as there is while it is upgraded: what goes on
-is encoded for the broker that it goes to. Others would close the connection."""
+"""A connection to the bootstrap port in a cluster of several releases, as there is while it is upgraded: what is
+forwarded is encoded for the broker that it goes to. Others would close the connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def metadata() -> bytes:
 
 
 @pytest.mark.parametrize(("question", "is_pass_through"), [(fetch, False), (fetch, True), (metadata, True)])
-def test_what_goes_on_from_the_bootstrap_port_is_encoded_for_its_broker(
+def test_what_is_forwarded_from_the_bootstrap_port_is_encoded_for_its_broker(
     question: Callable[[], bytes], is_pass_through: bool
 ) -> None:
     world = World(1, WorldSettings(brokers=2, has_principals=is_pass_through, has_pass_through=is_pass_through))

@@ -17,7 +17,7 @@ BATCH_MARKER = encode_batch_marker([Identity(7, 0, 0, 1)])
 
 
 def wrapper_behind(size_bytes: int) -> bytes:
-    """A wrapper with somebody's batch marker, that begins so many bytes behind the start."""
+    """A wrapper with somebody's batch marker, that begins so many bytes after the start."""
     front = encode_message(None, None, magic=1)
     filling = encode_message(None, bytes(size_bytes - len(front)), magic=1)
     inside = encode_set([(None, b"x", 0)], magic=1)

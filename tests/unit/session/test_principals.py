@@ -76,7 +76,7 @@ def test_a_thief_does_not_join_the_owners_batch_while_it_is_out() -> None:
     assert stage.stored_values() == [b"value 0"]
 
 
-def test_a_thief_with_a_newer_epoch_does_not_keep_the_owners_batch_from_being_sent() -> None:
+def test_a_thief_with_a_newer_epoch_does_not_stop_the_owners_batch() -> None:
     stage = a_stage()
     owner = Client(OWNER)
     stage.send(owner, 0)
@@ -87,7 +87,7 @@ def test_a_thief_with_a_newer_epoch_does_not_keep_the_owners_batch_from_being_se
     assert mine.offset == 1
 
 
-def test_an_entry_that_was_lost_and_read_from_the_log_again_is_still_its_owners() -> None:
+def test_an_entry_rebuilt_from_the_log_still_belongs_to_its_owner() -> None:
     stage = a_stage()
     stage.send(Client(OWNER), 0)
     stage.run(1)
@@ -103,7 +103,7 @@ def test_an_entry_that_was_lost_and_read_from_the_log_again_is_still_its_owners(
     assert taken.code == FOREIGN
 
 
-def test_an_id_that_was_issued_to_nobody_becomes_his_who_first_shows_who_he_is() -> None:
+def test_an_id_issued_to_nobody_belongs_to_the_first_authenticated_client() -> None:
     stage = a_stage(issued_to=None)
     stage.send(Client(), 0)
     stage.run(1)

@@ -76,7 +76,7 @@ class Scene:
         self.world.network.run(30)
         logs = [self.world.cluster.log(TOPIC, partition) for partition in range(2)]
         engine = self.proxy.engine
-        gc.collect()  # a batch that cannot be unpacked leaves an error behind that holds itself, whichever way it went
+        gc.collect()  # a batch that cannot be unpacked leaves an error that holds itself, whichever path it took
         return {
             "answers": bytes(self.line.data),
             "is_lost": self.line.is_lost,

@@ -1,5 +1,5 @@
 """What a client had sent before its end: all of it is served after a FIN or in front of garbage, but nothing of a
-producer with an id (rule R17); after a reset only what has no answer (rule R16), in turns."""
+producer with an id (rule R17); after a reset only what has no answer (rule R16), in steps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Scene:
         return self.world.cluster.log(TOPIC, 0).end_offset
 
 
-def test_what_has_no_answer_is_stored_whatever_version_it_came_in_and_nothing_else_is() -> None:
+def test_after_a_reset_only_acks_zero_batches_of_any_version_are_stored() -> None:
     scene = Scene()
     others = [produce(b"a", -1), produce(b"b", 1), request(1, ApiKey.METADATA, 1, b"\0\0\0\0")[4:]]
     scene.leave(*others, produce(b"c", 0), produce(b"d", 0, version=9), *others, produce(b"e", 0, version=2))
@@ -94,7 +94,7 @@ def test_thousands_of_them_hold_nobody_up() -> None:
     assert scene.proxy.errors == []
 
 
-def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
+def test_nothing_is_taken_after_one_that_cannot_be_read() -> None:
     scene = Scene()
     scene.leave(produce(b"a", 0), request(1, ApiKey.PRODUCE, 3, b"\xff")[4:], *[produce(b"b", 0)] * 20)
     scene.run(5)
@@ -103,7 +103,7 @@ def test_nothing_is_taken_behind_one_that_cannot_be_read() -> None:
     assert scene.proxy.errors == []
 
 
-def test_nothing_is_taken_behind_one_that_is_refused_as_its_broker_would_have_hung_up_there() -> None:
+def test_nothing_is_taken_after_a_refused_one_as_brokers_disconnect_there() -> None:
     scene = Scene()
     damaged = batch([b"a"])[:-1] + b"\xff"
     refused = request(1, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, damaged)], acks=0))[4:]
@@ -151,7 +151,7 @@ def test_complete_requests_before_the_end_are_served_and_answered(end: bytes) ->
     assert scene.proxy.errors == []
 
 
-def test_what_comes_behind_garbage_is_no_request() -> None:
+def test_what_comes_after_garbage_is_no_request() -> None:
     scene = Scene()
     wire = scene.line.wire
     assert wire is not None
@@ -162,8 +162,8 @@ def test_what_comes_behind_garbage_is_no_request() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3, 6, 11])
-def test_what_waits_behind_a_request_that_cannot_be_read_is_dropped(count: int) -> None:
-    """It waits for its turn, as do those behind it."""
+def test_what_waits_after_a_request_that_cannot_be_read_is_dropped(count: int) -> None:
+    """It waits for its turn, as do those after it."""
     scene = Scene()
     wire = scene.line.wire
     assert wire is not None
@@ -215,7 +215,7 @@ def test_nothing_is_begun_after_a_fin_for_a_producer_with_an_id() -> None:
     assert scene.line.is_lost
 
 
-def test_after_a_fin_no_producer_id_is_told_and_nothing_behind_its_request_is_begun() -> None:
+def test_after_a_fin_no_producer_id_is_returned_and_nothing_later_begins() -> None:
     scene = Scene()
     wire = scene.line.wire
     assert isinstance(wire, VirtualWire)
@@ -272,7 +272,7 @@ def test_what_is_still_converted_for_a_client_that_has_gone_stays_counted() -> N
 
 
 @pytest.mark.parametrize("partitions", [1, 700], ids=["at once", "in steps"])
-def test_nothing_goes_on_after_a_fin_of_a_producer_that_is_at_work_elsewhere(partitions: int) -> None:
+def test_after_a_fin_nothing_continues_of_a_producer_at_work_elsewhere(partitions: int) -> None:
     """Its state is in memory, so that nothing has to be asked for before its batch could be reserved. A request for
     many partitions is taken in steps, and its producer id is not known before the second one."""
     scene = Scene()

@@ -85,7 +85,7 @@ def test_a_rest_counts_from_the_last_batch_that_was_refused_however_many_were() 
     assert scene.line.answers == [0]
 
 
-def test_a_proxy_that_ends_does_not_wait_for_a_rest_to_answer_what_it_has_read() -> None:
+def test_a_draining_proxy_answers_what_it_read_without_waiting_for_a_rest() -> None:
     scene = Scene()
     scene.rest_after_the_first(4.0)
     body = RawClient.produce_body([(TOPIC, 0, batch([b"x"]))], timeout_ms=60_000)
@@ -111,7 +111,7 @@ def test_a_client_that_leaves_ends_its_rest() -> None:
 
 
 @pytest.mark.parametrize("is_apart", [False, True])
-def test_after_a_rest_one_request_at_a_time_is_taken_until_it_has_been_good_for_some_seconds(is_apart: bool) -> None:
+def test_after_a_rest_requests_are_taken_singly_for_some_good_seconds(is_apart: bool) -> None:
     """``is_apart``: each request comes alone."""
     scene = Scene()
     if is_apart:  # nothing catches up with what was sent before it

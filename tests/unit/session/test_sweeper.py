@@ -113,7 +113,7 @@ def test_what_is_answered_while_others_are_is_not_answered_again() -> None:
     assert [call.is_answered for call in calls] == [True] * ANSWERED_PER_STEP + [False]
 
 
-def test_the_client_that_has_gone_gets_no_answer_and_its_request_is_let_go_at_once() -> None:
+def test_a_gone_clients_request_is_released_at_once_without_an_answer() -> None:
     loop, sweeper = scene()
     first, second = Call(sweeper, 60.0), Call(sweeper, 60.0)
     loop.run(1.0)
@@ -122,7 +122,7 @@ def test_the_client_that_has_gone_gets_no_answer_and_its_request_is_let_go_at_on
     (line,) = sweeper.lines.values()
     assert list(line) == [first]
     third = Call(sweeper, loop.seconds, line=1_000)
-    third.client.is_closed = True  # that was not told yet
+    third.client.is_closed = True  # the sweeper does not know that yet
     loop.run(2.0)
     assert ([list(line) for line in sweeper.lines.values()], third.is_answered) == ([[first], []], False)
 
@@ -201,7 +201,7 @@ class Door:
 
 
 class Telling(DoorClient):
-    """Its request is begun in steps, the others of which the test takes. ``told``: when it was answered."""
+    """Its request is begun in steps, the others of which the test takes. It notes when it was answered."""
 
     def __init__(self, door: Door) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def produces(door: Door, partitions: int) -> Telling:
     return client
 
 
-def test_a_request_that_was_taken_in_steps_is_answered_in_time_though_others_came_meanwhile() -> None:
+def test_a_request_taken_in_steps_is_answered_in_time_despite_later_ones() -> None:
     door = Door()
     first = produces(door, PARTITIONS)
     door.reactor.seconds = 5.0
