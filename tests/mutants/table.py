@@ -371,7 +371,7 @@ BY_HAND = (
     mutant(
         "count_not_compared",
         "R10: a count of the memory's life that is not above what was seen shows that the memory went back",
-        _MEMORY + "::test_memory_that_went_back_by_a_heartbeat_begins_another_life_and_is_told[4.5]",
+        _MEMORY + "::test_memory_that_went_back_a_heartbeat_changes_the_data_generation_with_a_warning[4.5]",
         Patch("state.redis_data_number", "DataNumberCounter._looked", "int(reply) < self.newest", "False"),
         Patch("state.redis_data_number", "DataNumberCounter._raised", "reply <= self.newest", "False"),
         deaths=("I1",),
@@ -379,7 +379,7 @@ BY_HAND = (
     mutant(
         "renewal_over_an_earlier_one",
         "R10: a heartbeat does not renew a registration that is an earlier one",
-        _MEMORY + "::test_a_swap_behind_the_heartbeat_that_shows_it_is_refused_too",
+        _MEMORY + "::test_a_swap_after_the_heartbeat_that_shows_it_is_refused_too",
         Patch(
             "state.redis_store",
             "RedisStore._renew_again",
@@ -759,7 +759,7 @@ BY_HAND = (
     mutant(
         "stands_before_what_is_left_out",
         "R24: where all is left out, the next fetch begins behind it",
-        _FETCH + "::test_where_all_is_left_out_the_next_fetch_goes_on_behind_it",
+        _FETCH + "::test_where_all_is_left_out_the_next_fetch_begins_after_it",
         Patch(
             "proxy.hidden_ranges.fetch",
             "FetchWithoutHiddenRanges._left_of",

@@ -85,7 +85,7 @@ def test_the_pair_with_most_duplicates_comes_first(watched: Watched) -> None:
     assert views.totals(watched)["duplicates_prevented"] == 7
 
 
-def test_the_newest_line_comes_first_and_so_many_are_told_as_the_page_has_rows(watched: Watched) -> None:
+def test_troubles_list_the_newest_line_first_up_to_the_row_limit(watched: Watched) -> None:
     for number in range(views.ROWS_MAX + 5):
         watched.telemetry(events.OperatorMessage("warning", f"line {number}"))
     (newest, before, *others) = views.troubles(watched)
@@ -140,7 +140,7 @@ def test_findings_stand_on_the_page_problems_first(watched: Watched) -> None:
     assert page["status"]["host"] == "one.example"
 
 
-def test_requests_are_told_by_api_most_first(watched: Watched) -> None:
+def test_requests_are_listed_by_api_most_frequent_first(watched: Watched) -> None:
     watched.engine.requests_by_key.clear()
     watched.engine.requests_by_key.update({3: 2, 0: 5, 32_000: 1, 32_001: 1})
     assert [(one["api"], one["requests"]) for one in views.passing(watched)] == [
@@ -159,7 +159,7 @@ def test_the_producer_that_was_used_last_comes_first(world: World, watched: Watc
 
 
 # ---------------------------------------------------------------------- limits
-def test_each_limit_stands_beside_what_it_limits(watched: Watched) -> None:
+def test_metrics_show_the_limits_of_connections_held_bytes_and_producers(watched: Watched) -> None:
     watched.engine.set_caps(Caps(connections_max=11, request_bytes_total_max=2222, producers_max=33))
     gauges = (names.CONNECTIONS_LIMIT, names.HELD_BYTES_LIMIT, names.ENTRIES_LIMIT)
     found = {one.metric: one.value for one in samples(watched)}
@@ -259,7 +259,7 @@ def test_a_rate_looks_back_for_so_many_steps_and_no_further() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_short(
+def test_an_unusable_query_gets_a_short_400_answer(
     world: World, watched: Watched, path: str, query: str, status: int, said: str
 ) -> None:
     assert world.network.run(5, lambda: all(one.is_ready for one in watched.engine.statistics().topology.brokers))
@@ -279,7 +279,7 @@ def test_who_is_not_ready_says_so_with_every_reason_on_a_line(world: World, watc
 
 
 # ---------------------------------------------------------------------- names and hidden ranges
-def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched) -> None:
+def test_producer_names_that_began_here_are_listed_latest_first(watched: Watched) -> None:
     assert views.named(watched) == []
     for event in (
         events.InstanceBegan("orders-1", 2**62 + 1, 0, None),
@@ -296,7 +296,7 @@ def test_the_names_that_began_here_are_told_the_last_one_first(watched: Watched)
     assert second["name"] == "orders-2"
 
 
-def test_hidden_ranges_are_told_with_their_state_and_counted_by_it(watched: Watched) -> None:
+def test_hidden_ranges_are_listed_with_their_state_and_counted_by_it(watched: Watched) -> None:
     active = HiddenRange(State.ACTIVE, 2_000, "ticket 1", messages=((5, 1, 3),))
     refused = HiddenRange(State.REFUSED, 3_000, refusal="the log has offsets 0 to 1")
     removed = HiddenRange(State.REMOVED, 4_000)

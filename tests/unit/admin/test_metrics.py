@@ -164,7 +164,7 @@ def test_a_check_that_is_left_out_hides_no_closed_port(excluded: list[str], reas
     assert reasons_not_ready(young, excluded) == reasons
 
 
-def test_a_lost_redis_or_lease_that_is_left_out_is_no_reason_and_a_drain_still_is() -> None:
+def test_readiness_that_excludes_redis_ignores_its_loss_but_not_a_drain() -> None:
     world, watched = watched_world()
     (proxy,) = world.proxies
     proxy.store.lease.give_up()
@@ -348,7 +348,7 @@ def test_two_looks_at_the_same_moment_have_no_rate() -> None:
     assert rates.per_second("batches") == 0.0
 
 
-def test_a_required_journal_that_cannot_be_written_is_a_reason_not_to_be_ready_and_another_one_a_concern(
+def test_an_unwritable_journal_is_a_concern_and_prevents_readiness_if_required(
     tmp_path: Path,
 ) -> None:
     _, watched = watched_world()

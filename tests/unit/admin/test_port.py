@@ -1,4 +1,4 @@
-"""The admin port as a trio task: it opens what it is told, says what it cannot, and never ends the proxy."""
+"""The admin port as a trio task: it opens the configured address, says if it cannot, and never ends the proxy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def ask(address: tuple[str, int], path: str) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_it_answers_on_the_address_that_it_was_told(host: str) -> None:
+def test_the_admin_port_answers_on_its_configured_address(host: str) -> None:
     engine, telemetry = engine_and_telemetry()
     admin = Admin((host, 0))
     assert admin._socket is not None
@@ -87,7 +87,7 @@ def test_an_address_that_cannot_be_had_is_one_sentence(host: str, shown: str) ->
     assert refused.value.problems == (f"admin: cannot listen on {shown}:{port}: {why}",)
 
 
-def test_what_goes_wrong_there_is_said_and_tried_again_and_does_not_end_the_proxy() -> None:
+def test_a_failing_admin_port_is_reported_and_retried_without_ending_the_proxy() -> None:
     engine, telemetry = engine_and_telemetry()
     admin = Admin(("127.0.0.1", 0))
     assert admin._socket is not None

@@ -105,7 +105,7 @@ def test_history_is_added_step_by_step_from_the_newest_back() -> None:
     }
 
 
-def test_a_broker_is_ready_if_it_is_for_all_and_duplicates_of_one_client_are_added() -> None:
+def test_a_broker_is_ready_if_all_workers_agree_and_duplicates_are_added() -> None:
     one = {
         "id": 3,
         "address": "b:1",
@@ -154,7 +154,7 @@ def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_c
     assert names == ["c", "d"], "one that fails comes first"
 
 
-def test_findings_of_all_workers_are_told_once_and_their_requests_are_added() -> None:
+def test_findings_of_all_workers_are_shown_once_and_their_requests_are_added() -> None:
     same, own = {"sign": "note", "what": "a", "text": "x"}, {"sign": "problem", "what": "b", "text": "y"}
     assert summed.findings([WorkerAnswer(1, [same]), WorkerAnswer(2, [same, own])]) == [same, own]
     first, second = (
@@ -167,7 +167,7 @@ def test_findings_of_all_workers_are_told_once_and_their_requests_are_added() ->
     ]
 
 
-def test_of_a_name_at_several_workers_the_newest_instance_is_told_and_all_are_counted() -> None:
+def test_producer_names_at_several_workers_show_the_newest_instance_and_count_all() -> None:
     row = {"name": "orders-1", "producer_id": "5", "epoch": 3, "instances": 2, "fenced": 1, "age_seconds": 60.0}
     old, new, elsewhere = ({"topic": "t", "partition": 0, "epoch": 3, "last_sequence": 9},
                            {"topic": "t", "partition": 0, "epoch": 4, "last_sequence": 2},

@@ -1,4 +1,4 @@
-"""The metrics of workers over time: counters never fall, whoever is silent, has ended or has begun."""
+"""The metrics of workers over time: counters never fall, whichever worker is silent, has ended or has begun."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Scraped:
         return values_of(self.counters.metrics(texts, begun, self.at, "", ()))
 
 
-def test_a_worker_that_is_silent_for_once_counts_with_what_it_told_last_and_its_gauges_do_not() -> None:
+def test_a_silent_worker_keeps_its_last_counters_but_not_its_gauges() -> None:
     scraped = Scraped()
     first = scraped({1: told(2), 2: told(3)})
     second = scraped({1: told(2)})
@@ -185,7 +185,7 @@ async def scrape(app: Any) -> dict[str, float]:
 
 
 @pytest.mark.trio
-async def test_the_admin_port_shows_no_counter_that_falls_while_a_worker_is_away_and_after_it_was_replaced(
+async def test_admin_port_counters_never_fall_when_a_worker_is_away_or_replaced(
     tmp_path: Path,
 ) -> None:
     answers = {1: {"text": told(2)}, 2: {"text": told(3)}}

@@ -179,7 +179,7 @@ def test_who_is_refused_for_another_reason_sends_nobody_away() -> None:
     assert len(asked) == 1
 
 
-# ---------------------------------------------------------------------- behind the door
+# ---------------------------------------------------------------------- past the door
 def test_a_full_proxy_and_one_that_is_ending_say_why_they_take_nobody() -> None:
     world = World(1, WorldSettings(brokers=1))
     world.start()

@@ -68,7 +68,7 @@ def test_as_long_as_there_is_room_nobody_leaves() -> None:
     assert (scene.left, scene.events, scene.looks) == ([], [], 0)
 
 
-def test_the_one_that_was_quiet_for_longest_leaves_and_that_is_told() -> None:
+def test_the_longest_idle_connection_is_closed_and_reported() -> None:
     scene = Scene()
     for name, quiet_for in (("a", 10.0), ("b", 300.0), ("c", 20.0)):
         scene.sit(name, quiet_for)
@@ -121,7 +121,7 @@ def test_who_has_asked_again_since_it_was_looked_stays() -> None:
     assert scene.left == ["a", "c"]
 
 
-def test_who_has_asked_again_and_is_quiet_again_comes_behind_those_who_have_not() -> None:
+def test_eviction_prefers_connections_that_stayed_idle_to_one_active_since() -> None:
     scene = Scene()
     for name, quiet_for in (("a", 300.0), ("b", 200.0), ("c", 100.0)):
         scene.sit(name, quiet_for)
@@ -260,7 +260,7 @@ def test_who_is_not_read_from_may_have_asked() -> None:
     assert session.quiet_since is None
 
 
-def test_whoever_has_produced_is_known_by_it() -> None:
+def test_a_produce_request_marks_its_session_as_one_that_has_produced() -> None:
     scene = Full()
     before = [session.has_produced for session in scene.proxy.engine.sessions]
     client = scene.client()

@@ -1,4 +1,4 @@
-"""Whoever opens many connections and keeps all of them busy gets one address's share of the turns, not one for each.
+"""A client that keeps many connections busy gets one address's share of the turns, not one for each connection.
 
 Counted, not timed: how many requests of the flood are handled between a request of somebody else and its answer."""
 
@@ -76,13 +76,13 @@ def worst_wait(scene: Scene, flooders: list[Line]) -> int:
     return worst
 
 
-def test_a_flood_over_hundreds_of_connections_of_one_address_holds_up_others_for_a_few_turns_only() -> None:
+def test_a_flood_from_one_address_delays_other_clients_by_few_turns() -> None:
     scene = Scene(0.0005)
     flooders = [scene.client(FLOODED) for _ in range(FLOODERS)]
     assert worst_wait(scene, flooders) <= 4 * limits.IP_COST_PER_TURN
 
 
-def test_the_flood_itself_gets_all_its_answers_in_order_and_every_connection_gets_some_early() -> None:
+def test_a_flood_gets_all_answers_in_order_and_each_connection_some_early() -> None:
     scene = Scene(0.0005)
     flooders = [scene.client(FLOODED) for _ in range(100)]
     assert scene.network.run(5, lambda: all(one.wire is not None for one in flooders))
@@ -142,7 +142,7 @@ def test_a_turn_has_so_many_small_requests() -> None:
     assert [len(turns.turn()) for _ in range(3)] == [limits.IP_COST_PER_TURN] * 3
 
 
-def test_a_turn_ends_after_some_milliseconds_whatever_is_left_and_each_has_one_request_at_least(
+def test_a_turn_ends_at_its_time_limit_whatever_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = Turns(100)
@@ -169,7 +169,7 @@ def test_large_requests_cost_more_so_that_bytes_are_shared_as_well(request_bytes
     assert turns.host.passes_run - passes >= 39 * request_bytes / turns_bytes / 1.2
 
 
-def test_turns_come_to_an_end_on_a_reactor_that_runs_what_is_due_at_once() -> None:
+def test_turns_end_on_a_reactor_that_runs_due_work_at_once() -> None:
     with SelectReactor() as reactor:
         turns = Turns(100, reactor)
         turns.waits(1, [limits.MIB] * 10)

@@ -117,7 +117,7 @@ def test_two_are_begun_at_most() -> None:
     assert len(scene.ended) == 20
 
 
-def test_what_is_modest_has_one_step_in_a_pass_and_takes_no_turns_of_others() -> None:
+def test_modest_work_has_one_step_a_pass_and_takes_no_others_turns() -> None:
     """Before, a pass ended with that step, so that other work had one step in a pass as well."""
     scene = Scene(step_seconds=0.001)
     scene.add("conversion", 5 * limits.SHORT_WORK_STEPS_MAX)
@@ -138,7 +138,7 @@ def test_what_is_modest_has_one_step_in_a_pass_and_takes_no_turns_of_others() ->
     assert len(scene.ended) == 12
 
 
-def test_what_it_raises_is_told() -> None:
+def test_an_exception_of_long_work_reaches_its_callback() -> None:
     scene = Scene()
     told: list[Any] = []
 
@@ -154,7 +154,7 @@ def test_what_it_raises_is_told() -> None:
     assert scene.ended == ["next"]
 
 
-def test_who_breaks_when_told_stops_nobody_else() -> None:
+def test_a_callback_that_raises_stops_no_other_long_work() -> None:
     scene = Scene()
 
     def breaks(_done: object) -> None:
@@ -172,7 +172,7 @@ def test_who_breaks_when_told_stops_nobody_else() -> None:
 
 
 def test_what_is_short_and_modest_does_not_wait_for_what_is_long_and_modest() -> None:
-    """An unknown outcome near the end of its log, beside readings of whole logs."""
+    """An unknown outcome near the end of its log, next to readings of whole logs."""
     scene = Scene()
     for number in range(5):
         scene.add(f"long {number}", 50, f"topic {number}", is_modest=True)

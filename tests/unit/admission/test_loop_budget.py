@@ -177,7 +177,7 @@ def test_others_are_served_while_a_large_batch_is_converted(monkeypatch: pytest.
 
 @pytest.mark.parametrize("acks", [0, -1])
 def test_of_a_client_that_has_gone_while_its_batch_was_converted(monkeypatch: pytest.MonkeyPatch, acks: int) -> None:
-    """What wants no answer is stored, and what it sent behind it too (R16); nothing else is (R17)."""
+    """What wants no answer is stored, and so is what the client sent after it (R16); nothing else is (R17)."""
     monkeypatch.setattr(convert, "KERNEL", None)  # it would be ready before anybody hears that the client has gone
     quick = Quick(monkeypatch)
     line = quick.line()

@@ -71,7 +71,7 @@ def test_a_request_that_has_begun_may_end_though_there_is_no_room(scene: Scene) 
     assert not half.is_lost
 
 
-def test_where_unfinished_requests_fill_the_room_they_end_some_at_a_time_and_none_is_hung_up_on(scene: Scene) -> None:
+def test_unfinished_requests_that_fill_the_memory_limit_end_gradually_without_a_disconnect(scene: Scene) -> None:
     """Each is refused at once, so that it makes room when it has come."""
     size, missing = 40_000, 5_000
     refused = request(7, ApiKey.PRODUCE, 3, RawClient.produce_body([(TOPIC, 0, bytes(size))]))
@@ -94,9 +94,7 @@ def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_f
         broker.host.pause(1_000)
     first, second = scene.client(), scene.client()
     records = batch([bytes(range(250)) * 200], producer_id=1_000)
-    instance = (
-        scene.engine.context.instance
-    )  # an id that was issued: another one is told at once that no leader is there
+    instance = scene.engine.context.instance  # an id that was issued: any other one gets NOT_LEADER_OR_FOLLOWER at once
     claim = Stored(pack_block(instance.data_generation, 0), None)
     scene.world.redis.server.data[block_key(instance.cluster, block_of(1_000))] = claim
     scene.send(second, WHOLE[:-1])
@@ -108,7 +106,7 @@ def test_an_unfinished_request_waits_while_complete_ones_that_will_be_answered_f
     assert (first.answers, second.answers) == ([7], [7])
 
 
-def test_of_many_small_requests_in_one_read_no_more_are_taken_than_there_is_room_for(scene: Scene) -> None:
+def test_many_small_requests_in_one_read_are_taken_only_as_memory_allows(scene: Scene) -> None:
     """Ten come in each read, and their broker hangs."""
     clients = [scene.client() for _ in range(10)]
     records = [batch([b"x"], producer_id=1_000 + number) for number in range(100)]
@@ -126,7 +124,7 @@ def test_of_many_small_requests_in_one_read_no_more_are_taken_than_there_is_room
     assert scene.world.network.run(120, lambda: all(client.answers == [7] * 10 for client in clients))
 
 
-def test_who_goes_on_with_an_unfinished_request_far_above_the_limit_is_hung_up_on(scene: Scene) -> None:
+def test_a_client_that_continues_a_request_far_above_the_limit_is_disconnected(scene: Scene) -> None:
     first, second = scene.unfinished(60_000), scene.unfinished(60_000)
     scene.send(second, bytes(90_000))
     assert second.is_lost

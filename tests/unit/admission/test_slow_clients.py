@@ -1,4 +1,4 @@
-"""Clients that begin and do not go on, that ask and do not listen, that ask for everything at once, or for nothing."""
+"""Clients that begin and stop halfway, that ask and do not listen, that ask for everything at once, or for nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def scene() -> Scene:
 # ---------------------------------------------------------------------- requests that do not come
 @pytest.mark.promise("compared-9")
 @pytest.mark.parametrize("sent", [b"\0", b"\0\0\0\x40\0\0", LARGE_BYTES.to_bytes(4, "big") + bytes(60_000)])
-def test_who_begins_a_request_and_does_not_go_on_is_hung_up_on_and_that_is_said(scene: Scene, sent: bytes) -> None:
+def test_a_client_that_does_not_continue_its_request_is_disconnected_and_reported(scene: Scene, sent: bytes) -> None:
     client = scene.client()
     scene.send(client, sent)
     scene.run(limits.UNFINISHED_SECONDS * 2 - 2)
@@ -70,7 +70,7 @@ def test_who_begins_a_request_and_does_not_go_on_is_hung_up_on_and_that_is_said(
     assert scene.proxy.engine.memory.bytes_held == 0
 
 
-def test_a_byte_now_and_then_is_not_going_on(scene: Scene) -> None:
+def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(scene: Scene) -> None:
     client = scene.client()
     for byte in LARGE_BYTES.to_bytes(4, "big") + bytes(20):
         scene.send(client, bytes([byte]))
@@ -89,7 +89,7 @@ def test_a_large_request_on_a_slow_line_arrives(scene: Scene) -> None:
     assert scene.hung_up == []
 
 
-def test_requests_that_follow_each_other_cut_in_the_middle_are_not_one_that_does_not_end(scene: Scene) -> None:
+def test_successive_requests_cut_in_the_middle_are_not_one_unfinished_request(scene: Scene) -> None:
     client = scene.client()
     stream = b"".join(request(number) for number in range(60))
     size = len(request(0))
@@ -237,7 +237,7 @@ def test_who_has_hung_up_is_not_served_for_ever(scene: Scene) -> None:
     assert scene.proxy.engine.statistics().connections == 0
 
 
-def test_the_idle_time_is_a_setting_and_another_one_counts_for_connections_that_are_open(scene: Scene) -> None:
+def test_a_changed_idle_time_counts_for_connections_that_are_already_open(scene: Scene) -> None:
     client = scene.client()
     scene.run(130)
     assert not client.is_lost

@@ -1,4 +1,4 @@
-"""A bridge between a client and a broker: what the one is asked when the other asks, and told when it answers."""
+"""A bridge between a client and a broker: the request that the broker gets, and the answer that the client gets."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def ask(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
 
 
 def tell(bridge: Bridge, key: int, version: int, /, **fields: Any) -> Any:
-    """What the client is told when the broker answers this, decoded."""
+    """What the client gets when the broker answers this, decoded."""
     answer = messages.encode_response(key, bridge.broker_version, **fields)
     return messages.decode_response(key, version, b"".join(bridge.response(memoryview(answer))))

@@ -50,7 +50,7 @@ def answers_with_an_address(ranges: BrokerRanges) -> set[tuple[int, str]]:
 
 @pytest.mark.promise("compared-1")
 @pytest.mark.parametrize("ranges", [*KNOWN.values(), NEWEST], ids=[*KNOWN, "newest"])
-def test_no_answer_that_is_offered_has_room_for_an_address_but_those_that_are_rewritten(ranges: BrokerRanges) -> None:
+def test_only_rewritten_answers_have_room_for_a_broker_address_in_offered_versions(ranges: BrokerRanges) -> None:
     found = answers_with_an_address(advertised([ranges]))
     assert {(key, name) for key, name in found if key not in REWRITTEN} <= OF_CLIENTS
     assert {key for key, _ in found} >= REWRITTEN, "those that are known are seen"

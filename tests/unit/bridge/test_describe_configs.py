@@ -52,7 +52,7 @@ def told(body: bytes, version: int = 2, release: str = "0.10.2") -> list[Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_value_of_a_topic_is_told_and_the_default_is_a_synonym(version: int) -> None:
+def test_a_topics_settings_have_no_value_and_the_default_as_synonym(version: int) -> None:
     (found,) = told(asked((TOPIC, "there", None), version=version), version)
     assert (found.error_code, found.error_message) == (0, NOT_TOLD)
     assert (found.resource_type, found.resource_name) == (TOPIC, "there")
@@ -68,7 +68,7 @@ def test_no_value_of_a_topic_is_told_and_the_default_is_a_synonym(version: int) 
         assert (synonym.name, synonym.value, synonym.source) == ("log.cleanup.policy", "delete", DEFAULT)
 
 
-def test_only_the_settings_that_are_named_are_told_and_synonyms_only_on_demand() -> None:
+def test_only_the_settings_that_are_named_are_returned_and_synonyms_on_demand() -> None:
     names = ["retention.ms", "no.such.setting", "broker.id"]
     topic, none, broker = told(
         asked((TOPIC, "there", names), (TOPIC, "new", []), (BROKER, "7", names), include_synonyms=False)

@@ -93,7 +93,7 @@ def test_a_broker_that_has_it_is_asked(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(EXPLAINED[ApiKey.CONSUMER_GROUP_HEARTBEAT] + 1))
-def test_a_member_of_the_new_kind_of_group_is_told_which_kind_there_is(version: int) -> None:
+def test_a_kip_848_member_is_refused_with_the_groups_that_brokers_have(version: int) -> None:
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
     answer = refused(key, version, b"whatever it asks").answer
     assert answer is not None

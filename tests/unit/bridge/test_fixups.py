@@ -1,4 +1,4 @@
-"""What a bridge does beyond layout: what a broker can not be told, what a client must not see, and how a no is said."""
+"""What a bridge does beyond layout: what a broker cannot be asked, what a client must not see, and how it refuses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_client_that_says_it_is_a_replica_is_not_let_through(version: int) -> 
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.10.2"])
-def test_where_a_log_starts_is_not_asked_of_old_brokers_and_told_as_not_known(release: str) -> None:
+def test_an_old_brokers_log_start_offset_is_not_asked_and_returned_unknown(release: str) -> None:
     bridge = bridge_for(1, 5, release)
     ask(bridge, 1, 5, **fetch_of(1000))
     part = {"partition_index": 1, "error_code": 0, "high_watermark": 9, "records": b"as stored"}
@@ -80,7 +80,7 @@ def test_a_fetch_whose_answer_could_not_be_rewritten_in_a_step_is_refused() -> N
         ask(bridge_for(1, 4, "0.10.2"), 1, 4, replica_id=-1, topics=[{"topic": "t", "partitions": partitions}])
 
 
-def test_a_broker_that_stops_at_fetch_4_is_asked_in_the_version_that_is_translated_to() -> None:
+def test_a_broker_that_supports_fetch_up_to_v4_is_asked_in_v3() -> None:
     bridge = plan(1, 5, {1: (0, 4)})
     assert not isinstance(bridge, RequestRefused)
     assert bridge.broker_version == 3
@@ -116,7 +116,7 @@ def test_offsets_of_more_partitions_than_are_looked_at_in_a_step_are_refused() -
 
 
 @pytest.mark.parametrize(("code", "of_the_group"), [(14, 14), (15, 15), (16, 16), (30, 30), (3, 0), (0, 0)])
-def test_an_error_of_the_whole_group_is_told_where_newer_clients_look_for_it(code: int, of_the_group: int) -> None:
+def test_a_group_wide_error_is_returned_where_newer_clients_look_for_it(code: int, of_the_group: int) -> None:
     parts = [{"partition_index": n, "committed_offset": -1, "metadata": "", "error_code": code} for n in (0, 1)]
     told = tell(bridge_for(9, 3, "0.9.0"), 9, 3, topics=[{"name": "t", "partitions": parts}])
     assert told.error_code == of_the_group
@@ -139,7 +139,7 @@ def by_time(*timestamps: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_search_by_time_is_answered_43_and_the_rest_goes_on(version: int) -> None:
+def test_time_searches_get_unsupported_for_message_format_and_the_rest_is_forwarded(version: int) -> None:
     bridge = bridge_for(2, version, "0.10.0")
     asked = ask(bridge, 2, version, **by_time(-1, 1_500_000_000_000))
     assert [(one.partition_index, one.timestamp) for one in asked.topics[0].partitions] == [(0, -1)]
@@ -153,9 +153,7 @@ HIGHEST_TIME_STAMP = -3
 
 
 @pytest.mark.parametrize(("version", "release"), [(1, "0.10.0"), (2, "0.10.0"), (1, "0.10.2"), (2, "0.10.2")])
-def test_an_offset_of_a_kind_that_no_old_broker_knows_is_refused_and_the_rest_goes_on(
-    version: int, release: str
-) -> None:
+def test_an_unknown_kind_of_offset_is_refused_and_the_rest_is_forwarded(version: int, release: str) -> None:
     bridge = bridge_for(2, version, release)
     asked = ask(bridge, 2, version, **by_time(-1, HIGHEST_TIME_STAMP, -2))
     assert [(one.partition_index, one.timestamp) for one in asked.topics[0].partitions] == [(0, -1), (2, -2)]
@@ -194,7 +192,7 @@ def test_a_search_by_time_alone_needs_no_broker(version: int) -> None:
     assert [one.error_code for one in told.topics[0].partitions] == [43, 43]
 
 
-def test_a_search_by_time_goes_on_where_the_broker_has_it() -> None:
+def test_a_search_by_time_is_forwarded_to_a_broker_that_supports_it() -> None:
     asked = ask(bridge_for(2, 2, "0.10.1"), 2, 2, **by_time(1_500_000_000_000))
     assert asked.topics[0].partitions[0].timestamp == 1_500_000_000_000
 
@@ -238,7 +236,7 @@ def test_numbers_that_are_left_to_a_broker_that_can_choose_are_left_to_it(versio
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_large_request_for_topics_goes_on_as_it_is(version: int) -> None:
+def test_a_large_create_topics_request_is_forwarded_unchanged(version: int) -> None:
     """It would keep everybody waiting while its numbers are looked for."""
     body = memoryview(bytes(limits.CREATE_TOPICS_NUMBERS_BYTES_MAX + 1))
     request = bridge_for(ApiKey.CREATE_TOPICS, version, "0.10.2").request(body)
@@ -293,7 +291,7 @@ def test_garbage_instead_of_topics_is_a_wire_error(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_topics_are_not_created_for_a_client_that_only_wants_to_know_if_they_could_be(version: int) -> None:
+def test_a_validate_only_request_creates_no_topics_and_is_refused(version: int) -> None:
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("a", "b")]
     refused = ask(bridge_for(19, version, "0.10.1"), 19, version, topics=topics, timeout_ms=1, validate_only=True)
     assert isinstance(refused, RequestRefused)

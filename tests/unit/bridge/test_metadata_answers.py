@@ -107,7 +107,7 @@ def test_versions_that_are_not_spoken_are_said_to_be_so() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_only_the_topics_asked_for_are_told_and_unknown_ones_get_3(version: int) -> None:
+def test_only_requested_topics_are_returned_unknown_ones_with_unknown_topic_or_partition(version: int) -> None:
     asked = ["nowhere", "pain", "nowhere"]
     body = encode_client_answer(version, CLUSTER, asked, ADDRESSES, fallback_cluster_id="x")
     told = parse_answer(version, body).topics
@@ -117,7 +117,7 @@ def test_only_the_topics_asked_for_are_told_and_unknown_ones_get_3(version: int)
     assert encode_client_answer(version, CLUSTER, [], ADDRESSES, fallback_cluster_id="x").endswith(bytes(4))
 
 
-def test_a_broker_without_an_address_here_is_not_told_and_its_partitions_have_no_leader_now() -> None:
+def test_a_broker_without_proxy_address_is_left_out_and_its_partitions_leaderless() -> None:
     told = parse_answer(4, encode_client_answer(4, CLUSTER, None, {3: ("proxy", 1)}, fallback_cluster_id="x"))
     assert list(told.brokers) == [3]
     assert told.topics["pain"].partitions[0] == Partition(5, 0, -1, (1, 3), (1,))
@@ -145,7 +145,7 @@ def test_a_cluster_without_an_id_gets_a_stable_one_of_kafkas_shape() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 9), (1, 0), (4, 0)])
-def test_a_missing_replica_is_told_in_v0_only(version: int, code: int) -> None:
+def test_a_missing_replica_is_reported_in_v0_only(version: int, code: int) -> None:
     cluster = Cluster(None, None, BROKERS, {"t": Topic("t", 0, False, (Partition(9, 0, 1, (1, 2), (1,)),))})
     answer = parse_answer(version, encode_client_answer(version, cluster, None, ADDRESSES, fallback_cluster_id="x"))
     assert answer.topics["t"].partitions[0].error_code == code
@@ -187,7 +187,7 @@ NO_TOPICS_NAMES = ["", ".", "..", "a b", "a/b", "größer", "x" * 250, "a\n"]
 
 
 @pytest.mark.parametrize("name", NO_TOPICS_NAMES)
-def test_a_name_that_no_topic_can_have_is_invalid_and_no_broker_is_asked_for_it(name: str) -> None:
+def test_an_impossible_topic_name_is_invalid_and_not_asked_of_brokers(name: str) -> None:
     told = encode_client_answer(1, Cluster(None, 1, BROKERS), [name, LONGEST], ADDRESSES, fallback_cluster_id="x")
     assert {one.name: one.error_code for one in parse_answer(1, told).topics.values()} == {name: 17, LONGEST: 3}
 
@@ -235,7 +235,7 @@ def test_api_versions_is_answered_in_full(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 4, 5, 99])
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range(version: int) -> None:
+def test_an_unknown_api_versions_version_is_answered_in_v0_with_its_range(version: int) -> None:
     told = messages.decode_response(18, 0, api_versions.answer(version, {0: (0, 3)}))
     assert told.error_code == 35
     assert [(one.api_key, one.min_version, one.max_version) for one in told.api_keys] == [(18, 0, 3)]
@@ -267,7 +267,7 @@ def test_describe_cluster_is_answered_as_the_library_writes_it_with_what_metadat
 
 
 @pytest.mark.parametrize(("kind", "code"), [(2, 114), (7, 115)])
-def test_who_asks_for_other_endpoints_than_brokers_is_told_that_these_are_brokers(kind: int, code: int) -> None:
+def test_describe_cluster_for_other_endpoints_than_brokers_is_refused(kind: int, code: int) -> None:
     answer = refused_describe_cluster(1, messages.encode_request(60, 1, endpoint_type=kind))
     assert answer is not None
     told = messages.decode_response(60, 1, answer)

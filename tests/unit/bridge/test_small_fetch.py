@@ -20,7 +20,7 @@ def fetch(version: int, *limits: int) -> memoryview:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_small_limit_is_told_in_versions_that_cut_messages_off(version: int) -> None:
+def test_a_small_limit_is_found_only_in_versions_that_cut_messages_off(version: int) -> None:
     cuts_off = version <= 2
     assert small_limit(version, fetch(version, 4096, 10)) == (4096 if cuts_off else None)
     assert small_limit(version, fetch(version, PARTITION_BYTES_MIN - 1)) == (

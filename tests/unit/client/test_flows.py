@@ -108,7 +108,7 @@ def test_partitions_are_waited_for_and_their_topic_is_not_created() -> None:
         FlowRun(lambda _ask: metadata({}, [("t", 3)])).run(find_partitions(servers(), "t", SECONDS))
 
 
-def test_the_leader_is_asked_for_an_offset_and_the_next_one_when_it_has_moved() -> None:
+def test_find_offset_asks_the_leader_and_after_a_move_the_next_one() -> None:
     def listed(error_code: int, offset: int = -1) -> Any:
         one = {"partition_index": 0, "error_code": error_code, "timestamp": -1, "offset": offset}
         return answer(LIST_OFFSETS, 1, topics=[{"name": "t", "partitions": [one]}])
@@ -124,7 +124,7 @@ def test_the_oldest_layout_of_offsets_is_read_too() -> None:
     assert FlowRun(in_turn(metadata({PLACE: 0}), listed)).run(find_offset(servers(), PLACE, EARLIEST, SECONDS)) == 5
 
 
-def test_a_reader_goes_on_behind_what_it_has_read() -> None:
+def test_a_reader_continues_after_what_it_has_read() -> None:
     cursor = Cursor(PLACE, 4)
     batch = encode_batch([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")], base_offset=4)
     run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(batch), fetched(high_watermark=6)))
@@ -136,7 +136,7 @@ def test_a_reader_goes_on_behind_what_it_has_read() -> None:
 
 
 def test_an_answer_with_nothing_below_the_high_watermark_is_no_end() -> None:
-    """All that the proxy was given is left out, for the third time; its next fetch begins behind that."""
+    """All that the proxy was given is left out, for the third time; its next fetch begins after that."""
     batch = encode_batch([Record(0, 1, None, b"a")], base_offset=8)
     run = FlowRun(in_turn(metadata({PLACE: 0}), fetched(), fetched(), fetched(), fetched(batch)))
     cursor = Cursor(PLACE, 4)

@@ -42,7 +42,7 @@ def producing() -> tuple[ProducerCore, LeaderSession]:
 BAD = frame(encode_response_header(0, VERSION, 3), b"\x7f\xff\xff\xff")
 
 
-def test_what_was_decided_is_told_although_the_next_answer_cannot_be_read() -> None:
+def test_a_decided_outcome_is_reported_although_the_next_answer_is_unreadable() -> None:
     core, session = producing()
     outcomes = session.received(answer_to(2, PLACES[0]) + BAD, 1.0)
     assert [(one.batch.token, type(one.result)) for one in outcomes] == [(PLACES[0], Receipt)]
@@ -53,7 +53,7 @@ def test_what_was_decided_is_told_although_the_next_answer_cannot_be_read() -> N
     assert not core.is_idle, "it goes again"
 
 
-def test_nothing_behind_an_answer_that_cannot_be_read_is_believed() -> None:
+def test_nothing_after_an_answer_that_cannot_be_read_is_believed() -> None:
     _, session = producing()
     session.received(answer_to(2, PLACES[0]) + BAD, 1.0)
     with pytest.raises(ConnectionFailed, match="the answer to a produce cannot be read"):

@@ -119,7 +119,7 @@ def test_only_what_has_moved_is_asked_again() -> None:
         (offsets({ONE: -1}, {ONE: NO_LONGER}), RequestRefused),
     ],
 )
-def test_a_question_is_given_up_after_the_last_pause(reply: Any, error: type[Exception]) -> None:
+def test_find_offsets_fails_after_the_last_pause(reply: Any, error: type[Exception]) -> None:
     run = run_of(*[reply] * 6)
     with pytest.raises(error):
         run.run(find_offsets(servers(), {ONE: LATEST}, CountedTries()))
@@ -150,7 +150,7 @@ def test_a_time_is_not_asked_of_a_broker_that_knows_those_of_segments_only() -> 
     assert asked_of(run, LIST_OFFSETS) == []
 
 
-def test_partitions_without_a_leader_are_told_by_their_topics_code() -> None:
+def test_a_partition_without_a_leader_is_reported_with_its_topics_error() -> None:
     run = FlowRun(lambda _ask: metadata({ONE: 0}, [("secret", 29)]))
     assert run.run(led(servers(), [ONE, OTHER, Place("secret", 0)])) == [ONE]
     with pytest.raises(RequestRefused, match="leader of secret-0: code 29, TOPIC_AUTHORIZATION_FAILED"):

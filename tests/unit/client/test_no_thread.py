@@ -50,7 +50,7 @@ def test_a_batch_whose_send_has_raised_is_not_queued(monkeypatch: pytest.MonkeyP
     assert queued == 1, "it is sent twice, with two sequences"
 
 
-def test_a_producer_whose_thread_did_not_start_at_first_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_whose_thread_did_not_start_at_first_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     client = a_client()
     producer = client.producer(ProducerId(7, 0), delivery_seconds_max=1.0)
     with monkeypatch.context() as scarce:
@@ -63,7 +63,7 @@ def test_a_producer_whose_thread_did_not_start_at_first_goes_on(monkeypatch: pyt
             producer.send("t", 0, RECORDS)
     future = producer.send("t", 0, RECORDS)
     with pytest.raises(ProduceError):
-        future.result(timeout=5)  # given up after its second
+        future.result(timeout=5)  # fails when its delivery time of one second is over
     producer.close()
 
 

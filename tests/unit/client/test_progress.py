@@ -39,7 +39,7 @@ def test_the_format_is_that_of_the_page() -> None:
     )
 
 
-def test_when_the_planned_batches_are_in_the_log_the_next_sequence_is_behind_them() -> None:
+def test_the_next_sequence_follows_planned_batches_once_they_are_in_the_log() -> None:
     planned = PlannedBatch(20, 10), PlannedBatch(25), PlannedBatch(30, 3)
     begun = Progress(7, ProducerId(1), 2**31 - 5, planned, "before")
     assert begun.after_batches("behind") == Progress(30, ProducerId(1), 8, (), "behind")

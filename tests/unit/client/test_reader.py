@@ -48,7 +48,7 @@ pytestmark = [
 Read = Callable[..., list[int]]
 
 
-def test_it_reads_on_behind_what_is_left_out(read: Read) -> None:
+def test_a_reader_continues_after_records_that_are_left_out(read: Read) -> None:
     with ReadingServer(LOG, range(2, 10), throttled=(2, 7), ends_at=(9,)) as server:
         assert read(server) == [0, 1, 10, 11]
 

@@ -29,7 +29,7 @@ def test_a_batch_is_read_from_the_offset_on(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(("magic", "times"), [(0, (-1, -1)), (1, (7, 8))])
-def test_old_formats_are_read_plain_and_in_wrappers(magic: int, times: tuple[int, int]) -> None:
+def test_message_formats_v0_and_v1_are_read_plain_and_in_wrappers(magic: int, times: tuple[int, int]) -> None:
     data = encode_set([(b"a", None, 7)], magic=magic, first_offset=9) + wrapper(magic, 11)
     found, offset = records_from(data, 0)
     assert found == [

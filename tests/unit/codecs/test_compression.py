@@ -177,7 +177,7 @@ def test_garbage_is_refused(codec: Codec, garbage: bytes) -> None:
         decompress(codec, garbage, NO_LIMIT)
 
 
-def test_snappy_that_claims_more_than_it_can_hold_is_refused_before_anything_is_allocated() -> None:
+def test_snappy_data_with_an_impossible_size_is_refused_before_anything_is_allocated() -> None:
     with pytest.raises(Malformed, match="can not hold"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\x03" + b"\0" * 10, NO_LIMIT)
     with pytest.raises(LimitExceeded):
@@ -241,7 +241,7 @@ def test_a_wrong_checksum_of_gzip_is_noticed() -> None:
         decompress(Codec.GZIP, packed, NO_LIMIT)
 
 
-def test_old_formats_have_no_zstd() -> None:
+def test_message_format_v1_has_no_zstd() -> None:
     with pytest.raises(Malformed, match="zstd in a message of magic 1"):
         decompress(Codec.ZSTD, compress(Codec.ZSTD, b"x", magic=2), NO_LIMIT, magic=1)
     with pytest.raises(AssertionError):

@@ -152,7 +152,7 @@ def test_times_before_1970_are_kept_as_brokers_keep_them(codec: Codec) -> None:
     assert [one.timestamp for one in inner_messages(message, NO_LIMIT)] == times
 
 
-def test_a_wrapper_of_times_before_1970_has_no_time_itself_as_the_broker_would_write() -> None:
+def test_a_wrapper_of_times_before_1970_has_no_time_like_a_brokers() -> None:
     message = only_message(convert(batch([Record(0, -2, None, b"v")])))
 
     assert message.timestamp == -1
@@ -285,7 +285,7 @@ def test_a_length_near_the_end_of_64_bits_is_refused(prefix: bytes, length: byte
 @pytest.mark.parametrize("behind", [b"", b"\x81", b"\x81\x81\x81\x81\xff\xff\xff\xff", b"\xff" * 20])
 @pytest.mark.parametrize("last", [b"\x81", b"\xff", b"\x80", b"\x01"])
 def test_a_number_that_runs_over_the_end_of_the_data_is_refused(last: bytes, behind: bytes) -> None:
-    # A header's value whose length would end behind the data, as null, and more headers to come.
+    # A header's value whose length would end after the data, as null, and more headers to come.
     body = b"\0\0\0\1\1\6" + b"\2b" + last
     data = bytearray(ONE[:61] + encode_varlong(len(body) + 1) + body)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -294,7 +294,7 @@ def test_a_number_that_runs_over_the_end_of_the_data_is_refused(last: bytes, beh
         convert(memoryview(bytes(data) + behind)[: len(data)])
 
 
-def test_a_batch_of_which_the_bytes_go_on_in_the_frame_ends_where_it_says() -> None:
+def test_a_batch_followed_by_more_bytes_ends_at_its_own_length() -> None:
     frame = ONE + b"\xff" * 50
     view = memoryview(frame)[: len(ONE)]
 

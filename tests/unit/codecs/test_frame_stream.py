@@ -1,4 +1,4 @@
-"""A byte stream that goes on as it comes, but for the starts of some of its frames."""
+"""A byte stream that is passed on as it comes, but for the starts of some of its frames."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def look(data: bytes, start: int, size: int) -> Cut | None:
 
 
 def expected(bodies: Sequence[bytes]) -> bytes:
-    """What goes on of these frames."""
+    """What is passed on of these frames."""
     kept = [b"new" + body[1:] if body.startswith(REPLACED) else body for body in bodies]
     return b"".join(frame(body) for body in kept if not body.startswith(DROPPED))
 
@@ -107,7 +107,7 @@ def test_a_closed_stream_shows_nothing_and_lets_nothing_through() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 3, 9], ids=["size", "frame", "whole"])
-def test_what_comes_before_a_size_that_cannot_be_goes_on(first: int) -> None:
+def test_frames_before_an_impossible_size_are_passed_on(first: int) -> None:
     stream, data = a_stream(), frame(b"x1") + frame(b"R2") + frame(b"x3") + b"\xff\xff\xff\xff rest"
     assert fed(stream, [data[:first], data[first:]]) == expected([b"x1", b"R2", b"x3"])
     assert isinstance(stream.error, Malformed)

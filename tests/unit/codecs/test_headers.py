@@ -18,7 +18,7 @@ from idemproxy.codecs.headers import (
 from idemproxy.codecs.messages import LIBRARY_CLASSES
 
 LIBRARY_REQUESTS = {api_key: message for (api_key, kind), message in LIBRARY_CLASSES.items() if kind == "request"}
-# Imported behind the door, which knows how to import the library without warnings.
+# Imported after codecs.messages, which knows how to import the library without warnings.
 LibraryRequestHeader = import_module("kafka.protocol.api_header").RequestHeader
 kafka_errors = import_module("kafka.errors").kafka_errors
 

@@ -87,7 +87,7 @@ def test_a_set_that_was_cut_gives_its_whole_messages(magic: int) -> None:
         assert tail_is_partial(data[:cut]) == (cut not in (0, *ends))
 
 
-def test_a_flipped_bit_behind_the_checksum_is_noticed() -> None:
+def test_a_flipped_bit_after_the_checksum_is_noticed() -> None:
     data = encode_set(RECORDS[:1], magic=1)
     (message,) = iterate_shallow(data)
 
@@ -109,7 +109,7 @@ def test_a_flipped_bit_behind_the_checksum_is_noticed() -> None:
         (26, ">i", 2**31 - 1, Truncated),
         (33, ">i", -2, Malformed),  # value
         (33, ">i", 6, Truncated),
-        (33, ">i", 4, Malformed),  # a byte behind the value
+        (33, ">i", 4, Malformed),  # a byte after the value
     ],
 )
 def test_impossible_messages_are_refused(position: int, layout: str, value: int, error: type[WireError]) -> None:
@@ -206,7 +206,7 @@ def test_what_is_inside_a_wrapper_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize("codec", [4, 5, 7])
-def test_a_codec_that_old_formats_do_not_have_is_refused(codec: int) -> None:
+def test_a_codec_that_message_format_v1_does_not_have_is_refused(codec: int) -> None:
     data = bytearray(encode_message(None, b"value", magic=1, codec=Codec.GZIP))
     data[17] = codec
     (message,) = iterate_shallow(data)

@@ -83,7 +83,7 @@ def test_a_package_that_fails_fails_each_time_with_its_own_error(heavy: Path) ->
             exec(f"from {NAME} import VALUE")
 
 
-def test_a_package_that_asks_itself_for_what_it_has_not_yet_is_told_so(heavy: Path) -> None:
+def test_a_package_that_imports_itself_too_early_gets_an_import_error(heavy: Path) -> None:
     (heavy / "__init__.py").write_text(f"from {NAME} import later\nlater = 1\n")
     with without_init(NAME):
         pass
@@ -104,7 +104,7 @@ def test_a_package_that_is_not_there_gives_the_usual_error() -> None:
         ("idemproxy.codecs.convert", "from aiokafka.record import MemoryRecords"),
     ],
 )
-def test_the_client_libraries_can_be_used_beside_our_codecs(ours: str, wanted: str) -> None:
+def test_the_client_libraries_can_be_used_together_with_our_codecs(ours: str, wanted: str) -> None:
     for strictness, program in (
         ("error::DeprecationWarning", f"import {ours}\n{wanted}"),
         ("default", f"{wanted}\nimport {ours}"),

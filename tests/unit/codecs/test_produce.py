@@ -90,7 +90,7 @@ def test_a_request_that_ends_early_is_refused_at_every_byte(version: int) -> Non
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_bytes_behind_a_request_are_refused(version: int) -> None:
+def test_bytes_after_a_request_are_refused(version: int) -> None:
     with pytest.raises(Malformed, match="1 bytes after"):
         parse_request(library_request(version, EVERY_SHAPE) + b"\0", 0, version)
 
@@ -187,7 +187,7 @@ def test_responses_are_those_of_the_library_in_every_version(version: int, count
     assert encode_response(version, answers, 250) == library_response(version, answers, 250)
 
 
-def test_a_flexible_response_with_a_long_message_and_many_topics_is_that_of_the_library() -> None:
+def test_a_flexible_response_with_long_messages_and_many_topics_matches_the_library() -> None:
     answers = [PartitionAnswer(f"topic-{i:03}" * 20, i, 0, i, message="m" * i) for i in range(200)]
 
     assert encode_response(9, answers) == library_response(9, answers, 0)

@@ -20,7 +20,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 def request(version: int, parts: tuple[tuple[str, int, bytes | None], ...]) -> bytes:
-    """What comes behind the acks of such a request."""
+    """What comes after the acks of such a request."""
     topics: list[dict[str, Any]] = []
     for topic, partition, records in parts:
         if not topics or topics[-1]["name"] != topic:
@@ -45,7 +45,7 @@ def batch(
 
 
 def walked(data: bytes, version: int, *cuts: int) -> ProduceWalk:
-    """The walk through a request that arrives in these pieces, the first of them behind other bytes."""
+    """The walk through a request that arrives in these pieces, the first of them after other bytes."""
     walk = ProduceWalk(version, len(data), WANTED)
     first, *others = [data[begin:end] for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True)]
     walk.feed(b"????" + first, 4)
@@ -99,14 +99,14 @@ def test_a_batch_is_found_before_its_request_has_arrived() -> None:
     assert walk.has_found
 
 
-def test_what_is_no_batch_of_format_2_passes_and_so_do_headers_above_the_limit() -> None:
+def test_parts_without_a_v2_batch_or_with_too_many_headers_pass() -> None:
     many = (*((f"h{number}", b"") for number in range(HEADERS_MAX)), ("expected-offset", b"1"))
     parts = (("a", 0, b"x" * 100), ("a", 1, b""), ("a", 2, batch(9, many)), ("a", 3, batch(WANTED.producer_id)))
     walk = walked(request(3, parts), 3)
     assert [one.is_wanted for one in walk.parts] == [False, False, False, True]
 
 
-def test_any_bytes_are_walked_through_and_no_more_is_kept_than_the_start_of_a_field() -> None:
+def test_any_bytes_can_be_walked_and_only_a_fields_start_is_kept() -> None:
     chance = random.Random(5)
     whole = {version: request(version, PARTS) for version in (3, 9, 13)}
     for _ in range(3000):

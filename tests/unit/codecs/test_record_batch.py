@@ -94,7 +94,7 @@ def test_a_batch_of_ours_is_read_by_another_library(codec: Codec) -> None:
     assert list(iterate_records(as_view(batch), header, NO_LIMIT)) == RECORDS
 
 
-def test_attributes_are_told_apart() -> None:
+def test_attributes_are_distinguished() -> None:
     flags = TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG
 
     header = parse_single_batch(as_view(encode_batch(RECORDS, codec=Codec.ZSTD, attributes=flags)))
@@ -104,7 +104,7 @@ def test_attributes_are_told_apart() -> None:
     assert header.codec == Codec.ZSTD
 
 
-def test_a_flipped_bit_anywhere_behind_the_checksum_is_noticed() -> None:
+def test_a_flipped_bit_anywhere_after_the_checksum_is_noticed() -> None:
     batch = encode_batch(RECORDS[:2])
     for position in range(21, len(batch)):
         flipped = bytearray(batch)
@@ -173,7 +173,7 @@ PLAIN = b"\0\0\0\1\1\0"  # attributes, time delta, offset delta 0, null key, nul
         (record_bytes(PLAIN), 2),  # one record too few
         (record_bytes(PLAIN) + record_bytes(PLAIN), 1),  # one too many
         (record_bytes(PLAIN) + record_bytes(PLAIN), 2),  # the second says offset delta 0 again
-        (record_bytes(PLAIN + b"\0"), 1),  # a byte behind the fields
+        (record_bytes(PLAIN + b"\0"), 1),  # a byte after the fields
         (record_bytes(PLAIN[:-1]), 1),  # the fields end early
         (b"\x01" + PLAIN, 1),  # length -1
         (b"\x7f" + PLAIN, 1),  # a length beyond the data

@@ -53,7 +53,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def locked() -> Iterator[Path]:
-    """A directory that everybody may enter and read, and whoever has few rights may not write."""
+    """A directory that everybody may enter and read, and a user with few rights may not write."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o555)
         yield Path(name)
@@ -102,7 +102,7 @@ def test_what_run_would_make_may_be_missing_and_is_not_made(path: Path, capsys: 
     assert said_of(capsys, path, text) == []
 
 
-def test_a_data_directory_and_a_journal_that_are_none_are_told_with_the_line(path: Path, capsys: Said) -> None:
+def test_an_unusable_data_directory_or_journal_is_reported_with_the_line(path: Path, capsys: Said) -> None:
     (path.parent / "file").touch()
     (path.parent / "folder").mkdir()
     (path.parent / "gone").symlink_to("nowhere")
@@ -119,13 +119,17 @@ def test_a_data_directory_and_a_journal_that_are_none_are_told_with_the_line(pat
         assert said == f"2: journal: {name} cannot be written: {problem}"
 
 
-def test_a_variable_that_names_them_is_told_as_that(path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_journal_is_reported_with_the_variable_that_names_it(
+    path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IDEMPROXY_JOURNAL", "missing/j")
     (said,) = said_of(capsys, path, "upstream: {bootstrap: [k:1]}\n")
     assert said == "IDEMPROXY_JOURNAL: missing/j cannot be written: missing is missing"
 
 
-def test_what_may_not_be_written_is_told(locked: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_data_directory_or_journal_is_reported(
+    locked: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IDEMPROXY_UPSTREAM__BOOTSTRAP", "k:1")
     monkeypatch.setenv("IDEMPROXY_DATA_DIRECTORY", f"{locked}/a/b")
     monkeypatch.setenv("IDEMPROXY_JOURNAL", f"{locked}/j")
@@ -139,7 +143,7 @@ def test_what_may_not_be_written_is_told(locked: Path, capsys: Said, monkeypatch
     ]
 
 
-def test_files_of_an_earlier_life_that_may_not_be_written_are_told(
+def test_unwritable_files_of_an_earlier_process_are_reported(
     locked: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IDEMPROXY_UPSTREAM__BOOTSTRAP", "k:1")
@@ -162,7 +166,7 @@ def test_files_of_an_earlier_life_that_may_not_be_written_are_told(
 
 # ---------------------------------------------------------------------- what was tried
 @pytest.mark.parametrize(("signs", "status"), [(("ok",), 0), (("ok", "warning"), 0), (("warning", "problem", "ok"), 1)])
-def test_what_was_found_stands_behind_the_configuration_and_only_a_problem_is_a_failure(
+def test_findings_follow_the_configuration_and_only_a_problem_is_a_failure(
     path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, signs: tuple[str, ...], status: int
 ) -> None:
     monkeypatch.setattr(
@@ -184,7 +188,7 @@ VERDICTS = {
 }
 
 
-def test_of_a_broker_that_cannot_be_reached_it_is_told_who_named_its_address() -> None:
+def test_an_unreachable_broker_is_reported_with_the_origin_of_its_address() -> None:
     away = Finding("problem", "broker 0 at kafka-0:9092", "cannot connect: connection refused: nothing listens there")
     assert check_connect._advertised(away).text == (
         "cannot connect: connection refused: nothing listens there; the cluster names this address (the broker's "
@@ -206,7 +210,7 @@ def test_the_last_line_is_the_verdict_and_the_configuration_is_shown_only_on_dem
     assert yaml.safe_load(out)["upstream"]["bootstrap"] == ["k:1"]
 
 
-def test_it_is_quiet_when_all_is_well_and_says_what_is_wrong_all_the_same(path: Path, capsys: Said) -> None:
+def test_check_with_quiet_prints_nothing_but_problems(path: Path, capsys: Said) -> None:
     path.write_text("upstream: {bootstrap: [k:1]}\n")
     assert main(["check", os.fspath(path), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -269,7 +273,7 @@ WANTED = [
 ]
 
 
-def test_tls_towards_old_brokers_is_right_beside_a_mistake_elsewhere(path: Path, capsys: Said) -> None:
+def test_tls_settings_for_old_brokers_are_accepted_despite_a_mistake_elsewhere(path: Path, capsys: Said) -> None:
     upstream = "upstream: {bootstrap: ['k:1'], tls: {security_level: 0, minimum_version: '1.0', ca_file: gone}}\n"
     upstream_said, mistake = said_of(capsys, path, upstream + "log: {levl: info}\n")
     assert upstream_said.startswith("1: upstream.tls.ca_file: ")
@@ -279,7 +283,7 @@ def test_tls_towards_old_brokers_is_right_beside_a_mistake_elsewhere(path: Path,
 
 @pytest.mark.parametrize("elsewhere", ["", "log: {level: loud}\n"])
 @pytest.mark.parametrize("third", ["", ", {bind: nowhere, name: c}", ", {bind: 'h:5000', name: c, colour: red}", ", 7"])
-def test_listeners_that_are_right_are_compared_though_others_are_wrong_and_nothing_is_told_twice(
+def test_valid_listeners_are_compared_despite_invalid_ones_and_nothing_is_reported_twice(
     path: Path, capsys: Said, third: str, elsewhere: str
 ) -> None:
     text = f"upstream: {{bootstrap: [k:1]}}\nlisteners: [{{bind: 'h:1'}}, {{bind: 'h:1'}}{third}]\n{elsewhere}"
@@ -292,7 +296,9 @@ def test_listeners_that_are_right_are_compared_though_others_are_wrong_and_nothi
 
 
 @pytest.mark.parametrize("wrong", ["", "redis: 1\n"])
-def test_strangers_are_told_though_something_else_is_wrong(path: Path, capsys: Said, wrong: str) -> None:
+def test_unauthenticated_clients_are_reported_though_something_else_is_wrong(
+    path: Path, capsys: Said, wrong: str
+) -> None:
     login: dict[str, Any] = {"mechanism": "PLAIN", "username": "u", "password": "p"}
     for listener, upstream in (({}, {"nonsense": 1}), ({"colour": 1}, {})):
         text = yaml.safe_dump({"upstream": {"bootstrap": ["k:1"], "sasl": login, **upstream}, "listeners": [listener]})
@@ -300,7 +306,7 @@ def test_strangers_are_told_though_something_else_is_wrong(path: Path, capsys: S
         assert sum("would act at the brokers with the rights of the proxy's own principal" in one for one in said) == 1
 
 
-def test_a_password_that_is_empty_is_told_with_its_place_beside_others(path: Path, capsys: Said) -> None:
+def test_an_empty_password_is_reported_with_its_place_among_other_mistakes(path: Path, capsys: Said) -> None:
     (path.parent / "secret").touch()
     sasl = "{mechanism: PLAIN, username: u, password_file: secret}"
     said = said_of(capsys, path, f"upstream: {{bootstrap: [k:1], sasl: {sasl}}}\nlog: {{level: loud}}\n")

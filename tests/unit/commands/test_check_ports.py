@@ -15,7 +15,7 @@ from idemproxy.proxy.settings.load import load
 HOST = "127.0.0.1"
 
 
-def test_ports_of_bootstrap_brokers_and_admin_are_tried_and_one_in_use_is_told_in_words(tmp_path: Path) -> None:
+def test_bootstrap_broker_and_admin_ports_are_tried_and_used_ones_reported(tmp_path: Path) -> None:
     first, (admin,) = neighbouring_ports(3), free_ports(1)
     options = {"upstream": "k:1", "listen": f"{HOST}:{first}", "admin_bind": f"{HOST}:{admin}"}
     settings = replace(load(None, options), data_directory=tmp_path)

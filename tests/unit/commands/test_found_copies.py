@@ -44,7 +44,7 @@ def test_a_copy_with_more_records_than_a_hidden_range_takes_messages_is_divided(
     ]
 
 
-def test_an_audit_that_lists_less_than_it_found_is_told(tmp_path: Path) -> None:
+def test_an_audit_that_lists_less_than_it_found_is_reported(tmp_path: Path) -> None:
     (note,) = found_by_audit(audited(tmp_path, ROW, is_whole=False)).notes
     assert "more duplicates than it lists" in note
 
@@ -107,7 +107,7 @@ def test_the_duplicates_in_a_journal_are_read_with_their_sizes(tmp_path: Path) -
     ]
 
 
-def test_a_copy_whose_size_is_not_in_the_journal_is_told(tmp_path: Path) -> None:
+def test_a_copy_whose_size_is_not_in_the_journal_is_reported(tmp_path: Path) -> None:
     file = journal(tmp_path / "journal.jsonl", DuplicateFound(7, 1, 30, "orders", 2, (400, 404)))
     found = found_by_proxy(file)
     assert found.copies == []

@@ -58,7 +58,7 @@ def test_what_redis_lacks_is_written_and_a_later_word_there_stays() -> None:
     assert filled_from({PLACE: ACTIVE}, {PLACE: ACTIVE}, []) == ({PLACE: ACTIVE}, {})
 
 
-def test_a_range_that_meets_another_active_one_is_left_and_told() -> None:
+def test_a_range_that_overlaps_another_active_one_is_reported_and_not_restored() -> None:
     wider = OffsetRange("orders", 3, 4, 6)
     left: list[tuple[OffsetRange, OffsetRange]] = []
     assert filled_from({wider: ACTIVE}, {PLACE: ACTIVE}, left) == ({wider: ACTIVE}, {})

@@ -74,7 +74,7 @@ def test_an_intent_is_a_line_with_its_owner_and_where_to_look_for_it() -> None:
 
 
 # ---------------------------------------------------------------------- JSON
-def test_an_entry_is_an_object_whose_producer_id_is_text_and_whose_times_are_seconds() -> None:
+def test_an_entrys_json_has_producer_id_as_text_and_times_in_seconds() -> None:
     shown = json.loads(json.dumps(render.entry_fields(row(replace(QUIET, intent=INTENT), is_owner_alive=True), LIFE)))
     intent = shown.pop("intent")
     assert shown == {
@@ -138,7 +138,7 @@ def test_a_damaged_value_is_shown_as_far_as_64_bytes() -> None:
 
 
 # ---------------------------------------------------------------------- sentences
-def test_a_producer_is_told_in_sentences() -> None:
+def test_a_producer_is_described_in_sentences() -> None:
     entry = replace(QUIET, intent=INTENT, data_generation=EARLIER)
     shown = views.producer([row(entry, state="open", is_owner_alive=True)], SERVER, False, {2**62: "shop\n"}.get)
     assert list(shown) == [
@@ -170,7 +170,7 @@ def test_no_sentence_moves_the_cursor() -> None:
 
 
 # ---------------------------------------------------------------------- what may be asked for
-def test_a_producer_id_may_be_written_as_in_the_keys_and_numbers_have_their_range() -> None:
+def test_a_producer_id_may_be_hexadecimal_and_numbers_have_their_range() -> None:
     assert (producer_id("0x10"), producer_id(str(2**63 - 1)), partition_number(str(2**31 - 1))) == (
         16,
         2**63 - 1,

@@ -26,7 +26,7 @@ def ended(arguments: list[str]) -> int:
     return caught.value.code
 
 
-def test_the_version_is_told_without_loading_what_only_configurations_need() -> None:
+def test_the_version_is_printed_without_loading_what_only_configurations_need() -> None:
     program = (
         "import sys\nfrom idemproxy.proxy.main import main\n"
         "try: main(['--version'])\n"
@@ -89,7 +89,7 @@ def test_the_file_may_be_named_by_a_variable(
     assert f"{path}:1: nonsense: unknown key" in capsys.readouterr().err
 
 
-def test_a_file_that_is_given_stands_above_the_one_of_the_variable_and_an_empty_variable_names_none(
+def test_a_given_file_overrides_the_variable_and_an_empty_variable_names_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.yaml"

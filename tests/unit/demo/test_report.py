@@ -78,7 +78,7 @@ def test_a_run_that_proved_nothing_says_so() -> None:
     assert text.splitlines()[-1].startswith("Not as promised.")
 
 
-def test_an_answer_of_the_second_scene_that_is_wrong_is_shown_beside_the_right_one() -> None:
+def test_a_wrong_answer_in_scene_two_is_shown_with_the_right_one() -> None:
     wrong = Step("111 where 1 is due", 111, "OUT_OF_ORDER_SEQUENCE_NUMBER", -1, "NONE", 1)
     text = printed(replace(RESULT, scene=(wrong,)))
     assert row_of(text, "111 where 1 is due", "111") == ["NONE, not OUT_OF_ORDER_SEQUENCE_NUMBER", "1"]

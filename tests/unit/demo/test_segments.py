@@ -80,14 +80,14 @@ def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         list(read_partition(tmp_path, "orders", 0))
 
 
-def test_a_partition_that_is_not_there_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
+def test_a_missing_partition_is_an_error_and_an_empty_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(read_partition(tmp_path, "orders", 0))
     write(tmp_path, 0, b"")
     assert list(read_partition(tmp_path, "orders", 0)) == []
 
 
-def test_partitions_are_told_apart_from_those_of_topics_with_a_longer_name(tmp_path: Path) -> None:
+def test_partitions_are_distinguished_from_those_of_topics_with_a_longer_name(tmp_path: Path) -> None:
     for partition in (0, 2, 10):
         write(tmp_path, 0, b"", partition)
     (tmp_path / "orders-old-3").mkdir()

@@ -43,13 +43,13 @@ def test_what_is_wrong_is_counted_and_named(stored: Log, expected: Verdict) -> N
     assert not verdict.is_exactly_once
 
 
-def test_a_copy_at_the_offset_that_was_told_is_not_misplaced() -> None:
+def test_a_copy_at_the_acknowledged_offset_is_not_misplaced() -> None:
     verdict = judge(log(0, 1, 2, 3, 1), {**ACKNOWLEDGED, ("a", 0, 1): 14})
     assert (verdict.duplicates, verdict.misplaced) == (1, 0)
 
 
 @pytest.mark.parametrize("unknown", [None, -1])
-def test_an_offset_that_was_never_told_is_not_judged(unknown: int | None) -> None:
+def test_an_offset_that_was_never_acknowledged_is_not_judged(unknown: int | None) -> None:
     assert judge(log(0), {("a", 0, 0): unknown}).is_exactly_once
 
 
@@ -58,7 +58,7 @@ def test_a_record_that_was_not_acknowledged_may_be_stored_or_not() -> None:
     assert judge(log(0, 2), {}).is_exactly_once
 
 
-def test_producers_are_told_apart() -> None:
+def test_producers_are_distinguished() -> None:
     stored: Log = {0: [(0, value_of("a", 0, 1)), (1, value_of("b", 0, 0))]}
     assert judge(stored).is_exactly_once
 

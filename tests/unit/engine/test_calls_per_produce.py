@@ -31,7 +31,7 @@ def calls_per_produce(
     connection to Redis are not in it."""
     world = World(connections, records, record_bytes, None if begin is None else lambda world: begin(world.engine))
     world.prepare(PASSES)
-    # What other tests of this process left behind would be given back in the middle of the count, and each finalizer
+    # The garbage of other tests of this process would be collected in the middle of the count, and each finalizer
     # and each coroutine that is closed would be counted as a call.
     gc.collect()
     called: Counter[str] = Counter()

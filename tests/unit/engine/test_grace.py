@@ -49,7 +49,7 @@ class Cut:
 def behind_a_slow_follower(world: World, is_time: Callable[[], bool] = lambda: True) -> None:
     """The first client's batch is reserved by the first proxy, whose next heartbeat is far, and waits for a produce
     connection: its partition is slow, and all produce connections that it may have are busy. The client's connection
-    ends unseen, and it goes on at the second proxy."""
+    ends unseen, and it continues at the second proxy."""
     network, (one, two) = world.network, world.proxies
     client, *others = world.clients
     beats = one.store._beats
@@ -104,7 +104,7 @@ def copies(world: World) -> int:
     return sum(record.value == value for message in messages for record in message.records)
 
 
-def test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_registration() -> None:
+def test_after_state_loss_a_cut_off_proxy_counts_grace_from_its_registration() -> None:
     world = two_proxies()
     network, (_, two), client = world.network, world.proxies, world.clients[0]
     cut = Cut(world, two)
@@ -120,7 +120,7 @@ def test_a_state_that_is_lost_while_a_proxy_is_cut_off_is_waited_for_from_its_re
     assert copies(world) == 1
 
 
-def test_the_first_registration_of_all_is_not_told_later_ones_are_once_each() -> None:
+def test_later_registrations_are_reported_once_each_and_the_first_is_not() -> None:
     scene = StoreScene(renews=True).ready()
     assert scene.registrations == []
     scene.redis.host.pause(20)
@@ -160,7 +160,7 @@ def left_open(owner: bytes) -> tuple[Stage, Client]:
     return stage, client
 
 
-def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_though_its_client_has_gone() -> None:
+def test_a_strangers_intent_is_taken_over_after_grace_even_without_its_client() -> None:
     stage, client = left_open(b"stranger")
     stage.begin_lease_epoch(DATA_GENERATION)
     stage.send(client, 1, b"of another client")
@@ -176,9 +176,7 @@ def test_a_strangers_intent_is_taken_over_when_all_leases_of_before_are_over_tho
 
 
 @pytest.mark.parametrize(("owner", "has_lost"), [(INSTANCE_ID, True), (NOBODY, True), (b"stranger", False)])
-def test_what_was_ours_or_is_nobodys_is_taken_over_at_once_and_a_strangers_in_the_first_lease_epoch(
-    owner: bytes, has_lost: bool
-) -> None:
+def test_own_and_nobodys_intents_and_any_in_the_first_epoch_skip_grace(owner: bytes, has_lost: bool) -> None:
     stage, client = left_open(owner)
     if has_lost:
         stage.begin_lease_epoch(DATA_GENERATION)

@@ -1,4 +1,4 @@
-"""What was learned before the data of the store began a new life, or the lease was lost, is void (rule R10)."""
+"""What was learned in an earlier Redis data generation, or before the lease was lost, is void (rule R10)."""
 
 from dataclasses import replace
 from typing import Any
@@ -75,7 +75,7 @@ def test_nothing_is_taken_over_by_what_was_known_before_a_new_lease_epoch() -> N
 
 
 # ---------------------------------------------------------------------- a store that has less than it had confirmed
-def test_a_value_that_is_gone_makes_the_log_be_read_not_the_batch_be_appended_again() -> None:
+def test_a_missing_value_makes_the_proxy_read_the_log_not_append_again() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -141,7 +141,7 @@ def test_a_value_that_has_expired_is_no_loss() -> None:
 
 
 # ---------------------------------------------------------------------- what retention has deleted
-def test_a_producer_that_was_idle_for_longer_than_the_log_goes_back_is_rebuilt_all_the_same() -> None:
+def test_a_producer_idle_for_longer_than_the_log_goes_back_is_rebuilt() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)

@@ -1,5 +1,5 @@
-"""A new proxy instance closes the connections of idempotent clients in steps; none goes on in the new lease epoch
-(R10)."""
+"""A new proxy instance closes the connections of idempotent clients in steps; none continues in the new lease
+epoch (R10)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENTS = 1_000
 STEP_MAX = 500
 
 
-def test_thousands_of_clients_are_closed_in_steps_and_none_goes_on(monkeypatch: Any) -> None:
+def test_thousands_of_clients_are_closed_in_steps_and_none_continues(monkeypatch: Any) -> None:
     world = World(1, WorldSettings(brokers=1))
     world.start()
     world.network.run(2)

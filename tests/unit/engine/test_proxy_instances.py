@@ -1,4 +1,4 @@
-"""The life of the process in the protocol, in a virtual world: what a new proxy instance ends (rules R4, R10)."""
+"""Proxy instances in the protocol, in a virtual world: what the beginning of a new one ends (rules R4, R10)."""
 
 import struct
 from typing import Any
@@ -113,7 +113,7 @@ def test_a_topic_that_is_not_there_is_looked_for_without_its_name(monkeypatch: p
     assert not [topics for topics in named if topics and "no-such" in topics]  # type: ignore[operator]
 
 
-def test_a_partition_that_was_not_there_is_looked_for_before_a_produce_to_it_is_refused() -> None:
+def test_a_missing_partition_is_looked_up_before_a_produce_is_refused() -> None:
     world = a_world()
     (client,) = world.clients
     client.send(TOPIC, 0)

@@ -1,5 +1,5 @@
-"""No path that a request can take leaves objects behind that hold each other: their bytes would wait for the collector
-of cycles, which comes when it likes."""
+"""No path that a request can take leaves objects that hold each other: their bytes would wait for the collector of
+cycles, which comes when it likes."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def without_a_producer_id_and_its_broker_has_gone(scene: Scene, line: Line) -> l
 
 
 def without_room_for_its_rest(scene: Scene, line: Line) -> list[int]:
-    """It is in the middle of a request when others fill the room, waits, and goes on."""
+    """It is in the middle of a request when others fill the room, waits, and continues."""
     whole = request(200, ApiKey.PRODUCE, VERSION, RawClient.produce_body([(TOPIC, 0, records(value=bytes(2_000)))]))
     assert line.wire is not None
     line.wire.send(whole[:-100])

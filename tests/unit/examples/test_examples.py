@@ -114,7 +114,7 @@ def test_whatever_crashes_bring_in_again_the_pristine_topic_has_each_once_and_in
 
 
 @pytest.mark.parametrize("in_headers", [False, True])
-def test_source_partitions_are_told_apart_wherever_their_coordinates_are(in_headers: bool) -> None:
+def test_source_partitions_are_distinguished_wherever_their_coordinates_are(in_headers: bool) -> None:
     one = StoredRecord(5, 9, b"key", b"value", (("own", b"1"),))
     sources = [Coordinates("t", 0, 5), Coordinates("t", 1, 5), Coordinates("u", 0, 5), Coordinates("t", 0, 5)]
     sent = [carrying(one, source, in_headers=in_headers) for source in sources]

@@ -1,4 +1,4 @@
-"""Flows and the errors of what they ask for: a flow ends, and whoever waits for it is told."""
+"""Flows and the errors of what they ask for: a flow ends, and its caller gets the error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def test_without_anybody_to_tell_the_error_goes_up() -> None:
 
 
 @pytest.mark.parametrize("kind", [Swap, Append])
-def test_a_producer_goes_on_after_an_effect_could_not_be_performed(kind: type) -> None:
+def test_a_producer_continues_after_an_effect_could_not_be_performed(kind: type) -> None:
     stage = Stage()
     client = Client()
 

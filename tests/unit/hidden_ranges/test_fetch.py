@@ -94,7 +94,7 @@ def test_only_in_the_partition_with_a_hidden_range_records_are_left_out(version:
 
 @pytest.mark.promise("hidden-ranges")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_where_all_is_left_out_the_next_fetch_goes_on_behind_it(version: int) -> None:
+def test_where_all_is_left_out_the_next_fetch_begins_after_it(version: int) -> None:
     scene = Scene(version)
     fetch, _ = scene.asked(3)
     assert scene.answered(fetch, 3, 4) == [[], [3, 4]]
@@ -109,7 +109,7 @@ def test_where_all_is_left_out_the_next_fetch_goes_on_behind_it(version: int) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_log_that_no_longer_goes_so_far_is_no_error_of_the_clients_own_offset(version: int) -> None:
+def test_a_log_shorter_than_a_skip_does_not_invalidate_the_clients_offset(version: int) -> None:
     scene = Scene(version)
     scene.answered(scene.asked(3)[0], 3, 5)
     fetch, request = scene.asked(3)
@@ -121,7 +121,7 @@ def test_a_log_that_no_longer_goes_so_far_is_no_error_of_the_clients_own_offset(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_behind_the_last_hidden_range_nothing_is_looked_into(version: int) -> None:
+def test_an_answer_after_the_last_hidden_range_is_not_looked_into(version: int) -> None:
     scene = Scene(version)
     fetch, request = scene.asked(6, 100 << 20)
     assert [one.partition_max_bytes for one in request.topics[0].partitions] == [100 << 20] * 2
@@ -156,7 +156,7 @@ def test_a_fetch_of_more_partitions_than_one_step_looks_for_is_refused(version: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_was_cut_off_is_fetched_next(version: int) -> None:
-    """All that is looked at is left out: its client goes on behind that, and not behind all that the broker sent."""
+    """All that is looked at is left out: its client continues after that, and not after all that the broker sent."""
     scene = Scene(version)
     large = [encode_message(None, bytes(400 << 10), magic=1, offset=at, timestamp=7) for at in range(4)]
     place = OffsetRange("t", 0, 0, 4)
@@ -246,7 +246,7 @@ def wrapper(first: int, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS[2:])
-def test_who_has_had_the_first_records_of_a_wrapper_goes_on_behind_it(version: int) -> None:
+def test_a_client_that_had_a_wrappers_first_records_continues_after_the_wrapper(version: int) -> None:
     """The broker gives the wrapper again, as it has the offset; of it only what the client had is left."""
     scene = Scene(version)
     stored = wrapper(0, 6)
@@ -290,7 +290,7 @@ def inside(scene: Scene, fetch: FetchWithoutHiddenRanges, stored: bytes) -> list
     ]
 
 
-def test_a_range_of_an_earlier_log_does_not_count_in_a_wrapper_of_a_later_one() -> None:
+def test_an_earlier_logs_range_does_not_count_in_a_later_logs_wrapper() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
     old, new = OffsetRange("t", 0, 1, 2), OffsetRange("t", 0, 4, 6)
     scene.known.take_list({**noted(old, LOG[1], 1), **noted(new, stored, 0)})
@@ -307,7 +307,7 @@ def test_two_ranges_in_one_wrapper_count_both() -> None:
     assert inside(scene, scene.asked(0)[0], stored) == [0, 2, 3]
 
 
-def test_a_range_behind_another_one_does_not_count_in_its_wrapper_if_it_was_not_seen_there() -> None:
+def test_a_range_after_another_counts_in_its_wrapper_only_if_seen_there() -> None:
     scene, stored = Scene(4), wrapper(0, 6)
     later, earlier = OffsetRange("t", 0, 1, 3), OffsetRange("t", 0, 4, 5)
     scene.known.take_list({**noted(later, stored, 0), **noted(earlier, LOG[4], 4)})
@@ -315,7 +315,7 @@ def test_a_range_behind_another_one_does_not_count_in_its_wrapper_if_it_was_not_
     assert inside(scene, scene.asked(0)[0], LOG[4] + LOG[5]) == [5]
 
 
-def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_earlier_log_too() -> None:
+def test_ranges_of_one_wrapper_count_though_one_is_in_an_earlier_log() -> None:
     scene, stored = Scene(4), wrapper(6, 4)
     cut = OffsetRange("t", 0, 3, 8)
     both = noted(cut, wrapper(2, 4), 2)[cut].messages + noted(cut, stored, 6)[cut].messages
@@ -328,7 +328,7 @@ def test_what_two_ranges_leave_out_of_one_wrapper_counts_though_one_lies_in_an_e
     assert inside(scene, scene.asked(0)[0], stored) == [8]
 
 
-def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -> None:
+def test_a_range_counts_only_in_the_messages_that_it_was_seen_in() -> None:
     scene, stored, longer = Scene(4), wrapper(4, 2), wrapper(4, 4)
     wide, narrow = OffsetRange("t", 0, 3, 8), OffsetRange("t", 0, 5, 6)
     both = noted(wide, LOG[3], 3)[wide].messages + noted(wide, longer, 4)[wide].messages
@@ -336,7 +336,7 @@ def test_a_range_counts_in_no_message_beside_those_that_it_was_seen_to_be_in() -
     assert inside(scene, scene.asked(0)[0], LOG[3] + stored) == [4]
 
 
-def test_a_range_beyond_the_logs_that_a_partition_may_have_had_is_not_left_out() -> None:
+def test_ranges_beyond_the_limit_of_logs_per_partition_are_not_left_out() -> None:
     scene = Scene(4)
     logs = limits.HIDDEN_RANGES_LOGS_MAX
     hidden_ranges: dict[OffsetRange, HiddenRange] = {}

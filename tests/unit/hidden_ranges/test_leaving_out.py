@@ -127,7 +127,7 @@ def test_a_message_that_is_larger_than_the_limit_comes_whole() -> None:
     assert [offsets for _, offsets in answers(large, logs_with([(2, 3)], large))] == [[0], [1], []]
 
 
-def test_behind_the_last_range_nothing_is_cut_off() -> None:
+def test_an_answer_is_not_cut_off_after_the_last_range() -> None:
     log = [encode_message(None, bytes(KIB), magic=1, offset=at, timestamp=7) for at in range(4_000)]
     ((_, offsets),) = answers(log, logs_with([(1, 2)], log))
     assert offsets == [0, *range(2, 4_000)]

@@ -97,7 +97,7 @@ class Stage:
         self.put(encode_set([(key_of(place), value_of(place, one, "x"), 0) for place, one in records], magic=1))
 
     def look(self, known: HiddenRanges, own: Sequence[OffsetRange] = (), *, times: int = 1) -> None:
-        """So many looks, each behind a comparison with Redis."""
+        """So many looks, each after a comparison with Redis."""
         for _ in range(times):
             self.known.take_list(known)
             self.stored(own)
@@ -138,7 +138,7 @@ def test_what_another_one_has_put_there_is_written_if_that_one_does_not() -> Non
     assert stage.records == [(ONE, ACTIVE), (TWO, REMOVED)]
 
 
-def test_a_removed_one_keeps_a_value_and_an_unheard_wish_is_not_in_it() -> None:
+def test_a_removed_range_keeps_a_value_and_an_unmet_request_has_none() -> None:
     stage = Stage()
     asked = HiddenRange(State.ASKED, 5)
     refused = HiddenRange(State.REFUSED, 6, refusal="no records are there")
@@ -161,7 +161,7 @@ def test_an_older_word_that_comes_late_is_answered_with_the_newer_one() -> None:
     assert [one for _, one in stage.records] == [REMOVED, ACTIVE, REMOVED]
 
 
-def test_what_the_topic_knows_better_is_told_and_not_taken() -> None:
+def test_a_newer_state_in_the_topic_is_reported_and_not_taken() -> None:
     stage = Stage()
     stage.put_records([(ONE, REMOVED), (TWO, ACTIVE)])
     stage.look({ONE: ACTIVE}, [ONE], times=PATIENCE - 1)
@@ -194,7 +194,7 @@ def test_what_is_not_ours_in_the_topic_is_passed_over() -> None:
     assert stage.appends == 2, "the question whether it is compacted, and one record: a compressed one was read"
 
 
-def test_a_topic_that_is_not_compacted_is_told_and_gets_no_hidden_range() -> None:
+def test_a_topic_without_compaction_is_reported_and_gets_no_hidden_range() -> None:
     stage = Stage()
     stage.is_compacted = False
     stage.look({ONE: ACTIVE}, [ONE], times=20)
@@ -207,7 +207,7 @@ def test_a_topic_that_is_not_compacted_is_told_and_gets_no_hidden_range() -> Non
     assert stage.records == [(ONE, ACTIVE)]
 
 
-def test_a_topic_that_is_not_there_is_told_when_it_stays_away() -> None:
+def test_a_missing_topic_is_reported_when_it_stays_missing() -> None:
     stage = Stage()
     log, stage.log = stage.log, None
     stage.look({ONE: ACTIVE}, [ONE], times=PATIENCE - 1)

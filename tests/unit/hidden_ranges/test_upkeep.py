@@ -135,7 +135,7 @@ class Proxy:
         return at_once(taking_apart(question.offset, FetchAnswer(0, log.high_watermark, memoryview(data))))
 
 
-def test_a_range_is_left_out_at_every_proxy_once_one_has_looked_into_the_log() -> None:
+def test_a_range_that_one_proxy_finds_is_left_out_at_every_proxy() -> None:
     shared = Shared()
     shared.write({ONE: ASKED})
     first = Proxy(shared)
@@ -189,7 +189,7 @@ def test_until_the_list_was_read_no_client_is_served() -> None:
     assert proxy.waits[1:] == [limits.HIDDEN_RANGES_LOOK_SECONDS] * 2
 
 
-def test_a_list_that_cannot_be_read_leaves_all_as_it_was_and_is_told() -> None:
+def test_a_list_that_cannot_be_read_changes_nothing_and_is_reported() -> None:
     shared = Shared()
     shared.write({ONE: ASKED})
     proxy = Proxy(shared)
@@ -211,7 +211,7 @@ def test_what_the_log_does_not_have_as_a_whole_is_refused() -> None:
 
 
 # ---------------------------------------------------------------------- how long one look takes
-def test_what_takes_long_is_looked_for_in_several_looks_and_counts_as_it_is_found() -> None:
+def test_a_slow_lookup_takes_several_looks_and_found_ranges_count_at_once() -> None:
     shared = Shared()
     shared.write({ONE: ASKED, OTHER: ASKED})
     slow = partial(setattr, shared, "now", limits.HIDDEN_RANGES_LOOK_SECONDS)
@@ -280,7 +280,7 @@ def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
     assert Proxy(shared).left_out == {whole}
 
 
-def test_what_there_is_no_room_for_is_told_and_not_looked_for_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_without_room_are_reported_and_not_looked_for_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = Shared()
     shared.write({ONE: ASKED, OTHER: ASKED})
     assert shared.stored is not None
@@ -358,7 +358,7 @@ def test_before_the_cluster_is_known_no_topic_is_missing() -> None:
     assert shared.read()[NOWHERE].state is State.REFUSED
 
 
-def test_what_was_asked_for_in_vain_and_taken_out_of_the_list_is_not_written_back() -> None:
+def test_a_refused_request_removed_from_the_list_is_not_written_back() -> None:
     shared = Shared()
     shared.write({NOWHERE: ASKED, ONE: ASKED})
     one, other = Proxy(shared), Proxy(shared)

@@ -293,7 +293,7 @@ def test_what_is_large_or_compressed_is_converted_part_by_part(
                 assert steps >= least_steps
 
 
-def test_a_part_is_no_larger_than_a_megabyte_and_begins_where_the_last_one_ended(compiled: list[Kernel]) -> None:
+def test_parts_are_at_most_a_megabyte_and_begin_where_the_last_ended(compiled: list[Kernel]) -> None:
     count = 50_000
     batch = encode_batch([Record(i, i, b"k", b"v" * 20) for i in range(count)])
     expected = in_python([batch], 1)

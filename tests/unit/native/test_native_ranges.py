@@ -1,4 +1,4 @@
-"""What goes through to brokers with producer ids: nothing whose answer tells an address that is not rewritten.
+"""What goes through to Kafka >= 0.11: nothing whose answer tells an address that is not rewritten.
 
 The evidence are the message schemas in the jar of the newest Kafka client, and what real brokers of each release have.
 """
@@ -88,7 +88,7 @@ def test_what_is_left_out_is_left_out_for_a_reason() -> None:
     assert asked - set(NATIVE_MAX) == share_groups | of_controllers
 
 
-def test_clients_are_told_what_all_brokers_have() -> None:
+def test_clients_get_the_version_ranges_that_all_brokers_have() -> None:
     old = {0: (0, 3), 1: (0, 5), 3: (0, 4), 22: (0, 0), 4: (0, 0)}
     new = {0: (0, 13), 1: (4, 18), 3: (0, 13), 22: (0, 5), 78: (1, 2)}
     assert native([new]) == {0: (0, 13), 1: (4, 15), 3: (0, 13), 22: (0, 5)}

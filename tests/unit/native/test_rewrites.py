@@ -79,7 +79,7 @@ def test_metadata_is_rewritten_as_soon_as_all_brokers_are_there(version: int) ->
 
 
 @pytest.mark.parametrize("version", [0, 1, 8, 9, 13])
-def test_a_broker_that_has_no_address_yet_is_told_at_another_ones(version: int) -> None:
+def test_a_broker_without_a_proxy_address_is_returned_at_another_brokers(version: int) -> None:
     answer, replaced = rewritten(ApiKey.METADATA, version, brokers=[*BROKERS, STRANGER], topics=TOPICS)
     assert {(one.host, one.port) for one in answer.brokers} <= set(PLACES.values())
     assert [one.node_id for one in answer.brokers] == [0, 7, 9]
@@ -90,7 +90,7 @@ def test_a_broker_that_has_no_address_yet_is_told_at_another_ones(version: int) 
 
 
 @pytest.mark.parametrize("version", range(NATIVE_MAX[ApiKey.FIND_COORDINATOR] + 1))
-def test_coordinators_are_told_at_the_proxys_addresses(version: int) -> None:
+def test_coordinators_are_returned_at_the_proxys_addresses(version: int) -> None:
     def told(node_id: int, error_code: int = 0) -> tuple[Any, Replaced]:
         one = {"key": "group", "node_id": node_id, "host": "kafka.inside", "port": 3, "error_code": error_code}
         several: dict[str, Any] = {"coordinators": [one]} if version >= 4 else {**one}
@@ -108,7 +108,7 @@ def test_coordinators_are_told_at_the_proxys_addresses(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(NATIVE_MAX[ApiKey.DESCRIBE_CLUSTER] + 1))
-def test_described_brokers_are_told_at_the_proxys_addresses(version: int) -> None:
+def test_described_brokers_are_returned_at_the_proxys_addresses(version: int) -> None:
     brokers = [{**one, "broker_id": one["node_id"]} for one in (*BROKERS, STRANGER)]
     for one in brokers:
         del one["node_id"]
@@ -134,13 +134,13 @@ def produced(version: int, error_code: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", range(REWRITTEN_FROM[ApiKey.PRODUCE], NATIVE_MAX[ApiKey.PRODUCE] + 1))
 @pytest.mark.parametrize("error_code", [0, 6])
-def test_an_answer_to_produce_goes_on_as_it_is(version: int, error_code: int) -> None:
+def test_an_answer_to_produce_without_endpoints_is_unchanged(version: int, error_code: int) -> None:
     body = messages.encode_response(ApiKey.PRODUCE, version, responses=produced(version, error_code))
     assert REWRITES[ApiKey.PRODUCE](version, memoryview(body), addresses) == NOTHING
 
 
 @pytest.mark.parametrize("version", range(REWRITTEN_FROM[ApiKey.PRODUCE], NATIVE_MAX[ApiKey.PRODUCE] + 1))
-def test_new_leaders_in_an_answer_to_produce_are_told_at_the_proxys_addresses(version: int) -> None:
+def test_new_leaders_in_an_answer_to_produce_get_the_proxys_addresses(version: int) -> None:
     answer, replaced = rewritten(
         ApiKey.PRODUCE, version, responses=produced(version, 6), node_endpoints=[*BROKERS, STRANGER]
     )
@@ -155,7 +155,7 @@ def test_new_leaders_in_an_answer_to_produce_are_told_at_the_proxys_addresses(ve
 
 
 @pytest.mark.parametrize("version", range(NATIVE_MAX[ApiKey.API_VERSIONS] + 1))
-def test_ranges_are_cut_to_what_goes_through_and_features_are_told(version: int) -> None:
+def test_version_ranges_are_cut_to_what_goes_through_and_features_kept(version: int) -> None:
     def told(first: int, last: int, key: int) -> dict[str, int]:
         return {"api_key": key, "min_version": first, "max_version": last}
 
@@ -174,6 +174,6 @@ def test_ranges_are_cut_to_what_goes_through_and_features_are_told(version: int)
         assert [one.name for one in answer.supported_features] == ["transaction.version"]
 
 
-def test_an_answer_about_an_unknown_version_of_api_versions_goes_on() -> None:
+def test_an_answer_about_an_unknown_version_of_api_versions_is_unchanged() -> None:
     body = messages.encode_response(ApiKey.API_VERSIONS, 0, error_code=35, api_keys=[])
     assert api_versions(4, memoryview(body), {}) == NOTHING

@@ -1,4 +1,4 @@
-"""Connections that cannot be opened, on the real reactor: who wanted one is told once, and never that it is open."""
+"""Connections that cannot be opened, on the real reactor: each endpoint hears of it once, and never that it is open."""
 
 import socket
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ REFUSED = "connection refused: nothing listens there"
 
 
 class Witness:
-    """Notes what it is told, and when that was the end."""
+    """Notes what it hears, and when that was the end."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -51,9 +51,7 @@ def _nobody(kind: str, directory: Path) -> Address:
     ("kind", "reason"),
     [("no socket", "there is no such socket"), ("a socket nobody serves", REFUSED), ("a port", REFUSED)],
 )
-async def test_who_cannot_be_connected_is_told_once_and_never_that_he_is(
-    tmp_path: Path, kind: str, reason: str
-) -> None:
+async def test_a_failed_connection_is_reported_once_and_never_as_open(tmp_path: Path, kind: str, reason: str) -> None:
     address = _nobody(kind, tmp_path)
     failures: list[str] = []
     reactor = TrioReactor(lambda what, error: failures.append(f"{what}: {error}"))
@@ -72,7 +70,9 @@ async def test_who_cannot_be_connected_is_told_once_and_never_that_he_is(
 
 
 @pytest.mark.trio
-async def test_a_port_that_answers_no_attempt_is_told_with_the_likely_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_that_answers_no_attempt_is_reported_with_the_likely_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A queue that is full drops what comes, as a firewall does."""
     monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.3)
     witness = Witness()

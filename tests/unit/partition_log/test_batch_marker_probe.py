@@ -50,7 +50,7 @@ def send_some(stage: Stage, client: Client, *sequences: int) -> None:
         stage.run(1)
 
 
-def test_where_brokers_store_the_new_format_it_is_said_when_the_first_append_is_answered() -> None:
+def test_storage_in_message_format_v2_is_reported_after_the_first_append() -> None:
     stage = Stage()
     raise_format(stage)
     client = Client()
@@ -78,7 +78,7 @@ def test_a_lost_answer_there_ends_in_an_error_and_in_one_copy() -> None:
     assert stage.stored_values() == [b"value 0", b"value 1"]
 
 
-def test_a_lost_request_there_is_sent_again_if_nothing_came_since_the_last_look_at_the_log() -> None:
+def test_with_format_v2_a_lost_request_is_resent_if_nothing_was_appended() -> None:
     stage = Stage()
     raise_format(stage)
     client = Client()
@@ -92,7 +92,7 @@ def test_a_lost_request_there_is_sent_again_if_nothing_came_since_the_last_look_
 
 @pytest.mark.promise("raised-format")
 def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_appended() -> None:
-    """Its client is told at once: what cannot be read stays so."""
+    """Its client gets the error at once: what cannot be read stays so."""
     stage = Stage()
     raise_format(stage)
     send_some(stage, Client(), 0)
@@ -104,7 +104,7 @@ def test_a_duplicate_there_whose_connection_is_gone_is_not_confirmed_and_not_app
 
 
 @pytest.mark.promise("raised-format")
-def test_after_a_loss_in_the_store_a_producer_there_is_told_that_nobody_can_tell() -> None:
+def test_with_format_v2_a_producer_gets_invalid_record_after_a_store_loss() -> None:
     stage = Stage()
     raise_format(stage)
     send_some(stage, Client(), 0)
@@ -133,7 +133,7 @@ def test_a_format_that_is_raised_later_is_noticed() -> None:
 
 
 @pytest.mark.promise("no-markers")
-def test_a_batch_marker_that_is_lost_later_is_noticed_and_told_once_and_so_is_its_return() -> None:
+def test_a_later_loss_of_batch_markers_is_reported_once_like_their_return() -> None:
     stage = Stage()
     client = Client()
     send_some(stage, client, 0, 1)

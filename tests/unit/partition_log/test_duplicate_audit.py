@@ -39,7 +39,7 @@ class Sleeper:
 
 
 @pytest.mark.promise("second-copy-reported")
-def test_a_first_try_that_is_appended_after_all_is_told() -> None:
+def test_a_first_try_that_is_appended_after_all_is_reported() -> None:
     stage = Stage()
     broker = Sleeper(stage)
     request = stage.send(Client(), 0)
@@ -53,7 +53,7 @@ def test_a_first_try_that_is_appended_after_all_is_told() -> None:
 
 
 @pytest.mark.promise("pause-before-write")
-def test_a_write_that_left_late_is_told_and_a_duplicate_of_it_as_well() -> None:
+def test_a_write_that_left_late_and_its_duplicate_are_reported() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -78,7 +78,7 @@ def test_a_write_that_left_late_is_told_and_a_duplicate_of_it_as_well() -> None:
     assert copies(stage) == [(1, 2)]
 
 
-def test_it_is_told_also_when_it_comes_minutes_later() -> None:
+def test_a_duplicate_that_comes_minutes_later_is_reported() -> None:
     stage = Stage()
     client = Client()
     stage.send(client, 0)
@@ -108,7 +108,7 @@ def test_what_was_not_found_and_comes_with_a_retry_is_looked_for_too() -> None:
     assert copies(stage) == [(1, 2)]
 
 
-def test_where_there_is_one_copy_nothing_is_told() -> None:
+def test_a_batch_with_a_single_copy_is_not_reported() -> None:
     stage = Stage()
     client = Client()
     stage.outcomes.append(stage.loses_request)
@@ -130,7 +130,7 @@ def test_what_was_sent_once_is_not_looked_for_again() -> None:
     assert len(stage.asked) == asked
 
 
-def test_what_a_dead_proxy_may_have_sent_is_looked_for_when_it_was_not_found() -> None:
+def test_a_dead_proxys_append_that_was_not_found_is_looked_for_later() -> None:
     stage = Stage()
     broker = Sleeper(stage)
     stage.send(Client(), 0)
@@ -171,9 +171,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
 @pytest.mark.promise("second-copy-reported")
 @pytest.mark.parametrize("held_part", [0, 1])
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_duplicate_of_a_part_is_told_whichever_part_it_is_and_whoever_sends_the_rest(
-    held_part: int, dies: bool
-) -> None:
+def test_a_duplicate_of_any_part_is_reported_whichever_proxy_sends_the_rest(held_part: int, dies: bool) -> None:
     stage = Stage()
     held: list[Append] = []
 
@@ -227,7 +225,7 @@ def test_a_part_that_left_late_is_looked_for_too() -> None:
     assert copies(stage) == [(1, 2)]
 
 
-def test_a_duplicate_behind_much_that_others_have_written_is_told() -> None:
+def test_a_duplicate_after_many_records_of_other_writers_is_reported() -> None:
     """A partition that gets a megabyte a second; the broker wakes up after more than half a minute."""
     stage = Stage()
     broker = Sleeper(stage)

@@ -48,7 +48,7 @@ def test_a_chunk_ends_when_it_has_unpacked_so_much() -> None:
     assert chunk.end == 5
 
 
-def test_a_wrapper_that_unpacks_to_more_than_a_chunk_may_is_a_chunk_of_its_own() -> None:
+def test_a_wrapper_that_unpacks_beyond_the_chunk_limit_is_its_own_chunk() -> None:
     value = bytes(limits.CHUNK_MEMORY_BYTES_MAX + 1)
     chunk = chunk_of(wrapper(0, value) + wrapper(1, b"a"))
     assert (chunk.end, chunk.unreadable) == (1, None)
@@ -99,7 +99,7 @@ def test_a_chunk_is_taken_apart_in_steps(data_of: Callable[[int], bytes], messag
     assert messages_read.largest_step(taking_apart(BASE, answer)) <= 1.5 * STEP_RECORDS
 
 
-def test_what_is_looked_for_in_a_wrapper_of_many_records_is_looked_for_in_steps(messages_read: MessagesRead) -> None:
+def test_a_search_in_a_wrapper_of_many_records_is_made_in_steps(messages_read: MessagesRead) -> None:
     count = 10 * STEP_RECORDS
     (message,) = iterate_shallow(one_wrapper(count))
     assert messages_read.largest_step(has_content(message, BASE, b"nothing!")) <= STEP_RECORDS + 1

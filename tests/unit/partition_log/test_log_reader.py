@@ -68,7 +68,7 @@ class Broker:
         self.log = log
         self.fetches: list[FetchRecords] = []
         self.waits = False
-        """Do fetches wait behind others, until the test says that they leave?"""
+        """Do fetches wait for others, until the test says that they leave?"""
         self.leave: list[Callable[[], None]] = []
         self.taken_apart = 0
         """Chunks that came of what an earlier fetch had brought."""
@@ -136,7 +136,7 @@ def test_what_was_taken_apart_while_the_connection_was_lost_is_read_again(broker
     assert sorted(offset for offset, _ in broker.given) == [3, 4]
 
 
-def test_a_partition_is_read_by_one_fetch_at_a_time_and_another_one_beside_it(broker: Broker) -> None:
+def test_each_partition_is_read_by_one_fetch_at_a_time_independently(broker: Broker) -> None:
     broker.ask(5)
     broker.run()
     broker.ask(3)
@@ -147,7 +147,7 @@ def test_a_partition_is_read_by_one_fetch_at_a_time_and_another_one_beside_it(br
     assert broker.offsets == [5, 2, 3]
 
 
-def test_what_was_read_a_moment_ago_is_not_read_again_and_what_is_older_is(broker: Broker) -> None:
+def test_recently_read_chunks_are_not_read_again_and_older_ones_are(broker: Broker) -> None:
     broker.ask(3)
     broker.run()
     broker.answer()
@@ -210,7 +210,7 @@ def test_a_message_larger_than_the_fetch_is_fetched_with_a_larger_one() -> None:
     assert chunk.end == 1
 
 
-def test_a_lost_connection_and_a_refusal_are_told(broker: Broker) -> None:
+def test_a_lost_connection_and_a_refusal_are_reported(broker: Broker) -> None:
     broker.ask(3, 5)
     broker.run()
     broker.answer(Unanswered("gone"))
@@ -248,7 +248,7 @@ def test_after_a_slow_answer_less_is_asked_for_and_later_more_again(broker: Brok
     assert read(0.1) == limits.FETCH_ONE_BYTES
 
 
-def test_a_fetch_that_waits_behind_those_of_other_partitions_is_not_slow(broker: Broker) -> None:
+def test_a_fetch_that_waits_for_those_of_other_partitions_is_not_slow(broker: Broker) -> None:
     broker.waits = True
     for instead in (None, Unanswered("reset while it waits"), None):
         broker.run(2 * limits.CHUNK_KEPT_SECONDS)
@@ -372,7 +372,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[FetchRecords]:
 
 
 @pytest.mark.promise("one-reading")
-def test_after_a_new_life_of_the_store_a_partition_is_read_once_for_all_its_producers(
+def test_in_a_new_data_generation_one_read_serves_a_partitions_producers(
     fetched: list[FetchRecords],
 ) -> None:
     clients = 200
@@ -420,7 +420,7 @@ def test_unknown_outcomes_of_one_partition_that_open_together_share_one_reading(
     assert world.errors() == []
 
 
-def test_a_wrapper_of_very_many_records_in_the_log_is_never_taken_apart_at_once(
+def test_a_wrapper_of_very_many_records_is_never_taken_apart_at_once(
     monkeypatch: pytest.MonkeyPatch, messages_read: MessagesRead
 ) -> None:
     count = 200_000

@@ -60,7 +60,7 @@ def test_an_unknown_outcome_above_a_foreign_message_that_cannot_be_opened_is_res
     assert (request.code, request.offset) == (0, 5)
 
 
-def test_a_batch_whose_first_copy_the_bound_was_read_from_is_found_where_it_lies_again() -> None:
+def test_a_batch_is_found_again_at_the_offset_that_gave_its_bound() -> None:
     stage = Stage()
     stage.send(Client(), 0)
     stage.run(1)
@@ -129,7 +129,7 @@ def test_of_two_bounds_that_are_recognised_the_later_is_taken_and_else_the_lower
 
 
 def test_the_message_below_a_bound_is_not_the_same_where_it_lies_elsewhere() -> None:
-    """The topic is recreated after the bound was learned; the batch is stored at its start, and behind it the message
+    """The topic is recreated after the bound was learned; the batch is stored at its start, and after it the message
     that lay below the bound: the offset is in the middle of it now."""
     stage = Stage()
     inner = b"".join(encode_message(None, b"%d" % at, magic=1, offset=at) for at in range(3))
@@ -172,7 +172,7 @@ def foreign_record(stage: Stage) -> None:
 
 
 def test_a_bound_that_did_not_hold_is_none_of_what_is_forwarded_again() -> None:
-    """Behind its duplicate's place the same record comes to lie at the same offset as before."""
+    """After its duplicate's place the same record comes to lie at the same offset as before."""
     stage = two_foreign_records()
 
     def recreated(_effect: Append) -> Outcome:
@@ -210,7 +210,7 @@ def test_nor_does_the_process_take_it_for_one_of_the_next_batch() -> None:
     assert len(stage.sent) == 1
 
 
-def test_a_search_that_has_seen_it_fail_does_not_trust_it_when_the_log_has_grown() -> None:
+def test_a_search_that_saw_a_bound_fail_distrusts_it_after_log_growth() -> None:
     """Without batch markers it cannot be decided whether the record at the start is the batch."""
     stage = two_foreign_records(keeps_batch_markers=False)
     was_read: list[object] = []

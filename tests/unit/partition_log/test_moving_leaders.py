@@ -85,7 +85,7 @@ def test_without_a_leader_nothing_is_concluded() -> None:
     assert stage.now - began >= limits.QUIESCENCE_SECONDS
 
 
-def test_a_search_that_has_to_begin_again_does_not_go_on_with_nothing_in_its_hands() -> None:
+def test_a_search_interrupted_while_it_begins_again_still_finds_every_batch() -> None:
     stage = Stage()
     for sequence in range(3):
         stage.send(Client(), sequence)

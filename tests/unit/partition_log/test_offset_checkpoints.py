@@ -22,7 +22,7 @@ def noted(*times: int, checkpoints: OffsetCheckpoints | None = None) -> OffsetCh
     return checkpoints
 
 
-def test_a_checkpoint_serves_when_it_is_older_than_the_horizon_and_the_newest_of_these_does() -> None:
+def test_the_newest_checkpoint_that_is_older_than_the_horizon_serves() -> None:
     checkpoints = noted(0, 100, 200, 300)
     assert checkpoints.before_horizon(PLACE, 600) is None
     assert checkpoints.before_horizon(PLACE, 601) == at(0)

@@ -171,7 +171,7 @@ def test_nothing_is_read_for_a_search_that_nobody_waits_for(broker: Broker) -> N
 
 
 def test_the_rest_of_a_fetch_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk has 20,000 foreign records at most; what the fetch brought besides is the next chunk."""
+    """A chunk has 20,000 foreign records at most; what else the fetch brought is the next chunk."""
     monkeypatch.setattr(limits, "CHUNK_RECORDS_MAX", 7)
     broker = Broker()
     search = Search(broker)
@@ -191,7 +191,7 @@ def test_what_was_fetched_two_seconds_ago_is_fetched_again(monkeypatch: pytest.M
     assert [question.offset for question in broker.fetched] == [0, 7]
 
 
-def test_many_searches_are_told_in_several_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_searches_get_a_chunk_in_several_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "READERS_PER_STEP", 10)
     at: list[float] = []
     for _ in range(35):

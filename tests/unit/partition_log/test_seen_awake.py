@@ -49,7 +49,7 @@ def test_an_unknown_outcome_ends_at_a_broker_whose_answers_all_take_long(
 
 
 @pytest.mark.parametrize("stops_too", [False, True], ids=["the_broker", "both"])
-def test_while_the_machine_stands_still_no_broker_is_seen_awake(
+def test_while_the_machine_stands_still_no_broker_passes_the_quiescence_check(
     monkeypatch: pytest.MonkeyPatch, stops_too: bool
 ) -> None:
     """The thread that has read a batch works for three quarters of a second, and the machine stops for two."""

@@ -99,7 +99,7 @@ def test_the_log_of_a_leader_that_has_been_deposed_proves_no_absence() -> None:
 
 
 @pytest.mark.promise("deposed-leader")
-def test_nor_for_a_batch_whose_client_has_gone_and_comes_back_when_another_one_leads() -> None:
+def test_a_deposed_leaders_log_proves_no_absence_for_a_client_that_returns() -> None:
     scene, client = TwoLeaders(stage := with_three_records(), end=3), Client()
     scene.metadata_names_the_deposed(lambda: len(stage.sent) == 1)
     a_batch_that_the_true_one_has(stage, client)
@@ -175,7 +175,7 @@ def test_nor_has_one_in_whose_place_a_deposed_leader_has_another() -> None:
 
 
 @pytest.mark.promise("deposed-leader")
-def test_after_a_new_life_of_the_store_a_deposed_leader_does_not_tell_what_a_producer_has_sent() -> None:
+def test_in_a_new_data_generation_a_deposed_leader_decides_no_producers_state() -> None:
     scene = TwoLeaders(stage := with_seven_batches(), end=1)
     stage.values.clear()
     stage.die()

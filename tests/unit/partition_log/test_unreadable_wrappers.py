@@ -1,4 +1,4 @@
-"""A wrapper of another writer whose inside cannot be read: what lies behind it is found, and it proves no absence
+"""A wrapper of another writer whose inside cannot be read: what lies after it is found, and it proves no absence
 (rules R6, R9, R10)."""
 
 import pytest
@@ -46,7 +46,7 @@ def new_life(stage: Stage) -> None:
 
 # ---------------------------------------------------------------------- one batch in doubt
 @pytest.mark.promise("log-cannot-tell")
-def test_a_batch_behind_a_wrapper_that_cannot_be_read_is_found() -> None:
+def test_a_batch_after_a_wrapper_that_cannot_be_read_is_found() -> None:
     stage, client = after_one_batch()
 
     def comes_right_behind_it(effect: Append) -> Outcome:
@@ -61,7 +61,7 @@ def test_a_batch_behind_a_wrapper_that_cannot_be_read_is_found() -> None:
 
 
 @pytest.mark.promise("log-cannot-tell")
-def test_a_wrapper_that_cannot_be_read_may_hide_a_batch_that_lost_its_batch_marker() -> None:
+def test_an_unreadable_wrapper_may_hide_a_batch_that_lost_its_batch_marker() -> None:
     stage, client = after_one_batch()
 
     def is_stored_so(effect: Append) -> Outcome:
@@ -98,7 +98,7 @@ def test_a_fetch_that_fails_at_such_a_wrapper_is_tried_again() -> None:
 
 
 # ---------------------------------------------------------------------- a rebuild
-def test_after_a_new_life_everything_behind_such_a_wrapper_is_known() -> None:
+def test_in_a_new_data_generation_everything_after_such_a_wrapper_is_known() -> None:
     stage, client = after_one_batch()
     append_closed(stage)
     for sequence in (1, 2, 3):
@@ -111,7 +111,7 @@ def test_after_a_new_life_everything_behind_such_a_wrapper_is_known() -> None:
     assert (retry.offset, next_one.offset) == (3 + RECORDS, 4 + RECORDS)
 
 
-def test_after_a_new_life_such_a_wrapper_may_hide_what_comes_next() -> None:
+def test_in_a_new_data_generation_such_a_wrapper_may_hide_later_batches() -> None:
     stage, _ = after_one_batch()
     append_closed(stage)
     new_life(stage)
@@ -121,7 +121,7 @@ def test_after_a_new_life_such_a_wrapper_may_hide_what_comes_next() -> None:
     assert len(stage.sent) == 1
 
 
-def test_what_such_a_wrapper_may_hide_below_a_rebuilt_window_is_never_told_to_be_out_of_order() -> None:
+def test_batches_possibly_hidden_below_a_rebuilt_window_are_never_out_of_order() -> None:
     stage, client = after_one_batch()
     stage.send(client, 1)
     stage.run(1)
@@ -135,7 +135,7 @@ def test_what_such_a_wrapper_may_hide_below_a_rebuilt_window_is_never_told_to_be
 
 
 # ---------------------------------------------------------------------- what is no wrapper
-def test_behind_what_is_no_message_at_all_nothing_is_looked_for() -> None:
+def test_nothing_is_looked_for_after_what_is_no_message_at_all() -> None:
     stage, client = after_one_batch()
 
     def comes_behind_another_format(effect: Append) -> Outcome:

@@ -52,7 +52,7 @@ def test_a_broker_that_the_controller_does_not_reach_makes_nobody_wait(monkeypat
 
 @pytest.mark.promise("other-cluster")
 @pytest.mark.parametrize("is_listed", [False, True])
-def test_a_broker_of_another_cluster_at_the_address_of_one_that_is_down_is_not_believed(is_listed: bool) -> None:
+def test_another_clusters_broker_at_a_down_brokers_address_is_not_believed(is_listed: bool) -> None:
     world = World(1, WorldSettings(brokers=2))
     world.start()
     (client,), ours = world.clients, world.cluster
@@ -71,7 +71,7 @@ def test_a_broker_of_another_cluster_at_the_address_of_one_that_is_down_is_not_b
     assert len(values_of(ours)) == 2
 
 
-def test_an_unknown_outcome_does_not_wait_until_the_logs_of_its_broker_have_been_read() -> None:
+def test_an_unknown_outcome_does_not_wait_for_log_reads_of_its_broker() -> None:
     """Every fetch takes long; the look whether the broker is awake goes another way (rule R6)."""
     world = World(1, WorldSettings(brokers=1, partitions=5, clients=1))
     world.start()

@@ -118,7 +118,7 @@ def test_what_is_asked_while_the_broker_is_asked_is_answered_in_its_order() -> N
     assert bytes(scene.line.data).endswith(ILLEGAL_SASL_STATE.to_bytes(2, "big") + bytes(4))
 
 
-def test_who_sends_a_token_when_the_broker_has_just_died_is_told_nothing_and_comes_again() -> None:
+def test_a_token_sent_as_the_broker_dies_gets_only_a_disconnect() -> None:
     """Clients take a no for the last word, and give up."""
     scene = Scene()
     scene.send(request(1, ApiKey.SASL_HANDSHAKE, 1, b"\0\5PLAIN"))

@@ -49,7 +49,7 @@ def test_while_a_question_is_out_nothing_is_asked_again_however_many_wait() -> N
     assert sorted(topic for question in asked for topic in question) == [f"topic {number}" for number in range(5)]
 
 
-def test_of_the_rights_to_many_topics_those_that_were_told_last_are_remembered(
+def test_of_the_rights_to_many_topics_those_reported_last_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "PASS_THROUGH_TOPICS_MAX", 3)
@@ -78,7 +78,7 @@ def client_of(route: Route) -> Client:
     return client
 
 
-def test_a_batch_that_the_log_does_not_have_goes_again_over_the_connection_of_its_retry() -> None:
+def test_a_batch_missing_from_the_log_is_resent_over_its_retrys_connection() -> None:
     stage, first, second = Stage(), Route(), Route()
     stage.outcomes.append(stage.loses_request)
     one = client_of(first)
@@ -104,7 +104,7 @@ def test_nobody_forwards_a_batch_of_a_client_that_has_gone() -> None:
     assert stage.entry().intent is None
 
 
-def test_the_rest_of_a_batch_in_parts_goes_over_the_connection_that_brings_it_again() -> None:
+def test_the_rest_of_a_batch_in_parts_goes_over_its_retrys_connection() -> None:
     stage, first, second = Stage(), Route(), Route()
     stage.context.topics.note_too_large("topic", 120)
     stage.outcomes.extend([stage.succeeds, stage.loses_request])

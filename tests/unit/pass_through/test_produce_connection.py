@@ -95,7 +95,7 @@ def test_a_batch_leaves_when_everything_before_it_is_answered() -> None:
     assert [one.base_offset for one in outcomes if isinstance(one, Appended)] == [41]
 
 
-def test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order() -> None:
+def test_client_requests_wait_for_the_batch_in_flight_in_their_order() -> None:
     scene = Scene()
     scene.append(0)
     scene.run()
@@ -119,7 +119,7 @@ def test_what_the_client_asks_meanwhile_waits_behind_it_in_its_order() -> None:
     assert scene.answers == [b"1", b"2", b"6"]
 
 
-def test_behind_requests_without_an_answer_one_that_has_one_leaves_first() -> None:
+def test_after_requests_without_an_answer_one_with_an_answer_leaves_first() -> None:
     scene = Scene()
     scene.connection.request(ApiKey.PRODUCE, 2, [b"acks 0"], None)
     scene.append()
@@ -146,7 +146,7 @@ def test_whether_it_may_still_be_sent_is_asked_when_its_turn_has_come() -> None:
     assert len(scene.end.keys) == 1, "others go on"
 
 
-def test_a_batch_behind_a_request_that_takes_long_is_given_back_and_may_come_again() -> None:
+def test_a_batch_after_a_slow_request_is_returned_unsent_and_retriable() -> None:
     scene = Scene()
     scene.ask(b"fetch")
     outcomes = scene.append()
@@ -160,7 +160,7 @@ def test_a_batch_behind_a_request_that_takes_long_is_given_back_and_may_come_aga
     assert [type(one) for one in again] == [Appended]
 
 
-def test_what_is_held_back_for_a_client_does_not_hold_the_answer_to_his_batch() -> None:
+def test_held_back_answers_do_not_delay_the_answer_to_the_clients_batch() -> None:
     scene = Scene()
     outcomes = scene.append()
     scene.run()
@@ -301,7 +301,7 @@ def test_a_batch_that_is_still_waited_for_is_sent_though_he_has_gone() -> None:
     assert ([type(one) for one in outcomes], scene.end.is_lost) == ([Appended], True)
 
 
-def test_what_wants_no_answer_is_sent_though_nobody_waits_any_more_for_what_was_before_it() -> None:
+def test_an_acks_0_batch_is_sent_though_nobody_waits_for_earlier_requests() -> None:
     scene = Scene()
     scene.append()
     scene.run()
@@ -345,7 +345,7 @@ def test_the_connection_is_not_closed_on_what_the_broker_may_not_have_read() -> 
     assert scene.end.is_lost
 
 
-def test_of_a_client_that_read_no_answers_and_has_gone_what_has_to_be_answered_is_read() -> None:
+def test_answers_for_a_client_that_stopped_reading_and_left_are_read() -> None:
     scene = Scene()
     scene.append(0)
     scene.run()

@@ -84,7 +84,7 @@ def test_tokens_reach_every_broker_from_every_client(
         (Rules(hangs_up_on="SASL_HANDSHAKE"), 0, "hung up"),
     ],
 )
-def test_a_refusal_is_told_once(rules: Rules, client_version: int, said: str) -> None:
+def test_a_refusal_is_reported_once(rules: Rules, client_version: int, said: str) -> None:
     scene = Scene(rules, client_version)
     if not scene.reasons:
         scene.say(TOKEN)

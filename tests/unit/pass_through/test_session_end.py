@@ -1,4 +1,4 @@
-"""The end of a session in pass-through while a question about its client's rights waits behind a batch: it ends too."""
+"""The end of a session in pass-through while a question about its client's rights waits for a batch: it ends too."""
 
 import gc
 from collections.abc import Callable

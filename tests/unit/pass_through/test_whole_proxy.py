@@ -72,7 +72,7 @@ class Scene:
         assert self.client.is_done
 
     def steal(self, identity: Identity) -> list[tuple[int, int]]:
-        """What the thief is told."""
+        """The error codes and offsets that the thief gets."""
         known = len(self.world.thief.answers)
         self.world.thief.produce(self.world.proxies[0].addresses[0], (TOPIC, 0), identity)
         self.run(5, lambda: len(self.world.thief.answers) > known)
@@ -102,7 +102,7 @@ def test_a_client_finds_the_leader_and_his_batch_goes_nowhere_else() -> None:
     scene.check()
 
 
-def test_who_may_not_write_is_told_so_and_nothing_else() -> None:
+def test_an_unauthorized_client_gets_topic_authorization_failed_and_nothing_else() -> None:
     scene = Scene()
     scene.send()
     owner = scene.client.producer
@@ -131,7 +131,7 @@ def test_who_begins_again_and_again_is_hung_up_on() -> None:
     scene.check()
 
 
-def test_who_may_not_write_is_told_so_by_a_slow_broker_too() -> None:
+def test_an_unauthorized_client_gets_topic_authorization_failed_from_a_slow_broker_too() -> None:
     """Its no is believed for a second, and is older than that when it comes."""
     scene = Scene()
     scene.send()
@@ -195,7 +195,7 @@ def test_nobody_writes_the_batch_marker_of_anothers_batch_through_the_proxy() ->
 
 
 class Raw:
-    """A client that sends the same batch as often as it likes. ``told``: error codes and offsets."""
+    """A client that sends the same batch as often as it likes, and notes error codes and offsets."""
 
     def __init__(self, scene: Scene) -> None:
         scene.let_write("raw", True)
@@ -220,7 +220,7 @@ class Raw:
         raise AssertionError(reason)
 
     def produce(self, producer_id: int, sequence: int, timeout_ms: int = 10_000) -> tuple[int, int]:
-        """One batch, and what is told of it."""
+        """One batch, and the error code and offset that it gets."""
         assert self._wire is not None
         data = wire_bytes.batch_bytes([b"raw/%d" % sequence], producer_id, 0, sequence, 0)
         self._wire.send(wire_bytes.produce(1, "raw", timeout_ms, [(TOPIC, 0, data)]))
@@ -230,7 +230,7 @@ class Raw:
         return self.told[known]
 
 
-def test_a_duplicate_is_told_only_after_the_broker_was_asked_again() -> None:
+def test_a_duplicate_is_confirmed_only_after_the_broker_was_asked_again() -> None:
     scene = Scene()
     scene.send()
     raw, producer_id = Raw(scene), 4711
@@ -312,8 +312,9 @@ def test_what_waits_for_a_word_of_the_broker_is_answered_in_time() -> None:
     assert scene.world.errors() == []
 
 
-def test_nothing_is_a_gap_behind_a_batch_that_was_refused_for_now() -> None:
-    """Rule R11: 3 for a topic that he may not know of yet is retriable; the batch behind it comes when he may."""
+def test_nothing_is_a_gap_after_a_batch_that_was_refused_for_now() -> None:
+    """Rule R11: UNKNOWN_TOPIC_OR_PARTITION for a topic that he may not know of yet is retriable; the batch after it
+    comes when he may."""
     scene = Scene()
     scene.send()
     raw = Raw(scene)

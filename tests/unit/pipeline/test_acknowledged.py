@@ -1,4 +1,4 @@
-"""What a journal says that clients were told; the proxy's own journal writes it, so that the two cannot drift apart."""
+"""What a journal says was acknowledged; the proxy's own journal writes it, so that the two cannot drift apart."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def rows(lines: list[bytes], note: Callable[[str], None] = lambda _: None) -> li
     return [tuple(row[name] for name in NAMES) for row in found]
 
 
-def test_a_batch_is_as_long_as_its_answer_says_and_in_the_first_format_as_it_was_when_it_was_sent() -> None:
+def test_batch_length_comes_from_the_answer_or_in_format_1_the_request() -> None:
     one, other = Identity(7, 0, 0, 5), Identity(7, 0, 5, 3)
     lines = journal(sent(one, other), answered(one, offset=10), answered(other, offset=15))
     expected = [(4, 7, 0, 0, 10, 14, 5, 77), (4, 7, 0, 5, 15, 17, 3, 77)]
     assert rows(lines) == rows(of_format_1(lines)) == rows(lines[1:]) == expected
 
 
-def test_events_that_the_journal_lacks_are_told() -> None:
+def test_events_that_the_journal_lacks_are_reported() -> None:
     said: list[str] = []
     lines = [b'{"time_ms":7,"event":"missing","events":%d}\n' % count for count in (1200, 34)]
     assert rows([*lines, *journal(answered(Identity(7, 0, 20, 5)))], said.append)
@@ -65,7 +65,7 @@ def test_events_that_the_journal_lacks_are_told() -> None:
     ]
 
 
-def test_of_a_batch_that_another_proxy_sent_the_first_record_counts_in_the_first_format() -> None:
+def test_in_format_1_another_proxys_batch_counts_its_first_record() -> None:
     lines = journal(answered(Identity(7, 0, 20, 5)))
     assert rows(of_format_1(lines)) == [(4, 7, 0, 20, 10, 10, 1, 77)]
     assert rows(lines) == [(4, 7, 0, 20, 10, 14, 5, 77)]
@@ -82,7 +82,7 @@ def test_other_topics_and_batches_without_a_producer_are_left_out() -> None:
     assert rows(lines) == []
 
 
-def test_a_last_line_that_is_cut_off_is_noted_and_any_other_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_cut_off_last_line_is_noted_and_other_invalid_lines_refused(tmp_path: Path) -> None:
     lines, notes = journal(answered(Identity(7, 0, 0, 1)), answered(Identity(7, 0, 1, 1))), list[str]()
     path = tmp_path / "journal"
 

@@ -90,7 +90,7 @@ def test_one_flipped_bit_is_named_and_what_follows_is_read(make: Callable[[list[
 
 
 @pytest.mark.parametrize("position", [8, 16])
-def test_behind_a_size_or_a_magic_that_cannot_be_nothing_is_guessed(position: int) -> None:
+def test_nothing_is_guessed_after_an_impossible_size_or_magic(position: int) -> None:
     whole = plain(numbered(0, 2))
     damaged = bytearray(plain(numbered(2, 1), 2))
     damaged[position] = 0x80 if position == 8 else 9
@@ -188,7 +188,7 @@ def test_what_is_taken_apart_together_is_the_same_as_one_by_one(
         at, change = damage
         hit = at % len(entries_of_log)
         entry = bytearray(entries_of_log[hit])
-        end = first_size(entry)  # of the first message only: the sizes of those behind it have to stay, and its own
+        end = first_size(entry)  # of the first message only: the sizes of those after it have to stay, and its own
         begin = 12 + at // len(entries_of_log) % (end - 12)
         entry[begin : min(begin + len(change), end)] = change[: end - begin]
         entries_of_log[hit] = bytes(entry)
@@ -207,7 +207,7 @@ RECORDS = st.lists(st.tuples(CONTENTS, HEADERS), min_size=1, max_size=6)
 
 
 @given(RECORDS, st.none() | st.tuples(st.integers(0), st.binary(min_size=1, max_size=3)), st.integers(-1, 1))
-def test_records_of_a_batch_that_are_read_together_are_the_same_as_one_by_one(
+def test_records_of_a_batch_read_together_equal_those_read_one_by_one(
     records: list[tuple[Entry, tuple[tuple[str, bytes | None], ...]]], damage: tuple[int, bytes] | None, more: int
 ) -> None:
     made = [

@@ -73,6 +73,6 @@ def test_what_could_not_be_compared_is_in_no_range() -> None:
     assert (data["duplicates"], data["is_whole"]) == ([], False)
 
 
-def test_more_than_are_listed_are_told() -> None:
+def test_a_list_that_lacks_some_of_the_duplicates_is_not_whole() -> None:
     data = duplicates_of(audited((Finding.DUPLICATE, 0, 30, 10, 5), counted=2_000_000), "kafka:9092")
     assert (len(data["duplicates"]), data["is_whole"]) == (1, False)

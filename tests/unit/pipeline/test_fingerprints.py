@@ -1,4 +1,4 @@
-"""One range becomes rows: each record once, whoever reads the ranges beside it; and what is missing."""
+"""One range becomes rows: each record once, whichever task reads the ranges next to it; and what is missing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_record_has_its_offset_its_producer_and_two_hashes() -> None:
     assert {row["size"] for row in rows} == {len(b"keyvalue 0"), len(b"keyvalue 10")}
 
 
-def test_runs_go_on_over_the_borders_of_batches_and_not_over_those_of_producers() -> None:
+def test_runs_continue_over_the_borders_of_batches_but_not_of_producers() -> None:
     runs = of(Kind.RUN, RangeTaker(0, 0, END).take(LOG))
     assert [(*spans([run])[0], run["producer_id"], run["sequence"], run["size"]) for run in runs] == [
         (0, 5, 7, 0, 6),
@@ -98,7 +98,7 @@ def test_however_a_range_comes_in_pieces_its_rows_are_the_same(size: int) -> Non
     assert rows == whole
 
 
-def test_offsets_that_are_missing_within_a_wrapper_are_told() -> None:
+def test_offsets_that_are_missing_within_a_wrapper_are_reported() -> None:
     inner = plain(numbered(0, 1), 0) + plain(numbered(1, 1), 3)
     packed_again = encode_message(None, compress(Codec.GZIP, inner), magic=1, offset=13, codec=Codec.GZIP)
     taken = RangeTaker(0, 10, 14).take(packed_again)
@@ -106,7 +106,7 @@ def test_offsets_that_are_missing_within_a_wrapper_are_told() -> None:
     assert spans(of(Kind.RUN, taken)) == [(10, 13)]
 
 
-def test_what_cannot_be_read_is_told_and_passed_over() -> None:
+def test_a_message_that_cannot_be_read_is_reported_and_passed_over() -> None:
     damaged = bytearray(LOG)
     damaged[40] ^= 1
     taken = RangeTaker(0, 0, END).take(bytes(damaged))
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_told_and_passed_over() -> None:
     assert [row["offset"] for row in of(Kind.RECORD, taken)] == list(range(4, END))
 
 
-def test_behind_what_has_no_format_the_range_is_over() -> None:
+def test_a_range_is_over_where_bytes_have_no_message_format() -> None:
     taker = RangeTaker(0, 0, 100)
     taken = taker.take(plain(numbered(0, 2)) + bytes(40))
     assert taker.is_over
@@ -124,7 +124,7 @@ def test_behind_what_has_no_format_the_range_is_over() -> None:
     assert spans(of(Kind.RANGE, taker.finished(99))) == [(0, 2)]
 
 
-def test_what_retention_deletes_meanwhile_is_told() -> None:
+def test_what_retention_deletes_meanwhile_is_reported() -> None:
     taker = RangeTaker(0, 0, 10)
     assert spans(of(Kind.DELETED, taker.deleted(6))) == [(0, 6)]
     assert (taker.position, taker.is_over) == (7, False)

@@ -102,7 +102,7 @@ def test_the_java_of_the_package_runs_without_the_module_that_it_lacks(tmp_path:
     assert java_version(tmp_path / "nothing") == 0
 
 
-def test_a_java_that_is_set_comes_first_then_an_installed_one_that_spark_can_use(
+def test_a_configured_java_comes_first_then_an_installed_one_for_spark(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
@@ -118,7 +118,7 @@ def test_a_java_that_is_set_comes_first_then_an_installed_one_that_spark_can_use
     assert spark.LOCAL_SETTINGS["spark.driver.host"] == "127.0.0.1"
 
 
-def test_workers_take_the_installed_pyspark_and_no_archive_of_it_unless_a_home_is_set(
+def test_workers_use_installed_pyspark_and_no_archive_unless_spark_home_is_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
@@ -133,7 +133,7 @@ def test_workers_take_the_installed_pyspark_and_no_archive_of_it_unless_a_home_i
         assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_of_a_task_that_failed_the_sentence_is_told() -> None:
+def test_a_failed_task_is_reported_with_its_error_message() -> None:
     trace = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "/idemproxy/pipeline/audit/read.py", line 50, in read_range
     fetched = cluster.fetch(place.topic, place.partition, before, bytes_max)
@@ -148,7 +148,7 @@ idemproxy.pipeline.reading.broker.BrokerProblem: orders-0 cannot be read: [Errno
     assert cause_of("Job aborted\nand more") == "Job aborted"
 
 
-def test_of_a_task_that_failed_by_an_error_of_ours_the_trace_is_told() -> None:
+def test_a_task_that_failed_by_our_error_is_reported_with_its_trace() -> None:
     python = """Traceback (most recent call last):
   File "/idemproxy/pipeline/rebuild/job.py", line 90, in _read_tasks
     one, place = pickle.loads(task)

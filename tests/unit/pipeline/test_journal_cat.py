@@ -30,7 +30,7 @@ Said = pytest.CaptureFixture[str]
 
 
 class Proxy:
-    """What a proxy writes, with a clock that goes on a second with each event."""
+    """What a proxy writes, with a clock that advances a second with each event."""
 
     def __init__(self, path: Path, rotate_bytes: int = 0, start_ms: int = START_MS) -> None:
         self.ms = start_ms
@@ -87,7 +87,7 @@ def events_of(capsys: Said, *arguments: object) -> list[str]:
     return [event for event in found if event != "journal"]
 
 
-def test_a_batch_is_told_with_all_that_is_known_of_it(tmp_path: Path, proxy: Make, capsys: Said) -> None:
+def test_a_batch_is_shown_with_all_that_is_known_of_it(tmp_path: Path, proxy: Make, capsys: Said) -> None:
     one = proxy(tmp_path / "j")
     one.sends()
     one.answers()
@@ -230,9 +230,7 @@ def test_nothing_to_print_is_1_and_what_cannot_be_is_2_with_a_sentence(
         assert words in capsys.readouterr().err
 
 
-def test_another_format_ends_in_a_sentence_and_one_without_a_first_line_is_the_first_format(
-    tmp_path: Path, proxy: Make, capsys: Said
-) -> None:
+def test_an_unknown_format_is_an_error_and_no_header_means_format_1(tmp_path: Path, proxy: Make, capsys: Said) -> None:
     path = tmp_path / "j"
     path.write_bytes(b'{"time_ms":5,"event":"data_generation","generation":"00"}\n')
     assert events_of(capsys, path) == ["data_generation"]
@@ -266,7 +264,7 @@ def test_what_is_cut_off_or_no_line_is_left_out_with_a_note(tmp_path: Path, prox
     assert len(notes) == 21
 
 
-def test_a_journal_that_is_renamed_and_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path, proxy: Make) -> None:
+def test_a_journal_renamed_and_deleted_during_reading_is_read_to_its_end(tmp_path: Path, proxy: Make) -> None:
     one = proxy(tmp_path / "j", rotate_bytes=600)
     reader = Reader(tmp_path / "j", lambda _: None)
     found: list[int] = []

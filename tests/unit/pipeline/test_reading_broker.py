@@ -22,7 +22,7 @@ def test_the_end_of_a_log_is_asked_for_as_the_proxy_asks(name: str) -> None:
     assert getattr(log_flows, name) == getattr(asks, name)
 
 
-def test_what_is_said_again_for_processes_that_do_not_import_the_client_is_the_same_there() -> None:
+def test_constants_repeated_to_avoid_importing_the_client_equal_the_originals() -> None:
     assert (broker.LATEST, broker.EARLIEST) == (asking.LATEST, asking.EARLIEST)
     assert broker.FETCH_BYTES_MAX == limits.WHOLE_FETCH_BYTES_MAX
 
@@ -40,7 +40,7 @@ def test_the_list_of_hidden_ranges_has_no_room_for_more_messages() -> None:
     assert len(pack_hidden_ranges(1, named)) > STORED_BYTES_MAX
 
 
-def test_a_topic_of_which_no_partition_can_be_seen_is_not_read_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_without_a_visible_partition_is_not_read_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its partitions have no leader yet, or a right is missing: nothing is read, and that is no success."""
     monkeypatch.setattr(broker, "NEW_TOPIC_SECONDS", 0.2)
     with ReadingServer([]) as server:

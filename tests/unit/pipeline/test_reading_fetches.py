@@ -44,12 +44,12 @@ def without(*named: int) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", list(Rows))
-def test_a_task_reads_on_behind_one_large_message_that_is_left_out(rows: Rows) -> None:
+def test_a_task_continues_after_one_large_message_that_is_left_out(rows: Rows) -> None:
     with ReadingServer(LOG, [5]) as server:
         assert offsets_read(server, rows=rows) == without(5)
 
 
-def test_a_task_reads_on_behind_many_fetches_of_which_all_is_left_out() -> None:
+def test_a_task_continues_after_many_fetches_of_which_all_is_left_out() -> None:
     with ReadingServer(LOG, range(2, 10)) as server:
         assert offsets_read(server) == [0, 1, 10, 11]
 
@@ -113,7 +113,7 @@ def test_a_fetch_that_is_above_the_quota_asks_for_less_from_then_on() -> None:
         assert server.fetches == 3 + len(LOG)
 
 
-def test_a_quota_that_lasts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_that_lasts_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "THROTTLED_FETCH_SECONDS_MAX", 0.1)
     with (
         ReadingServer(LOG, throttled=range(1000)) as server,

@@ -60,7 +60,7 @@ def test_each_producer_has_its_pieces_with_offsets_and_the_end_of_its_last_messa
     assert found.last == (7, anchor_of(last))
 
 
-def test_what_has_no_batch_marker_may_be_of_any_producer_that_has_nothing_behind_it() -> None:
+def test_an_unmarked_batch_may_be_of_any_producer_without_later_batches() -> None:
     found = joined([read(LOG, 0, 8)])
     assert {one.producer_id: one.has_unmarked for one in found.producers} == {7: False, 8: True, 9: False}
 
@@ -95,8 +95,8 @@ def test_ranges_together_have_what_the_whole_has(cuts: set[int]) -> None:
     assert whole.unknown_outcome_to == 6 != NO_OFFSET
 
 
-def test_a_batch_of_format_v2_that_seems_to_end_behind_the_range_hides_what_lies_behind_it() -> None:
-    """One bit of its last offset is another one. What is behind it is not read, so nobody is known as a whole."""
+def test_a_v2_batch_seeming_to_end_after_its_range_hides_the_rest() -> None:
+    """One bit of its last offset is another one. What comes after it is not read, so nobody is known as a whole."""
     batch = bytearray(modern(numbered(0, 2), 2))
     batch[24] ^= 1
     log = wrapper(0, Identity(7, 0, 0, 2)) + bytes(batch) + wrapper(4, Identity(7, 0, 2, 2))

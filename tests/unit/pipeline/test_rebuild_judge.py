@@ -60,7 +60,7 @@ def test_what_is_missing_is_written_with_a_version_above_all_that_a_proxy_rememb
     assert entry.version > VERSION_FROM
 
 
-def test_behind_which_something_may_hide_it_stays_unverified_with_a_later_bound() -> None:
+def test_a_producer_with_possibly_hidden_batches_stays_unverified_with_a_later_bound() -> None:
     said = judged(IN_DOUBT, None)
     assert (said.effect, written(said).data_generation, written(said).end_offset) == (
         Effect.BOUND,

@@ -1,4 +1,4 @@
-"""One partition judged by its producers' numbers, beside a judge that looks at every single record."""
+"""One partition judged by producer id, epoch and sequence, compared with a judge that looks at every single record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def told(producer: int, epoch: int, sequence: int, count: int, offset: int) -> C
 def findings(
     rows: Columns, start: int = 0, end: int | None = None, has_holes: bool | None = None
 ) -> list[dict[str, Any]]:
-    """Return what the judge says of partition 0. ``end``: of the log; None: behind the last row."""
+    """Return what the judge says of partition 0. ``end``: of the log; None: after the last row."""
     end = int(rows["last_offset"][rows["kind"] == Kind.RUN].max(initial=start - 1)) + 1 if end is None else end
     order = np.argsort(rows["offset"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
@@ -54,7 +54,7 @@ def short(found: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [(row["kind"], *(row[name] for name in names)) for row in found]
 
 
-def test_producers_that_go_on_where_they_ended_are_clean_however_they_alternate() -> None:
+def test_producers_that_continue_where_they_ended_are_clean_however_they_alternate() -> None:
     batches: list[Batch | int] = [(1, 0, 0, 5), (2, 0, 0, 3), (1, 0, 5, 5), (2, 0, 3, 1), (1, 1, 0, 2), (2, 0, 4, 9)]
     assert findings(log_of(batches)) == []
 
@@ -92,7 +92,7 @@ def test_where_the_first_batches_of_a_compacted_log_are_gone_it_is_compaction() 
     assert short(findings(log_of([49, (1, 0, 50, 10)])), "count") == [("gap", 50), ("offset_hole", 49)]
 
 
-def test_offsets_behind_the_last_record_and_of_a_log_without_any_are_told() -> None:
+def test_offsets_after_the_last_record_and_of_an_empty_log_are_reported() -> None:
     assert short(findings(log_of([(1, 0, 0, 5)]), end=9), "count") == [("offset_hole", 4)]
     assert short(findings(log_of([]), start=2, end=9), "count") == [("offset_hole", 7)]
     line = told(1, 0, 5, 2, 6)
@@ -115,7 +115,7 @@ def test_offsets_that_are_missing_in_a_topic_that_is_not_compacted_are_a_loss() 
 
 
 @pytest.mark.parametrize(("keyless", "kind"), [(0, "missing_offsets"), (1, "offset_hole")])
-def test_a_record_without_a_key_before_a_hole_shows_that_no_compaction_has_come_so_far(keyless: int, kind: str) -> None:
+def test_a_keyless_record_before_a_hole_rules_out_compaction_up_to_it(keyless: int, kind: str) -> None:
     log = log_of([(1, 0, 0, 5), 3, (1, 0, 5, 2)])
     log["flags"] = np.array([NO_KEY if number == keyless else 0 for number in range(2)], np.int8)
     assert short(findings(log), "count") == [(kind, 3)]
@@ -136,12 +136,12 @@ def test_sequences_wrap(count: int) -> None:
     assert short(found, "sequence", "count") == [("gap", going_on, 5)]
 
 
-def test_an_epoch_that_comes_behind_a_later_one_is_told_and_each_epoch_is_judged_for_itself() -> None:
+def test_an_epoch_after_a_later_one_is_reported_and_each_judged_separately() -> None:
     found = findings(log_of([(1, 0, 0, 2), (1, 1, 0, 2), (1, 0, 2, 2), (2, 0, 0, 1)]))
     assert short(found, "offset", "other_offset", "epoch", "count") == [("epoch_regression", 4, 2, 0, 2)]
 
 
-def test_records_without_a_producer_are_foreign_only_beside_others() -> None:
+def test_records_without_a_producer_are_foreign_only_among_others() -> None:
     alone: Batch = (-1, -1, -1, 3)
     assert findings(log_of([alone])) == []
     found = findings(log_of([(1, 0, 0, 2), alone]))
@@ -159,13 +159,13 @@ def test_records_without_a_producer_are_foreign_only_beside_others() -> None:
         (told(1, 0, 90, 1, END), ["acknowledged_unknown"]),  # later
     ],
 )
-def test_what_a_client_was_told_is_looked_for(line: Columns, kinds: list[str]) -> None:
+def test_an_acknowledged_batch_is_looked_for(line: Columns, kinds: list[str]) -> None:
     log = log_of([(1, 0, 0, 6), (-1, -1, -1, 2), 2, (3, 0, 0, 1)])
     found = [row["kind"] for row in findings(concatenated([log, line])) if row["kind"].startswith("ack")]
     assert found == kinds
 
 
-def test_an_old_duplicate_whose_offset_is_not_told_is_looked_for_by_its_number() -> None:
+def test_an_old_duplicate_acknowledged_without_offset_is_looked_for_by_sequence() -> None:
     for sequence, kinds in ((4, []), (6, ["acknowledged_absent"])):
         rows = concatenated([log_of([(1, 0, 0, 6)]), told(1, 0, sequence, 1, -1)])
         assert [row["kind"] for row in findings(rows)] == kinds

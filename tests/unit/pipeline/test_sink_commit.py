@@ -33,7 +33,7 @@ def decided(storage: LocalStorage, batch_id: int, name: str = "query", *, publis
     return data
 
 
-def test_a_batch_goes_on_from_the_numbers_of_the_one_before(storage: LocalStorage) -> None:
+def test_a_batch_continues_the_sequences_of_the_one_before(storage: LocalStorage) -> None:
     decided(storage, 6)
     batches(storage).commit(7, [NOTHING_STAGED])
     assert storage.names("") == ["6.json", "6.published", "7.json", "7.published"]
@@ -110,7 +110,7 @@ def test_fencing_stays_as_the_checkpoint_began(storage: LocalStorage) -> None:
 
 
 @pytest.mark.parametrize("is_named", [False, True])
-def test_a_named_producer_is_not_forgotten_so_no_batch_is_too_old_for_it(storage: LocalStorage, is_named: bool) -> None:
+def test_a_producer_name_is_not_forgotten_so_no_batch_is_too_old(storage: LocalStorage, is_named: bool) -> None:
     writer = Writer(4711, 0, "query", is_named)
     assert storage.create("6.json", pack(numbered(6, [], writer, {("t", 0): 5}, 0)))  # begun in 1970
     ours = batches(storage, fencing="name" if is_named else "none")

@@ -1,4 +1,4 @@
-"""Two drivers of one checkpoint begin a query with a name: one of them was stopped for a moment, and goes on later."""
+"""Two drivers of one checkpoint begin a query with a name: one of them was stopped for a moment, and resumes later."""
 
 from __future__ import annotations
 

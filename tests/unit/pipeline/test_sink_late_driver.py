@@ -1,4 +1,4 @@
-"""A driver stands still for a day while it publishes a batch, and goes on then: another one has finished the batch, and
+"""A driver stands still for a day while it publishes a batch, and then resumes: another one has finished the batch, and
 the server has forgotten the producer since."""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_batches_are_numbered_in_the_order_of_tasks_and_files_each_partition_by_
     assert manifest.record_count == 19
 
 
-def test_sequences_begin_again_behind_the_last_one() -> None:
+def test_sequences_begin_again_at_zero_after_the_last_one() -> None:
     manifest = numbered(1, [staged("x", ("a", 0, 3), ("a", 0, 2))], WRITER, {("a", 0): LAST - 1}, 0)
     assert [one.base_sequence for one in manifest.planned["a", 0]] == [LAST - 1, 1]
     assert manifest.next_sequences == {("a", 0): 3}
@@ -78,7 +78,7 @@ files = st.lists(
 
 
 @given(files, files)
-def test_a_manifest_is_read_as_it_was_written_and_the_next_goes_on_from_it(
+def test_a_manifest_is_read_as_written_and_the_next_one_continues_it(
     first: list[StageFile], second: list[StageFile]
 ) -> None:
     one = numbered(0, first, WRITER, {}, 1)
@@ -143,12 +143,12 @@ def test_where_a_publication_stopped_is_found_and_nothing_is_left_out_meanwhile(
         assert log.asked <= 2 + count.bit_length()
 
 
-def test_a_server_that_expects_another_sequence_of_all_is_told_apart() -> None:
+def test_a_server_that_expects_none_of_the_sequences_is_recognised() -> None:
     assert first_missing(4, lambda _: False) is None
     assert first_missing(1, lambda _: False) is None
 
 
-def test_a_name_is_told_only_where_there_is_one_as_versions_before_it_cannot_read_it() -> None:
+def test_is_named_is_written_only_if_set_for_versions_without_it() -> None:
     without = pack(numbered(1, [], WRITER, {}, 0))
     assert b"is_named" not in without
     named = numbered(1, [], replace(WRITER, is_named=True), {}, 0)

@@ -18,7 +18,7 @@ from idemproxy.pipeline.sink.problems import SinkProblem
         ([], [], True),  # a continuous query notes nothing before it asks for its writer
         (["0"], [], False),
         (["9", "10"], ["9"], False),
-        (["9", "10"], ["9", "10"], True),  # one that goes on behind a micro-batch query, and would write nothing
+        (["9", "10"], ["9", "10"], True),  # one that continues after a micro-batch query, and would write nothing
         (["10", ".11.crc"], ["10"], True),
     ],
 )

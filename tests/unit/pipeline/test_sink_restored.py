@@ -1,5 +1,5 @@
 """Spark's part of a checkpoint (offsets/, commits/) was put back to an earlier copy, and sink/ was not: Spark plans the
-batches behind the copy again, with whatever the source has by now, under ids that are decided and published already."""
+batches after the copy again, with whatever the source has by now, under ids that are decided and published already."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 @pytest.mark.parametrize("batch_id", [11, 19])
 def test_rows_of_a_batch_that_is_planned_again_are_not_thrown_away(storage: LocalStorage, batch_id: int) -> None:
-    """Nor told as written: batch 11 of now has what 11 to 20 had, and what has come since, and that is nowhere."""
+    """Nor reported as written: batch 11 of now has what 11 to 20 had, and what has come since, and that is nowhere."""
     given = {"kafka.bootstrap.servers": "localhost:1", "checkpointLocation": "/c", "topic": "t"}
     sink = Batches(storage, sink_options(given, is_streaming=True), "query")
     with storage.writing(f"stage/{batch_id}/of now") as file:

@@ -1,4 +1,4 @@
-"""Where a publication goes on, by what a server tells: never where the manifest could not have led to."""
+"""Where a publication resumes, by what a server tells: never where the manifest could not have led to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def last_of(batches: Sequence[PlannedBatch], stored: int) -> int:
 
 
 @given(st.integers(1, LAST), COUNTS, st.data())
-def test_each_border_of_the_manifest_is_where_it_goes_on(first: int, counts: list[int], data: st.DataObject) -> None:
+def test_a_publication_resumes_at_each_border_of_the_manifest(
+    first: int, counts: list[int], data: st.DataObject
+) -> None:
     batches = planned(first, counts)
     stored = data.draw(st.integers(0, len(counts)))
     assert resumes_at(batches, MINE, Stopped(MINE, last_of(batches, stored))) == stored
@@ -61,11 +63,11 @@ def test_another_epoch_or_producer_tells_nothing(other: ProducerId) -> None:
     assert resumes_at(planned(10, [3, 5]), MINE, Stopped(other, 12)) is None
 
 
-def test_nothing_told_tells_nothing() -> None:
+def test_a_server_that_reports_nothing_gives_no_place_to_resume() -> None:
     assert resumes_at(planned(10, [3, 5]), MINE, None) is None
 
 
-def test_nothing_stored_of_the_epoch_is_the_begin_of_the_first_batch_of_all_and_no_other_border() -> None:
+def test_an_epoch_without_records_resumes_only_at_the_first_batch_of_all() -> None:
     assert resumes_at(planned(0, [3, 5]), MINE, Stopped(MINE, -1)) == 0
     assert resumes_at(planned(10, [3, 5]), MINE, Stopped(MINE, -1)) is None
     wraps = planned(LAST - 2, [3, 5])  # its first batch ends at the last sequence, so 0 comes next
@@ -74,12 +76,10 @@ def test_nothing_stored_of_the_epoch_is_the_begin_of_the_first_batch_of_all_and_
     assert resumes_at(wraps, MINE, Stopped(MINE, LAST)) == 1
 
 
-def test_two_borders_of_one_sequence_are_not_told_apart() -> None:
+def test_two_borders_of_one_sequence_are_ambiguous() -> None:
     assert resumes_at(planned(5, [LAST, 1]), MINE, Stopped(MINE, 4)) is None
 
 
 @pytest.mark.parametrize(("last_sequence", "begin"), [(9, 0), (12, 0), (17, 1)])
-def test_the_last_batch_that_a_broker_tells_is_sent_again_as_its_followers_may_lack_it(
-    last_sequence: int, begin: int
-) -> None:
+def test_the_last_batch_that_a_broker_reports_is_resent_for_its_followers(last_sequence: int, begin: int) -> None:
     assert resumes_at(planned(10, [3, 5]), MINE, Stopped(MINE, last_sequence, WRITTEN_MS)) == begin

@@ -37,7 +37,7 @@ def test_a_file_is_created_once_and_keeps_what_it_got_first(storage: Storage) ->
     assert storage.names("") == ["7.json"]
 
 
-def test_the_check_of_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_check_of_a_folder_leaves_no_files(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "sink")
     storage.check()
     assert storage.names("") == []

@@ -1,4 +1,4 @@
-"""A stream whose topics are deleted: with ``failOnDataLoss`` false it goes on, and says so."""
+"""A stream whose topics are deleted: with ``failOnDataLoss`` false it continues, and says so."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trigger(reader: StreamReader, start: Offset) -> tuple[Offset, list[tuple[str
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: next(iter(way)))
-def test_the_stream_goes_on_with_what_is_there(
+def test_the_stream_continues_with_what_is_there(
     server: ReadingServer, way: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = stream(server, way)
@@ -83,7 +83,9 @@ def test_the_last_topic_may_be_deleted_too(server: ReadingServer, way: dict[str,
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: next(iter(way)))
-def test_what_was_there_when_the_query_began_goes_on_too(server: ReadingServer, way: dict[str, str]) -> None:
+def test_a_stream_with_trigger_available_now_continues_after_a_deletion_too(
+    server: ReadingServer, way: dict[str, str]
+) -> None:
     offset, _ = trigger(stream(server, way), {})
     server.topics = ["t"]
     reader = stream(server, way)
@@ -113,7 +115,7 @@ def test_a_loss_ends_a_strict_stream(server: ReadingServer, way: dict[str, str],
         ({"assign": '{"t":[0,7]}'}, "assign: there is no t-7"),
     ],
 )
-def test_a_misspelled_topic_is_told_at_the_start(
+def test_a_misspelled_topic_is_reported_at_the_start(
     server: ReadingServer, way: dict[str, str], said: str, strict: bool, is_available_now: bool
 ) -> None:
     reader = stream(server, way, strict=strict)
@@ -125,7 +127,7 @@ def test_a_misspelled_topic_is_told_at_the_start(
 
 @pytest.mark.parametrize("is_available_now", [False, True])
 @pytest.mark.parametrize("way", [{"subscribe": "t,misspelled"}, {"assign": '{"t":[0,7]}'}])
-def test_a_name_that_is_added_later_is_told_where_no_loss_is_allowed(
+def test_a_missing_topic_added_later_is_an_error_where_loss_is_forbidden(
     server: ReadingServer, way: dict[str, str], is_available_now: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     offset, _ = trigger(stream(server, {"subscribe": "t"}), {})

@@ -116,7 +116,7 @@ def test_headers_are_a_column_if_they_are_asked_for() -> None:
     assert "headers" not in rows(data)[0]
 
 
-def test_headers_that_are_damaged_are_told() -> None:
+def test_damaged_headers_are_an_error() -> None:
     data = encode_batch([Record(0, BEGUN_MS, b"k", b"v", (("name", b"value"),))])
     (container,) = containers(data)
     content = bytes(container.contents[0])

@@ -1,4 +1,4 @@
-"""What an audit could not read is told: it never says of it that nothing is wrong there."""
+"""What an audit could not read is reported: it never says of it that nothing is wrong there."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def of_kind(rows: list[dict[str, Any]], kind: Kind) -> list[int]:
 
 
 @pytest.mark.parametrize("bit", [23, 25, 30])
-def test_a_damaged_size_in_the_middle_of_a_file_is_told(tmp_path: Path, bit: int) -> None:
-    """One bit of a size is another one: the entry seems to go on behind the end of the file."""
+def test_a_damaged_size_in_the_middle_of_a_file_is_reported(tmp_path: Path, bit: int) -> None:
+    """One bit of a size is another one: the entry seems to continue past the end of the file."""
     damaged = bytearray(BEHIND[0])
     damaged[8:12] = (int.from_bytes(damaged[8:12], "big") ^ 1 << bit).to_bytes(4, "big")
     (tmp_path / "t-0").mkdir()
@@ -74,7 +74,7 @@ WRAPPERS = [wrapper(numbered(10 * n, 10), 10 * n, Identity(7, 0, 10 * n, 10)) fo
 @pytest.mark.parametrize("entries", [LAST_FILE, PLAIN_FILE, WRAPPERS], ids=["batches", "messages", "wrappers"])
 @pytest.mark.parametrize("size", [77, 1 << 20, (1 << 31) - 1])
 @pytest.mark.parametrize("at", [3, -2, -1])
-def test_bytes_behind_a_damaged_length_in_the_last_file_are_told(
+def test_bytes_after_a_damaged_length_in_the_last_file_are_reported(
     tmp_path: Path, entries: list[bytes], size: int, at: int
 ) -> None:
     damaged_log = list(entries)
@@ -99,7 +99,7 @@ def test_what_a_crash_has_cut_off_is_a_note(tmp_path: Path, entries: list[bytes]
     assert note == f"{len(cut)} bytes at the end of the file are no whole entry"
 
 
-def test_a_wrapper_that_a_crash_has_cut_off_hides_nothing_though_whole_messages_are_in_it(tmp_path: Path) -> None:
+def test_a_wrapper_cut_off_by_a_crash_hides_nothing_despite_whole_messages(tmp_path: Path) -> None:
     """The proxy's wrappers are not compressed: the messages inside lie in the file as they are."""
     packed = gzip.compress(plain(numbered(0, 40)), compresslevel=0)
     stored = encode_message(None, packed, magic=1, offset=39, timestamp=7, codec=Codec.GZIP)
@@ -153,7 +153,7 @@ def judged(folder: Path) -> dict[str, int]:
         (None, None, "missing_offsets"),
     ],
 )
-def test_a_missing_segment_in_the_middle_is_a_loss_unless_the_topic_may_be_compacted(
+def test_a_missing_segment_in_between_is_a_loss_unless_compaction_is_possible(
     tmp_path: Path, checkpoint: str | None, key: bytes | None, kind: str
 ) -> None:
     """The broker's directory says which partitions it has compacted; without that, records without a key do."""
@@ -166,7 +166,7 @@ def test_a_missing_segment_in_the_middle_is_a_loss_unless_the_topic_may_be_compa
     assert judged(tmp_path) == {kind: 10}
 
 
-def test_a_partition_whose_folder_has_no_segment_is_planned_and_told(tmp_path: Path) -> None:
+def test_a_partition_folder_without_a_segment_is_planned_without_a_range(tmp_path: Path) -> None:
     folder = log_folder(tmp_path, plain(numbered(0, 3)))
     (folder / "t-1").mkdir()
     (folder / "gone-0.0123456789abcdef0123456789abcdef-delete").mkdir()
@@ -183,8 +183,8 @@ def test_two_replicas_of_one_partition_are_not_audited_as_one_log(tmp_path: Path
         of_files([tmp_path / "one", tmp_path / "other"], [], [])
 
 
-def test_a_hole_of_zeros_in_the_middle_of_a_file_is_told(tmp_path: Path) -> None:
-    """After a loss of power: one page was not written, those behind it were."""
+def test_a_hole_of_zeros_in_the_middle_of_a_file_is_reported(tmp_path: Path) -> None:
+    """After a loss of power: one page was not written, those after it were."""
     (tmp_path / "t-0").mkdir()
     log = bytearray(b"".join([FIRST, *BEHIND]) + plain(numbered(0, 500), 9))
     begin, page = len(FIRST), 4096
@@ -197,8 +197,8 @@ def test_a_hole_of_zeros_in_the_middle_of_a_file_is_told(tmp_path: Path) -> None
 
 
 class Elected(ReadingServer):
-    """A new leader: for its first fetches it shows consumers less than the old one did, until its followers have told
-    it where they are."""
+    """A new leader: for its first fetches it shows consumers less than the old one did, until it knows where its
+    followers are."""
 
     lags_for = 2
     shown = 3
@@ -225,7 +225,7 @@ def test_an_audit_waits_for_a_new_leader_that_lags() -> None:
     assert not of_kind(rows, Kind.DELETED)
 
 
-def test_what_a_new_leader_does_not_have_is_told_as_unreadable() -> None:
+def test_what_a_new_leader_does_not_have_is_reported_as_unreadable() -> None:
     """It is no retention: the log ends earlier than it did."""
 
     class Truncated(Elected):
@@ -253,7 +253,7 @@ BATCHES = [modern(numbered(0, 3), 3 * number, Identity(7, 0, 3 * (number - 2), 3
 
 
 @pytest.mark.parametrize("at", [23, 24], ids=["far behind", "behind"])
-def test_a_batch_that_is_damaged_and_seems_to_end_behind_the_range_is_told(at: int) -> None:
+def test_a_damaged_batch_that_seems_to_end_after_the_range_is_reported(at: int) -> None:
     """The bit is one of the batch's last offset; its checksum says that it is damaged."""
     taker = RangeTaker(0, 6, 24)
     while_reading = BATCHES[0] + damaged(BATCHES[1], at, 5) + b"".join(BATCHES[2:])
@@ -263,7 +263,7 @@ def test_a_batch_that_is_damaged_and_seems_to_end_behind_the_range_is_told(at: i
     assert of_kind(rows, Kind.UNREADABLE), "15 records were not read, and nobody is told"
 
 
-def test_a_wrapper_whose_own_offset_is_damaged_is_told() -> None:
+def test_a_wrapper_whose_own_offset_is_damaged_is_reported() -> None:
     """No checksum covers it."""
     log = [wrapper(numbered(0, 3), 3 * number, Identity(7, 0, 3 * number, 3)) for number in range(8)]
     taker = RangeTaker(0, 0, 24)

@@ -1,4 +1,4 @@
-"""Marks in the data directory: what a life of the process leaves for the next, and what it says when it cannot."""
+"""Marks in the data directory: what one process leaves for the next, and what it says when it cannot."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Begin = Callable[[], tuple[Server, list[Any]]]
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Begin a life in one data directory, as far as before anything is served; the one before ends."""
+    """Begin a process in one data directory, as far as before anything is served; the one before ends."""
     with ExitStack() as lives:
 
         def one() -> tuple[Server, list[Any]]:
@@ -46,7 +46,7 @@ def packed(age_seconds: int) -> bytes:
     return checkpoints.pack(age_seconds, time.time_ns() // 1_000_000)
 
 
-def test_what_one_life_has_noted_the_next_one_knows(begin: Begin) -> None:
+def test_what_one_process_has_noted_the_next_one_knows(begin: Begin) -> None:
     server, _ = begin()
     now = server.engine.reactor.now()
     server.engine.context.bounds.checkpoints.note(now - 1000, PLACE, POSITION)

@@ -43,7 +43,7 @@ async def shut_down(server: Server, network: Network) -> None:
 
 
 @pytest.mark.promise("drain-nothing-late")
-def test_what_is_out_after_a_drain_that_took_too_long_is_reset_before_others_take_the_proxy_for_dead(
+def test_appends_out_after_an_overlong_drain_are_reset_before_the_registration_ends(
     tmp_path: Path,
 ) -> None:
     """Else its bytes might come to the broker when another proxy has looked for it and has appended it."""

@@ -19,7 +19,7 @@ def test_the_first_quiet_look_gives_back_what_the_start_has_left() -> None:
     assert watch.is_due(LOOK, 3.0 + BUSY, 50 * MIB)
 
 
-def test_it_is_done_once_for_what_has_grown_and_not_while_there_is_much_to_do() -> None:
+def test_grown_memory_is_given_back_once_and_not_under_load() -> None:
     watch = MemoryWatch(0.0)
     watch.given_back(50 * MIB)
     assert not watch.is_due(LOOK, 0.1, 50 * MIB + MEMORY_GROWN_BYTES)
@@ -68,7 +68,7 @@ def given_back(size: int, count: int, stops_after: int = -1) -> list[int]:
     return [int(one) for one in said.stdout.split()]
 
 
-def test_a_buffer_that_grows_leaves_no_holes_behind() -> None:
+def test_a_buffer_that_grows_leaves_no_holes_in_memory() -> None:
     """Two at a time, so that none can grow where it is."""
     program = (
         "from idemproxy.proxy.process.free_memory import resident_bytes, tune\n"

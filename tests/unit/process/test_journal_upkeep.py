@@ -72,9 +72,7 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.trio
-async def test_what_is_written_gets_to_the_disk_by_a_thread_and_nothing_is_done_for_nothing(
-    tmp_path: Path, calls: list[str]
-) -> None:
+async def test_a_thread_brings_written_lines_to_the_disk_and_only_when_needed(tmp_path: Path, calls: list[str]) -> None:
     kept = Kept(tmp_path / "j")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(kept.upkeep.keep)
@@ -160,7 +158,9 @@ async def test_a_disk_that_stands_still_stops_nobody_until_it_has_stood_for_long
 
 
 @pytest.mark.trio
-async def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_fails_is_reported_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries, is_broken = [0], [True]
 
     def fails(_descriptor: int) -> None:
@@ -194,7 +194,7 @@ class ClosesWithError(FileIO):
 
 
 @pytest.mark.trio
-async def test_a_renamed_file_that_is_closed_with_an_error_is_told_and_loses_nothing(
+async def test_a_renamed_file_closed_with_an_error_is_reported_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "JOURNAL_AGAIN_SECONDS", 0.01)
@@ -247,7 +247,7 @@ async def test_the_end_waits_for_a_thread_that_closes_renamed_files(
 
 
 @pytest.mark.trio
-async def test_what_goes_wrong_with_files_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_deletion_of_old_files_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "JOURNAL_AGAIN_SECONDS", 0.01)
     kept = Kept(tmp_path / "j", rotate_bytes=1, keep_files=1)
     (tmp_path / "j.20000101T000000.000Z").mkdir()

@@ -1,5 +1,5 @@
 """A broker's port that another process has, on real sockets and a clock that does not wait: how often it is tried and
-told, what clients are told meanwhile, and that the start does not get over it."""
+reported, what clients get meanwhile, and that the start does not get over it."""
 
 import socket
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Scene:
         return self.listeners.open_bootstrap()
 
 
-def test_a_port_that_stays_taken_is_tried_all_the_time_and_told_ever_less_often() -> None:
+def test_a_taken_port_is_tried_constantly_and_reported_ever_less_often() -> None:
     async def run() -> None:
         scene = Scene()
         async with trio.open_nursery() as nursery:
@@ -85,7 +85,7 @@ def test_the_port_of_a_broker_that_has_gone_again_is_nobodys_concern() -> None:
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_all_ports_that_are_taken_at_the_start_are_named_at_once_and_nobody_is_let_in() -> None:
+def test_all_ports_taken_at_the_start_are_named_and_no_client_admitted() -> None:
     async def run() -> None:
         scene = Scene()
         async with trio.open_nursery() as nursery:

@@ -1,5 +1,5 @@
 """For a moment the system gives no more threads (pids.max of a container, the user's limit): what needs one fails and
-is tried again, and the proxy goes on."""
+is tried again, and the proxy continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from idemproxy.state.redis_server import EmbeddedRedis, EmbeddedRedisError
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the system does it: threads that are there go on, none is started."""
+    """As the system does it: threads that are there continue, none is started."""
 
     def start(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -48,7 +48,7 @@ class Endpoint:
         self.is_lost.set()
 
 
-def test_a_broker_whose_name_cannot_be_looked_up_for_want_of_a_thread_is_away(no_threads: None) -> None:
+def test_a_broker_whose_name_lookup_gets_no_thread_is_away(no_threads: None) -> None:
     reactor = TrioReactor(lambda what, error: None)
     endpoint = Endpoint()
 
@@ -90,7 +90,7 @@ def test_nor_does_a_reload(no_threads: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
-async def test_a_private_redis_that_cannot_be_started_for_want_of_a_thread_is_tried_again(
+async def test_a_private_redis_that_gets_no_thread_to_start_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has died, and for a moment there is no thread to start it."""
@@ -116,7 +116,7 @@ async def test_a_private_redis_that_cannot_be_started_for_want_of_a_thread_is_tr
 def test_a_private_redis_whose_launch_hangs_is_an_error_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine pages, or its disk hangs: what has killed the server, too. Whoever starts it tries again."""
+    """The machine pages, or its disk hangs: what has killed the server, too. Its caller tries again."""
     run = subprocess.run
 
     def hang(command: list[str], **options: Any) -> Any:

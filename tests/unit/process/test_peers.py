@@ -26,7 +26,7 @@ def test_the_beginning_of_an_answer_tells_what_listens(heard: bytes, kind: str) 
     assert kind_of(heard) == kind
 
 
-def test_only_what_is_not_wanted_is_told() -> None:
+def test_only_an_unwanted_server_is_reported() -> None:
     assert reported(ZOOKEEPER, BROKER) == "ZooKeeper listens there, not a Kafka broker: name another address"
     assert reported(BROKER, BROKER) == reported("", BROKER) == ""
 

@@ -1,4 +1,4 @@
-"""The login at Redis that is sent ahead of whoever connects, and can be another one for the next connection."""
+"""The login at Redis that is sent ahead of all commands, and can be another one for the next connection."""
 
 from __future__ import annotations
 
@@ -81,15 +81,13 @@ class Scene:
         (RedisAddress(ADDRESS), PING),
     ],
 )
-def test_the_login_goes_ahead_in_the_same_write_and_there_is_none_without_a_password(
-    login: RedisAddress, sent: bytes
-) -> None:
+def test_the_login_is_in_the_first_write_and_absent_without_a_password(login: RedisAddress, sent: bytes) -> None:
     peer, _ = Scene(login).pinged()
     assert peer.heard == sent
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 6, 100])
-def test_whoever_connects_sees_nothing_of_it_however_the_answer_is_cut(size: int) -> None:
+def test_the_connections_user_sees_no_login_answer_however_it_is_cut(size: int) -> None:
     scene = Scene(OLD)
     peer, replies = scene.pinged()
     text = b"+OK\r\n+OK\r\n"
@@ -118,7 +116,7 @@ def test_another_login_is_for_the_next_connection_and_the_one_that_is_up_stays()
     assert scene.ended == []
 
 
-def test_the_end_is_told_also_before_the_answer() -> None:
+def test_the_end_is_reported_also_before_the_login_answer() -> None:
     scene = Scene(OLD)
     peer, _ = scene.pinged()
     assert peer.wire is not None

@@ -1,4 +1,4 @@
-"""Which brokers are served, and what follows from one that is not: who is told, how often, when the process ends."""
+"""Which brokers are served, and what follows from one that is not: what is said, how often, when the process ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_broker_is_may_be_known_later() -> None:
         ("0.100", "1.1", False),
     ],
 )
-def test_one_with_producer_ids_is_served_only_if_it_is_certain_to_store_the_old_format(
+def test_a_newer_broker_is_served_only_if_it_certainly_stores_format_v1(
     form: str | None, protocol: str | None, is_served: bool
 ) -> None:
     told = {name: value for name, value in ((FORMAT, form), (PROTOCOL, protocol)) if value is not None}
@@ -96,7 +96,7 @@ def settings_answer(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_settings_are_asked_for_and_told_as_the_library_writes_them(version: int) -> None:
+def test_settings_requests_and_answers_equal_those_of_the_library(version: int) -> None:
     question = AskSettings(7, SETTINGS)
     resources = [{"resource_type": 4, "resource_name": "7", "configuration_keys": list(SETTINGS)}]
     assert question.encode(version) == messages.encode_request(ApiKey.DESCRIBE_CONFIGS, version, resources=resources)
@@ -168,7 +168,7 @@ def settings(form: str) -> bytes:
     return settings_answer(1, {FORMAT: form, PROTOCOL: "1.1"})
 
 
-def test_one_that_keeps_the_old_format_is_served_with_a_remark() -> None:
+def test_a_newer_broker_that_keeps_format_v1_is_served_with_a_remark() -> None:
     scene = Told()
     scene.connect(*NEW, settings("0.10.2"))
     assert scene.broker.is_ready
@@ -205,13 +205,13 @@ def test_one_that_cannot_be_asked_for_its_settings_is_not_served() -> None:
     ]
 
 
-def test_under_an_address_that_was_configured_it_is_not_asked_as_nothing_is_produced_there() -> None:
+def test_a_bootstrap_address_without_produce_is_not_asked_for_settings() -> None:
     scene = Told(BOOTSTRAP_ID)
     scene.connect(*NEW)
     assert scene.broker.is_ready
 
 
-def test_one_that_cannot_be_served_is_named_once_and_looked_at_seldom_and_served_when_it_was_replaced() -> None:
+def test_an_unservable_broker_is_named_once_retried_rarely_and_served_when_replaced() -> None:
     scene = Told()
     for _ in range(8):
         assert scene.connect(*OF_V0).was_reset
@@ -256,7 +256,7 @@ class Scene:
         self.unserved.refused(self.brokers[number])
 
 
-def test_a_start_ends_when_the_last_of_all_cannot_be_served_and_names_all_in_one_sentence() -> None:
+def test_a_start_ends_when_no_broker_can_be_served_and_names_all() -> None:
     scene = Scene(1, 2, 3)
     for number, refusal in enumerate((V0, DENIED)):
         scene.refuse(number, refusal)
@@ -276,7 +276,7 @@ def test_a_start_waits_for_a_while_for_one_that_does_not_answer() -> None:
     assert scene.ended == ["broker 1 at kafka:9092 cannot be served: format v0"]
 
 
-def test_who_serves_others_says_once_which_one_cannot_be_served_and_goes_on() -> None:
+def test_a_serving_proxy_names_an_unservable_broker_once_and_continues() -> None:
     scene = Scene(1, 2)
     scene.refuse(0, V0)
     scene.brokers[1].is_ready = True

@@ -18,7 +18,7 @@ OFFSET = 2**31 + 5
 
 
 class Writer:
-    """One, at a leader that answers as it is told to."""
+    """One, at a leader that answers as the test says."""
 
     def __init__(self) -> None:
         self.core = ProducerCore(CONDITIONAL, {}, Timing(100.0, 30.0))
@@ -79,7 +79,7 @@ def test_a_conflict_says_what_is_next_and_any_offset_may_be_tried_then(writer: W
 @pytest.mark.parametrize(
     ("next_offset", "kind"), [(OFFSET + 1, Conflict), (OFFSET - 1, Undecided), (-1, Undecided), (OFFSET, Undecided)]
 )
-def test_after_an_unknown_outcome_only_a_log_that_has_come_past_it_settles_it(
+def test_an_unknown_outcome_is_decided_only_by_a_log_past_it(
     writer: Writer, next_offset: int, kind: type[ProduceError]
 ) -> None:
     writer.submit(OFFSET)
@@ -99,7 +99,7 @@ def test_a_fenced_partition_refuses(writer: Writer) -> None:
     assert isinstance(writer.answered(17), Refused)
 
 
-def test_a_batch_that_lies_elsewhere_and_one_of_which_nobody_can_tell_end_for_good(writer: Writer) -> None:
+def test_a_displaced_batch_and_an_undeterminable_one_end_for_good(writer: Writer) -> None:
     """A program that repeats what is undecided would repeat these for ever."""
     writer.submit(OFFSET)
     displaced = writer.answered(87, OFFSET + 3)
@@ -113,7 +113,7 @@ def test_a_batch_that_lies_elsewhere_and_one_of_which_nobody_can_tell_end_for_go
     assert not isinstance(unknown, Undecided)
 
 
-def test_all_that_is_in_flight_behind_a_conflict_is_a_conflict(writer: Writer) -> None:
+def test_all_that_is_in_flight_after_a_conflict_is_a_conflict(writer: Writer) -> None:
     writer.submit(OFFSET)
     for _ in range(4):
         writer.submit(None)

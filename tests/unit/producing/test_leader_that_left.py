@@ -34,7 +34,7 @@ def test_a_leader_that_is_not_listed_any_more_is_asked_for() -> None:
     assert where in core.cluster.brokers or "idle" in core.topics_to_ask_for(2.0)
 
 
-def test_a_batch_that_waits_for_a_leader_that_is_not_listed_any_more_asks_for_it() -> None:
+def test_a_batch_that_waits_for_an_unlisted_leader_asks_for_it() -> None:
     core = ProducerCore(ProducerId(7), {}, Timing(100.0, 30.0))
     core.submit(IDLE, BATCH, 0.0, None)
     assert core.topics_to_ask_for(0.0) == ["idle"]
@@ -45,7 +45,7 @@ def test_a_batch_that_waits_for_a_leader_that_is_not_listed_any_more_asks_for_it
     assert core.topics_to_ask_for(1.0) == ["idle"]
 
 
-def test_it_is_asked_for_again_though_the_batch_before_was_given_up() -> None:
+def test_a_leader_is_asked_for_again_though_the_batch_before_expired() -> None:
     core = ProducerCore(ProducerId(7), {}, Timing(10.0, 30.0))
     core.submit(IDLE, BATCH, 0.0, None)
     core.topics_to_ask_for(0.0)

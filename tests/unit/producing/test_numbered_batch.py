@@ -1,4 +1,4 @@
-"""What gets a producer's numbers, and what does not."""
+"""What gets producer id, epoch and sequence, and what does not."""
 
 import pytest
 

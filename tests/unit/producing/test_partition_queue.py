@@ -1,4 +1,4 @@
-"""One partition of a producer: what an answer means for its batch and for those behind it."""
+"""One partition of a producer: what an answer means for its batch and for those after it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_after_a_pause_the_first_batch_goes_alone_again(scene: Scene) -> None:
     assert scene.send() == [7]
 
 
-def test_what_failed_goes_again_when_those_behind_it_are_back(scene: Scene) -> None:
+def test_a_failed_batch_goes_again_when_the_later_ones_are_answered(scene: Scene) -> None:
     scene.begin()
     assert scene.send() == [1, 2, 3, 4, 5]
     assert scene.answer(1, NOT_ENOUGH) == []
@@ -136,7 +136,7 @@ def test_a_gap_before_which_all_is_stored_is_final(scene: Scene) -> None:
     [(GAP, OutOfOrder), (59, UnknownProducer), (47, Fenced), (90, Fenced), (49, Fenced), (TOO_LARGE, Refused),
      (29, Refused), (43, Refused), (87, Undeterminable), (99, Undecided), (-77, Undecided)],
 )  # fmt: skip
-def test_what_is_final_is_told_by_its_name(scene: Scene, code: int, expected: type) -> None:
+def test_a_final_error_has_a_type_of_its_own(scene: Scene, code: int, expected: type) -> None:
     scene.add()
     scene.send()
     ((_, error),) = scene.answer(0, code)
@@ -203,7 +203,7 @@ def test_time_is_over_for_one_after_the_other_and_nothing_is_sent_any_more(scene
     assert scene.queue.is_idle
 
 
-def test_going_on_after_a_failure_waits_for_what_is_still_out(scene: Scene) -> None:
+def test_a_restart_after_a_failure_waits_for_what_is_still_out(scene: Scene) -> None:
     scene.add()
     scene.send()
     scene.queue.expire(100.0)
@@ -217,7 +217,7 @@ def test_going_on_after_a_failure_waits_for_what_is_still_out(scene: Scene) -> N
     assert scene.send() == [0]
 
 
-def test_all_are_given_up_at_once(scene: Scene) -> None:
+def test_closing_a_producer_ends_all_its_batches_at_once(scene: Scene) -> None:
     scene.begin()
     scene.send()
     outcomes = told(scene.queue.give_up("the producer was closed"))

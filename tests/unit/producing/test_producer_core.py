@@ -157,7 +157,7 @@ def test_a_fenced_producer_ends_on_every_partition() -> None:
     assert core.is_idle
 
 
-def test_a_partition_that_has_failed_takes_nothing_until_it_is_told_where_to_go_on() -> None:
+def test_a_failed_partition_takes_nothing_until_it_has_a_start_sequence() -> None:
     core = core_of()
     core.answered(0, taken(core), [PartitionAnswer(*PLACES[0], 45, -1)], 0.0, 0.0)
     with pytest.raises(OutOfOrder):
@@ -179,7 +179,7 @@ def test_the_buffer_is_counted_until_the_outcome() -> None:
     assert core.buffered_bytes == 0
 
 
-def test_an_answer_that_only_makes_room_for_the_next_batch_leaves_nothing_else_to_do() -> None:
+def test_an_answer_that_only_makes_room_leaves_nothing_else_to_do() -> None:
     core = core_of()
     first = taken(core)
     core.answered(0, first, all_stored(first), 0.0, 0.0)

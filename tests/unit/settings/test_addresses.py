@@ -1,4 +1,4 @@
-"""Listeners and what clients are told: ports that follow from ids, templates, server names, clashes."""
+"""Listeners and the addresses that clients get: ports that follow from ids, templates, server names, clashes."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_brokers_port_follows_from_its_id_alone() -> None:
 
 
 @pytest.mark.promise("compared-11")
-def test_listed_brokers_get_ports_in_the_order_of_the_list_and_no_other_broker_has_one() -> None:
+def test_listed_brokers_get_ports_in_list_order_and_others_get_none() -> None:
     one = listener(9092, ids="1001-1003,5")
     assert [one.port_of(broker_id) for broker_id in (1001, 1002, 1003, 5)] == [9093, 9094, 9095, 9096]
     assert one.port_of(0) is None
@@ -125,7 +125,7 @@ def test_what_is_no_template_is_refused(text: str) -> None:
         parse_advertised(text)
 
 
-def test_an_ipv4_client_of_a_socket_for_both_families_is_told_an_ipv4_address() -> None:
+def test_an_ipv4_client_of_a_dual_stack_socket_gets_an_ipv4_address() -> None:
     assert listener(host="::").place_of(0, "::ffff:192.0.2.7") == ("192.0.2.7", 9093)
     assert listener(host="::").place_of(0, "2001:db8::7") == ("2001:db8::7", 9093)
     assert listener(host="::").place_of(0, "::ffff:0:7") == ("::ffff:0:7", 9093)
@@ -183,7 +183,7 @@ def test_listeners_that_are_apart_do_not_clash() -> None:
     assert clashes((by_name(), listener(9093, name="b", ids="0-2"))) == []
 
 
-def test_listeners_that_want_the_same_port_are_told_apart_at_once() -> None:
+def test_listeners_that_want_the_same_port_are_reported() -> None:
     both = clashes((listener(9092, ids="0-2"), listener(9095, name="b", ids="0-2")))
     assert both == ["'clients' and 'b' both want port 9095"]
     both = clashes((listener(9092), listener(9192, name="b", host="0.0.0.0")))
@@ -195,7 +195,7 @@ def test_listeners_that_want_the_same_port_are_told_apart_at_once() -> None:
     assert ports == "the listener at 127.0.0.1:9092 and the listener at 127.0.0.1:9095 both want port 9095"
 
 
-def test_brokers_that_are_not_listed_keep_a_thousand_ports_from_other_listeners_and_ten_from_the_admin_port() -> None:
+def test_unlisted_brokers_reserve_1000_ports_from_listeners_and_10_from_admin() -> None:
     one = listener(9092)
     assert clashes((one, listener(10_092, name="b", ids="0"))) != []
     assert clashes((one, listener(10_093, name="b", ids="0"))) == []
@@ -204,7 +204,7 @@ def test_brokers_that_are_not_listed_keep_a_thousand_ports_from_other_listeners_
     assert clash_with(("127.0.0.1", 9103), (listener(9092, ids="0-10"),)) is not None
 
 
-def test_ports_that_there_are_not_are_never_told() -> None:
+def test_impossible_ports_are_never_given_to_clients() -> None:
     one = listener(advertised=parse_advertised("h:{port+60000}"))
     assert own_clash(one) == "clients would get port 69093 for broker 0"
     assert one.place_of(0, "") is None
@@ -215,7 +215,7 @@ def test_ports_that_there_are_not_are_never_told() -> None:
     assert far.place_of(100, "") is None
 
 
-def test_a_listener_whose_own_ports_do_not_fit_is_told() -> None:
+def test_a_listener_whose_own_ports_do_not_fit_is_reported() -> None:
     assert own_clash(listener(9092)) is None
     assert own_clash(listener(65_000)) is None, "ids are few as a rule"
     assert own_clash(listener(65_535)) is not None

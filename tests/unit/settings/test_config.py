@@ -141,7 +141,7 @@ def test_a_password_may_come_out_of_a_pipe() -> None:
 
 
 # ---------------------------------------------------------------------- mistakes
-def test_all_mistakes_are_told_at_once_each_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_mistakes_are_reported_at_once_each_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(
         tmp_path,
         """\
@@ -201,7 +201,7 @@ def test_without_a_cluster_one_line_says_what_is_wanted() -> None:
         ("[{name: 'a b'}]", "should match pattern"),
     ],
 )
-def test_listeners_that_do_not_fit_together_are_told(tmp_path: Path, listeners: str, sentence: str) -> None:
+def test_listeners_that_do_not_fit_together_are_reported(tmp_path: Path, listeners: str, sentence: str) -> None:
     path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\nlisteners: {listeners}\n")
     if sentence:
         assert sentence in "\n".join(problems(path, {}))
@@ -223,12 +223,12 @@ def test_listeners_that_do_not_fit_together_are_told(tmp_path: Path, listeners: 
         ("a: " + 3000 * "[", r"c.yaml: this is no YAML of ours: it is nested too deeply"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_told_with_the_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_file_that_is_no_configuration_is_reported_with_the_line(tmp_path: Path, text: str, sentence: str) -> None:
     (line,) = problems(file(tmp_path, text), UPSTREAM)
     assert sentence in line
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     assert problems(tmp_path / "gone.yaml", {}) == [
         f"{tmp_path / 'gone.yaml'}: cannot be read: No such file or directory"
     ]
@@ -295,12 +295,12 @@ def test_a_number_of_workers_that_is_none_is_one_sentence(tmp_path: Path, worker
         ("upstream: {bootstrap: [k:1]}\nlisteners: [{bind: 9092}]", "listeners[0].bind: expected HOST:PORT"),
     ],
 )  # fmt: skip
-def test_a_usual_mistake_is_told_with_what_is_wanted(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_usual_mistake_is_reported_with_what_is_wanted(tmp_path: Path, text: str, problem: str) -> None:
     (found,) = problems(file(tmp_path, f"{text}\n"), {})
     assert problem in found
 
 
-def test_a_variable_with_one_underscore_for_two_is_told_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_with_one_underscore_for_two_is_reported_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDEMPROXY_UPSTREAM_BOOTSTRAP", "k:1")
     assert "IDEMPROXY_UPSTREAM_BOOTSTRAP: unknown variable; did you mean IDEMPROXY_UPSTREAM__BOOTSTRAP?" in problems(
         None, UPSTREAM
@@ -373,7 +373,7 @@ def test_every_variable_in_the_documentation_is_known(monkeypatch: pytest.Monkey
 
 
 # ---------------------------------------------------------------------- what may be reloaded
-def test_what_may_change_while_it_runs_is_told_apart_from_what_may_not() -> None:
+def test_settings_that_may_change_at_runtime_are_distinguished_from_others() -> None:
     old = load(None, UPSTREAM | {"redis": "redis://h"})
     assert changes(old, old) == changes(old, replace(old))
     new = replace(
@@ -456,7 +456,7 @@ def test_the_topic_of_hidden_ranges_has_a_name_that_brokers_take(tmp_path: Path)
         ("log: {}", {"journal": "b"}, JournalSettings(Path("b"))),
     ],
 )
-def test_a_journal_is_a_path_or_a_section_and_a_path_above_leaves_the_rest_of_it(
+def test_journals_are_path_or_section_and_a_path_option_keeps_the_rest(
     tmp_path: Path, written: str, options: Mapping[str, str], found: JournalSettings | None
 ) -> None:
     path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\n{written}\n")
@@ -489,7 +489,7 @@ def test_variables_of_the_journal_stand_above_the_file(tmp_path: Path, monkeypat
         ),
     ],
 )
-def test_what_is_wrong_with_a_journal_is_told_with_the_line(tmp_path: Path, written: str, sentence: str) -> None:
+def test_a_mistake_in_a_journal_section_is_reported_with_the_line(tmp_path: Path, written: str, sentence: str) -> None:
     path = file(tmp_path, f"upstream: {{bootstrap: [a:1]}}\njournal: {written}\n")
     assert problems(path, {}) == [f"{path}:2: {sentence}"]
 

@@ -113,7 +113,7 @@ def test_errors_that_nobody_can_take_do_not_fill_the_log(
     assert re.fullmatch(r".* WARNING 7 more errors of this kind were not logged\n.*fallen.*\n", capsys.readouterr().err)
 
 
-def test_a_collector_that_is_down_is_one_line_a_minute_and_others_are_not_held_back(
+def test_a_collector_outage_is_one_line_a_minute_and_delays_no_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

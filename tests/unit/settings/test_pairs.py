@@ -1,4 +1,4 @@
-"""Settings that need each other or exclude each other: each pair is told in one sentence, with its place, no secret."""
+"""Settings that need or exclude each other: each pair is reported in one sentence, with its place, no secret."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_routing_by_name_has_all_that_it_needs_and_nothing_else(
     assert found == ([] if said is None else [f"listeners[0]: {said}"])
 
 
-# ---------------------------------------------------------------------- how a value is told
+# ---------------------------------------------------------------------- how a value is shown
 def test_a_long_value_is_not_repeated(directory: Path) -> None:
     (short,) = problems(directory, {"first_broker_port": "a" * 58}, {}, {})
     (long,) = problems(directory, {"first_broker_port": "a" * 59}, {}, {})
@@ -131,7 +131,7 @@ def test_a_long_value_is_not_repeated(directory: Path) -> None:
     assert "aaa" not in long
 
 
-def test_a_name_that_no_terminal_should_obey_is_told_as_an_escape(directory: Path) -> None:
+def test_a_terminal_control_sequence_in_a_name_is_shown_as_an_escape(directory: Path) -> None:
     (found,) = problems(directory, {}, {"\x1b[2J": 1}, {})
     assert found.startswith(r"upstream.'\x1b[2J': unknown key")
 

@@ -61,7 +61,7 @@ def test_the_password_may_stand_in_a_file_or_in_the_environment(
         ({}, "mechanism: is missing"),
     ],
 )
-def test_what_does_not_fit_together_is_told_and_no_password_with_it(
+def test_contradictory_sasl_settings_are_reported_without_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sasl: dict[str, Any], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -99,7 +99,7 @@ def test_our_principal_is_lent_only_to_who_shows_a_certificate_or_is_trusted(tmp
     assert load(file(tmp_path, {"tls": {"ca_file": str(some)}}), {}).upstream_tls is not None
 
 
-def test_clients_that_show_the_broker_who_they_are_need_our_principal_beside_them_and_are_no_strangers(
+def test_pass_through_needs_the_proxys_own_principal_and_has_no_unauthenticated_clients(
     tmp_path: Path,
 ) -> None:
     listener = {"name": "brokers", "authentication": "pass_through"}

@@ -80,7 +80,7 @@ def test_a_commit_of_a_group_ends_the_intent_and_remembers_the_last_five() -> No
     assert (entry.next_sequence, entry.first_base_offset, entry.end_offset) == (6, 100, 206)
 
 
-def test_a_commit_across_the_wrap_goes_on_at_zero() -> None:
+def test_a_commit_across_the_wrap_continues_at_zero() -> None:
     entry = fresh(DATA_GENERATION, b"p" * 8, 0, 2**31 - 2)
     entry = committed(entry, [WindowBatch(2**31 - 2, 3, 10)], 13, ANCHOR)
     assert entry.next_sequence == 1
@@ -117,7 +117,7 @@ def test_a_lost_entry_is_what_the_log_has() -> None:
     assert [batch.base_sequence for batch in entry.window] == [2, 3, 4, 5, 6]
 
 
-def test_the_newest_epoch_in_the_log_wins_and_older_pieces_behind_it_count_nothing() -> None:
+def test_the_newest_epoch_in_the_log_wins_over_older_pieces_after_it() -> None:
     pieces = [*stored(0, 1, 2), *stored(0, 1, epoch=4, offset=200), *stored(3, offset=300)]
     entry = rebuilt(after(2), pieces, NEXT_DATA_GENERATION, 304, END_ANCHOR)
     assert (entry.producer_epoch, entry.next_sequence, entry.first_base_offset) == (4, 2, 200)
@@ -129,7 +129,7 @@ def test_a_log_that_begins_in_the_middle_of_the_epoch_is_taken_from_there() -> N
     assert (entry.next_sequence, len(entry.window)) == (42, 2)
 
 
-def test_a_rebuild_across_the_wrap_goes_on_at_zero() -> None:
+def test_a_rebuild_across_the_wrap_continues_at_zero() -> None:
     last = 2**31 - 1
     start = committed(fresh(DATA_GENERATION, b"p" * 8, 1, last - 1), [WindowBatch(last - 1, 1, 10)], 11, ANCHOR)
     pieces = [Stored(1, last - 1, 1, 10), Stored(1, last, 1, 11), Stored(1, 0, 1, 12)]
@@ -161,7 +161,7 @@ def test_of_many_pieces_the_first_one_and_a_whole_window_are_kept() -> None:
     )
 
 
-def test_of_an_epoch_that_has_ended_the_first_piece_is_kept_and_duplicates_are_not() -> None:
+def test_an_ended_epoch_keeps_its_first_piece_and_no_duplicates() -> None:
     old, new = stored(*range(3, 30)), stored(*range(20), epoch=4, offset=200)
     kept = kept_of([*old, *new, *stored(40, offset=300), *stored(2, epoch=4, offset=500)])
     assert kept == [old[0], new[0], *new[-5:]]

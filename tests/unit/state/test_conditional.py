@@ -108,7 +108,7 @@ def test_the_whole_offset_is_compared_where_it_is_known() -> None:
     assert decide_conditional(entry, batch(7), RING + 7) == Append()
 
 
-def test_what_others_have_appended_behind_it_fences() -> None:
+def test_what_others_have_appended_after_the_expected_end_fences_the_partition() -> None:
     entry = ended_at(appended(conditional_partition(3), 3), 6)
     assert (is_fenced(entry), expected_end(entry), entry.end_offset) == (True, 4, 6)
     verdict = decide_conditional(entry, batch(3))
@@ -154,7 +154,7 @@ def test_nobody_is_issued_the_producer_id() -> None:
     assert (CONDITIONAL.number, CONDITIONAL.epoch) == (CONDITIONAL_ID, 0)
 
 
-def test_a_batch_of_a_pipeline_is_appended_behind_the_one_before_it_or_not_at_all() -> None:
+def test_a_pipelined_batch_follows_the_previous_one_or_is_not_appended() -> None:
     entry = conditional_partition(5)
     verdicts = {ahead: [decide_conditional(entry, batch(at), at, ahead) for at in (4, 5, 6)] for ahead in Ahead}
     assert verdicts == {

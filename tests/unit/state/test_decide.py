@@ -23,7 +23,7 @@ MODULUS = 2**31
 
 
 def entry_after(*counts: int, epoch: int = 2, start: int = 0) -> Entry:
-    """The entry after batches of so many records, each 1000 offsets behind the one before."""
+    """The entry after batches of so many records, each 1000 offsets after the one before."""
     entry = fresh(DATA_GENERATION, b"p" * 8, epoch, start)
     for index, count in enumerate(counts):
         batch = WindowBatch(entry.next_sequence, count, 1000 * index, 10 * index)
@@ -135,7 +135,7 @@ def test_an_entry_without_a_window_has_nothing_before_what_is_due() -> None:
     assert verdict.expected == 10
 
 
-def test_a_batch_is_found_in_the_group_of_an_intent_by_epoch_sequence_count_and_content() -> None:
+def test_an_intents_batch_is_found_by_epoch_sequence_and_record_count() -> None:
     members = tuple(IntentBatch(sequence, 3, b"digest-0") for sequence in (21, 24, 27))
     intent = Intent(b"o" * 8, 2, members, 0, b"a" * 8, b"c" * 8, 0)
     assert reserved(SEVEN, intent).intent is intent

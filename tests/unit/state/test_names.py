@@ -51,7 +51,7 @@ def begin(
     return next_instance(record, principal, data_generation, 2, keeps_id=keeps_id, given=given)
 
 
-def test_a_record_comes_back_as_it_was_and_shows_its_newest_instance_at_a_fixed_place() -> None:
+def test_a_record_is_read_as_written_with_the_newest_instance_in_place() -> None:
     record = replace(RECORD, raised_from=3, last_id=ID + BLOCK_SIZE)
     packed = pack_name(record)
     assert unpack_name(packed) == record
@@ -77,7 +77,7 @@ def test_named_ids_are_blocks_of_their_own_above_all_others() -> None:
         assert not is_named(IdBlocks().propose(first) + BLOCK_SIZE - 1)
 
 
-def test_the_claim_of_a_named_id_tells_its_name() -> None:
+def test_a_block_value_for_a_producer_name_has_the_name() -> None:
     packed = pack_block(DATA_GENERATION, 5, NO_PRINCIPAL, "ördérs")
     assert unpack_block(packed) == (DATA_GENERATION, 5, NO_PRINCIPAL, "ördérs")
     assert unpack_block(packed[:-1] + b"\xff") is None
@@ -102,7 +102,7 @@ def test_the_first_one_gets_a_new_id() -> None:
     )
 
 
-def test_after_a_new_life_of_the_data_the_next_one_gets_a_new_id() -> None:
+def test_in_a_new_data_generation_the_next_instance_gets_a_new_id() -> None:
     assert begin(RECORD, data_generation=OTHER) == NewId()
     new = with_new_id(RECORD, ID + BLOCK_SIZE, OWNER, OTHER, 2)
     assert new == NameRecord(8, ID + BLOCK_SIZE, 0, OTHER, OWNER, last_id=ID, issued_at_ms=2)
@@ -117,12 +117,12 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
     assert begin(verdict.record, given=verdict.record.newest) == NewId()
 
 
-def test_who_cannot_keep_an_id_gets_a_new_one_but_for_a_higher_epoch_of_its_own() -> None:
+def test_an_id_that_cannot_be_kept_is_replaced_unless_its_epoch_rises() -> None:
     assert begin(RECORD, keeps_id=False) == NewId()
     assert isinstance(begin(RECORD, keeps_id=False, given=RECORD.newest), Raised)
 
 
-def test_who_asks_for_a_higher_epoch_again_is_told_the_same() -> None:
+def test_a_repeated_request_for_a_higher_epoch_gets_the_same_answer() -> None:
     verdict = begin(RECORD, given=RECORD.newest)
     assert isinstance(verdict, Raised)
     assert begin(verdict.record, given=RECORD.newest) == Repeated()

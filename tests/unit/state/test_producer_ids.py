@@ -46,7 +46,7 @@ def test_a_block_that_is_claimed_twice_is_an_error_of_ours() -> None:
         blocks.claimed(3000)
 
 
-def test_after_a_new_life_of_the_data_nothing_of_the_old_blocks_is_handed_out() -> None:
+def test_in_a_new_data_generation_no_old_ids_are_handed_out() -> None:
     blocks = IdBlocks()
     blocks.claimed(3000)
     blocks.next_id()
@@ -77,7 +77,7 @@ def test_a_block_value_carries_data_generation_and_time() -> None:
     assert unpack_block(pack_block(b"g" * 16, 1_700_000_000_123)) == (b"g" * 16, 1_700_000_000_123, NO_PRINCIPAL, "")
 
 
-def test_a_block_value_carries_whose_the_ids_are_and_is_as_ever_if_they_are_nobodys() -> None:
+def test_a_block_value_has_its_ids_principal_and_is_unchanged_without_one() -> None:
     assert unpack_block(pack_block(b"g" * 16, 1, b"a person")) == (b"g" * 16, 1, b"a person", "")
     assert pack_block(b"g" * 16, 1, NO_PRINCIPAL) == pack_block(b"g" * 16, 1)
     assert len(pack_block(b"g" * 16, 1)) == 25

@@ -24,7 +24,7 @@ def seconds_until_quiescent(
     return float("inf")
 
 
-def test_a_broker_that_answers_at_once_is_seen_awake_after_a_second() -> None:
+def test_a_prompt_broker_passes_the_quiescence_check_after_a_second() -> None:
     assert QUIESCENCE_SECONDS <= seconds_until_quiescent(lambda _: 0.001) < QUIESCENCE_SECONDS + 2 * PROBE_SECONDS
 
 
@@ -51,7 +51,7 @@ def test_a_question_without_an_answer_begins_it_again() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.35, 0.6, 1.0])
-def test_a_broker_whose_answers_all_take_long_is_seen_awake_the_later(seconds: float) -> None:
+def test_a_broker_whose_answers_all_take_long_passes_the_quiescence_check_later(seconds: float) -> None:
     took = seconds_until_quiescent(lambda _: seconds)
     assert (
         QUIESCENCE_SECONDS * seconds / PROBE_LATE_SECONDS
@@ -60,10 +60,10 @@ def test_a_broker_whose_answers_all_take_long_is_seen_awake_the_later(seconds: f
     )
 
 
-def test_one_that_becomes_slow_is_seen_awake_once_that_is_how_it_answers() -> None:
+def test_a_broker_that_becomes_slow_passes_once_slow_answers_are_usual() -> None:
     assert 5.0 < seconds_until_quiescent(lambda n: 0.001 if n < 5 else 0.5) < 15.0
 
 
 @pytest.mark.parametrize("seconds", [1.4, 5.0])
-def test_one_that_may_as_well_sleep_is_never_seen_awake(seconds: float) -> None:
+def test_a_broker_that_may_as_well_sleep_never_passes_the_quiescence_check(seconds: float) -> None:
     assert seconds_until_quiescent(lambda _: seconds) == float("inf")

@@ -87,7 +87,7 @@ def test_the_first_proxy_writes_both_before_anything_else_and_the_next_one_finds
     assert scene.anothers == []
 
 
-def test_a_proxy_of_another_cluster_writes_nothing_not_even_a_life_or_its_registration() -> None:
+def test_a_proxy_of_another_cluster_writes_nothing_not_even_its_registration() -> None:
     scene = Scene()
     scene.redis.put(CLUSTER, b"theirs")
     before = scene.keys
@@ -174,7 +174,7 @@ def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
     assert scene.redis.get(MODE) == b"native"
 
 
-def test_a_server_that_is_away_is_told() -> None:
+def test_a_server_that_is_away_is_reported() -> None:
     scene = Scene()
     scene.redis.restart(down_seconds=60)
     assert isinstance(scene.look(becomes_native=True), StoreAway)

@@ -1,4 +1,4 @@
-"""Redis loses its data while it runs on, as by FLUSHALL: that is told as what it is, and nothing else is."""
+"""Redis loses its data while it runs on, as by FLUSHALL: that is reported as what it is, and nothing else is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def losses_of(scene: StoreScene) -> int:
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 4.5])
-def test_data_that_are_deleted_under_a_running_proxy_are_told_once(seconds: float) -> None:
+def test_data_that_are_deleted_under_a_running_proxy_are_reported_once(seconds: float) -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(seconds)
     scene.redis.data.clear()

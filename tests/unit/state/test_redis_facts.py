@@ -83,7 +83,7 @@ def test_a_version_that_cannot_be_read_is_lower_than_any(version: str) -> None:
     assert version_of({"redis_version": version}) == (0,)
 
 
-def test_the_data_generation_changes_with_the_run_the_replication_id_and_the_life_of_the_memory() -> None:
+def test_the_data_generation_changes_with_run_id_replication_id_and_data_number() -> None:
     data_generations = {
         data_generation_of(GOOD, 1),
         data_generation_of({**GOOD, "run_id": "c" * 40}, 1),

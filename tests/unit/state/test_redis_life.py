@@ -40,7 +40,7 @@ def test_a_first_life_is_never_zero_and_is_counted_up_with_each_heartbeat() -> N
 
 
 @pytest.mark.parametrize("seconds", [1.0, 4.5, 30.0])
-def test_memory_that_went_back_by_a_heartbeat_begins_another_life_and_is_told(seconds: float) -> None:
+def test_memory_that_went_back_a_heartbeat_changes_the_data_generation_with_a_warning(seconds: float) -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(3.0)
     put_back, before = snapshot(scene), data_number_of(scene.redis.get(LIFE))
@@ -68,8 +68,8 @@ def test_a_swap_after_the_memory_went_back_is_refused_before_the_next_heartbeat(
     scene.until(lambda: len(scene.data_generations) == 2, 1.0)
 
 
-def test_a_swap_behind_the_heartbeat_that_shows_it_is_refused_too() -> None:
-    """The renewal changes nothing in memory that went back, so what was sent behind it does not either."""
+def test_a_swap_after_the_heartbeat_that_shows_it_is_refused_too() -> None:
+    """The renewal changes nothing in memory that went back, so what was sent after it does not either."""
     scene = StoreScene(renews=True).ready()
     scene.redis.put(b"k", value(1))
     put_back = snapshot(scene)
@@ -102,7 +102,7 @@ def test_memory_that_goes_back_twice_to_the_same_state_never_has_an_earlier_life
     assert len(set(scene.data_generations)) == 4
 
 
-def test_a_new_life_whose_write_is_lost_is_written_again() -> None:
+def test_a_new_data_number_whose_write_is_lost_is_written_again() -> None:
     """One beat was undone, and that it was noticed does not get lost with the connection."""
     scene = StoreScene(renews=True).ready()
     put_back = snapshot(scene)
@@ -141,7 +141,7 @@ def test_memory_that_went_back_is_noticed_though_replies_are_lost() -> None:
     scene.until(lambda: len(scene.data_generations) == 2, 10.0)
 
 
-def test_a_server_that_restarts_without_its_last_writes_is_another_life_anyway_and_nothing_is_told() -> None:
+def test_a_restart_that_loses_writes_changes_the_data_generation_without_a_warning() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(5.0)
     scene.redis.restart(lose_last_writes=20)
@@ -160,7 +160,7 @@ def test_all_data_deleted_is_another_life_and_no_journey_in_time() -> None:
     assert warnings_of(scene) == []
 
 
-def test_a_life_that_cannot_be_read_is_told_and_nothing_is_written() -> None:
+def test_a_data_number_that_cannot_be_read_is_reported_and_not_overwritten() -> None:
     scene = StoreScene()
     scene.redis.put(LIFE, b"what somebody wrote")
     scene.network.run(3.0)

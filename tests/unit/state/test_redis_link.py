@@ -143,7 +143,7 @@ def test_an_error_line_is_a_reply_like_others(scene: Scene) -> None:
     assert scene.ended == []
 
 
-def test_an_error_of_a_script_on_an_old_server_is_recognised_in_the_middle_of_the_line() -> None:
+def test_a_script_error_of_an_old_server_is_recognised_within_its_line() -> None:
     line = (
         "ERR Error running script (call to f_0): @user_script:9: -READONLY You can't write against a read only replica."
     )
@@ -151,7 +151,7 @@ def test_an_error_of_a_script_on_an_old_server_is_recognised_in_the_middle_of_th
     assert not ReplyError(line).mentions("NOSCRIPT")
 
 
-def test_when_the_connection_ends_everybody_who_waits_is_told_after_the_owner(scene: Scene) -> None:
+def test_the_owner_learns_of_a_connections_end_before_callers_that_wait(scene: Scene) -> None:
     scene.call(b"GET", b"1")
     scene.call(b"GET", b"2")
     scene.server.crash()
@@ -210,7 +210,7 @@ def test_a_connection_that_nobody_opens_is_unrecoverable_and_reset_if_it_opens_a
     scene.run_until(lambda: scene.peer.lost_reason is not None)
 
 
-def test_a_refused_connection_is_told_once() -> None:
+def test_a_refused_connection_is_reported_once() -> None:
     scene = Scene(listening=False)
     scene.run_until(lambda: bool(scene.ended))
     scene.network.run(10.0)

@@ -127,7 +127,7 @@ def test_a_refused_registration_is_tried_again_under_the_same_instance_id() -> N
     assert scene.losses == []
 
 
-def test_a_first_registration_that_ran_out_between_two_tries_is_the_end_of_the_instance_id() -> None:
+def test_a_first_registration_that_expires_between_two_tries_ends_the_instance_id() -> None:
     """The second try finds it, and it expires before it is renewed on the same connection."""
     scene = StoreScene(renews=True)
     strikes(scene, RedisFault.LOST_REPLY, is_registration)

@@ -48,7 +48,7 @@ def test_a_short_absence_costs_no_lease() -> None:
     assert scene.losses == []
 
 
-def test_while_the_server_is_away_the_lease_runs_out_and_the_owner_is_told_at_its_end() -> None:
+def test_with_redis_away_the_end_of_the_lease_is_reported_on_time() -> None:
     scene = StoreScene(renews=True).ready()
     scene.redis.restart(down_seconds=20.0)
     end = scene.store.lease.ends_at
@@ -126,7 +126,7 @@ def test_a_new_instance_id_begun_when_the_data_generation_changes_gets_ready() -
     assert len(scene.data_generations) == 2
 
 
-def test_a_registration_that_was_lost_with_the_servers_data_makes_a_new_instance_id_and_one_data_generation() -> None:
+def test_losing_registration_and_data_gives_one_new_instance_id_and_data_generation() -> None:
     scene = StoreScene(renews=True).ready()
     scene.network.run(1.0)
     scene.redis.restart(lose_last_writes=100)
@@ -214,7 +214,7 @@ RATES = RedisFaultRates(lost_reply=0.03, lost_command=0.02, late=0.03, slow=0.05
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_under_faults_every_call_is_answered_once_and_a_swap_that_was_confirmed_was_made(seed: int) -> None:
+def test_under_faults_every_call_is_answered_once_and_confirmed_swaps_were_made(seed: int) -> None:
     """Two keys, calls without pause, a server that loses, delays, refuses and restarts, an owner that begins again."""
     scene = StoreScene(seed, renews=True, rates=RATES)
     random = scene.network.random

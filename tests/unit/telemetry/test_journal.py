@@ -90,7 +90,7 @@ def test_every_line_has_a_name_of_its_own_and_other_events_are_not_written() -> 
     assert journaled(events.ProduceConnectionLost(0, "reset", True), events.ProducerIdIssued(7)) == []
 
 
-def test_a_full_disk_is_said_once_and_the_journal_goes_on_by_itself_and_tells_how_much_is_missing() -> None:
+def test_the_journal_reports_a_full_disk_once_and_resumes_with_missing_count() -> None:
     reported: list[object] = []
     lines: list[bytes] = []
     tries = 0
@@ -148,7 +148,7 @@ def required(disk: Full, clock: list[int]) -> tuple[Journal, list[object], list[
     return journal, reported, lost
 
 
-def test_a_required_journal_is_lost_with_each_line_that_is_missing_before_the_event_is_told_to_others() -> None:
+def test_a_missing_line_loses_a_required_journal_before_others_get_the_event() -> None:
     disk, clock = Full(), [0]
     journal, reported, lost = required(disk, clock)
     journal.lost = lambda reason: lost.append(f"{reason} after {len(reported)}")
@@ -184,7 +184,7 @@ def test_a_lost_journal_is_tried_again_without_an_event() -> None:
     assert journal.missing_events == 1, "a counter counts on"
 
 
-def test_what_does_not_get_to_the_disk_is_lost_until_it_does_and_a_line_says_since_when() -> None:
+def test_a_failed_sync_is_a_loss_until_success_with_its_start_recorded() -> None:
     disk, clock = Full(), [5]
     disk.is_full = False
     journal, reported, lost = required(disk, clock)
@@ -203,7 +203,7 @@ def test_what_does_not_get_to_the_disk_is_lost_until_it_does_and_a_line_says_sin
     assert (journal.why_refusing, reported[-1]) == ("", events.OperatorMessage("warning", text))
 
 
-def test_a_line_not_synced_that_cannot_be_written_is_missing_and_the_journal_is_well_once_that_is_counted() -> None:
+def test_an_unwritable_not_synced_line_keeps_the_journal_lost_until_counted_missing() -> None:
     disk, clock = Full(), [5]
     journal, reported, lost = required(disk, clock)
     journal.not_synced("Input/output error")
@@ -222,7 +222,7 @@ def test_a_line_not_synced_that_cannot_be_written_is_missing_and_the_journal_is_
     assert journal.missing_events == 1
 
 
-def test_a_line_not_synced_that_cannot_be_written_leaves_no_journal_down_that_is_written_again() -> None:
+def test_an_unwritable_not_synced_line_leaves_a_resumed_journal_up() -> None:
     disk, clock = Full(), [5]
     journal, _, _ = required(disk, clock)
     journal.is_required = False
@@ -235,7 +235,7 @@ def test_a_line_not_synced_that_cannot_be_written_leaves_no_journal_down_that_is
     assert journal.why_lost == ""
 
 
-def test_the_outcome_of_every_append_is_told_where_a_journal_is_kept_and_only_there() -> None:
+def test_the_outcome_of_every_append_is_reported_only_with_a_journal() -> None:
     for wanted in (True, False):
         stage = Stage()
         stage.context.observers.wants_outcomes = wanted

@@ -71,7 +71,7 @@ def test_a_file_begins_with_its_first_line_and_a_restart_adds_to_it(tmp_path: Pa
     assert texts(tmp_path) == {"j": "first\na\nfirst\nb\n"}
 
 
-def test_a_file_that_is_large_is_renamed_with_the_time_and_the_next_one_begins(tmp_path: Path) -> None:
+def test_a_large_file_is_renamed_with_the_time_and_another_begins(tmp_path: Path) -> None:
     clock = Clock()
     file = opened(tmp_path / "j", rotate_bytes=9, clock=clock)
     file.write(b"aaa\n")
@@ -123,7 +123,7 @@ def test_a_journal_without_a_limit_is_never_renamed(tmp_path: Path) -> None:
     assert [*texts(tmp_path)] == ["j"]
 
 
-def test_a_file_that_was_moved_away_is_not_renamed_and_the_next_one_begins_under_the_name(tmp_path: Path) -> None:
+def test_a_moved_file_is_not_renamed_and_the_next_gets_its_name(tmp_path: Path) -> None:
     file = opened(tmp_path / "j", rotate_bytes=20)
     file.write(b"a\n")
     (tmp_path / "j").rename(tmp_path / "moved")
@@ -137,7 +137,7 @@ def test_a_file_that_was_moved_away_is_not_renamed_and_the_next_one_begins_under
     assert texts(tmp_path)["j"] == "of somebody\ne\n"
 
 
-def test_a_link_stays_and_the_renamed_file_is_beside_the_real_one(tmp_path: Path) -> None:
+def test_a_link_stays_and_the_renamed_file_is_next_to_its_target(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "j").symlink_to("disk/real")
     file = opened(tmp_path / "j", rotate_bytes=1)
@@ -148,7 +148,7 @@ def test_a_link_stays_and_the_renamed_file_is_beside_the_real_one(tmp_path: Path
     assert files.renamed(tmp_path / "j") == renamed((tmp_path / "j").resolve())
 
 
-def test_a_new_file_that_cannot_begin_leaves_the_old_one_in_use_until_it_can(tmp_path: Path) -> None:
+def test_the_old_file_stays_in_use_until_a_new_one_can_begin(tmp_path: Path) -> None:
     clock = Clock()
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -193,7 +193,7 @@ def test_the_start_of_a_line_that_a_power_cut_has_left_is_taken_away(tmp_path: P
     assert path.read_text() == "first\nc\n"
 
 
-def test_it_is_told_how_old_the_oldest_line_is_that_is_not_on_the_disk(tmp_path: Path) -> None:
+def test_the_age_of_the_oldest_line_not_on_the_disk_is_reported(tmp_path: Path) -> None:
     clock = Clock()
     file = opened(tmp_path / "j", clock=clock)
     assert (file.is_unsynced, file.unsynced_seconds()) == (False, 0)

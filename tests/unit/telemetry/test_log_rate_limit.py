@@ -54,7 +54,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("event", "kind", "counter"), REFUSALS, ids=lambda one: one if isinstance(one, str) else "")
-def test_after_so_many_lines_of_a_kind_one_line_says_how_many_more_and_all_are_counted(
+def test_lines_above_the_limit_become_one_summary_and_all_are_counted(
     event: Any, kind: str, counter: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()

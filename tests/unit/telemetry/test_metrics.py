@@ -86,7 +86,7 @@ def test_duplicates_are_counted_by_client_and_topic_up_to_a_cap() -> None:
     assert telemetry.metrics.duplicates_answered == 2 * limits.CLIENT_TOPIC_SERIES_MAX + 40
 
 
-def test_a_pair_that_was_idle_for_longest_and_for_an_hour_makes_room_for_another_one() -> None:
+def test_the_longest_idle_client_and_topic_pair_makes_room_after_an_hour() -> None:
     now = [0.0]
     metrics = Metrics(lambda: now[0])
 
@@ -393,7 +393,7 @@ class Times(MetricExporter):
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None: ...
 
 
-def test_a_collector_is_told_of_times_in_seconds_what_lies_between_which_bounds() -> None:
+def test_a_collector_gets_durations_in_seconds_by_their_bounds() -> None:
     metrics, sent = Metrics(), Times()
     export = MetricExport(metrics.samples, metrics.histograms, resource(), sent)
     for seconds in (0.2, 0.3, 7.0):

@@ -23,7 +23,7 @@ RESERVE = events.StepDone("reserve", 7, 1, 30, "orders", 2, 100.1, 0.1)
 
 
 def told(*reported: object) -> Telemetry:
-    """Telemetry that was told these events."""
+    """Telemetry that got these events."""
     telemetry = Telemetry()
     for event in reported:
         telemetry(event)
@@ -479,7 +479,7 @@ def test_a_json_line_has_fields_under_the_same_names_whatever_it_is_about() -> N
     assert fields_of(events.ConnectionRefused("192.0.2.1", "too_many", "x")) == {"client_address": "192.0.2.1"}
 
 
-def test_the_first_life_of_the_data_is_no_news_and_every_other_one_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_data_generation_is_no_news_and_every_other_one_is(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     with caplog.at_level(logging.INFO, "idemproxy"):
         telemetry(events.DataGenerationChanged(b"a" * 16))

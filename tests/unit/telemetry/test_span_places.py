@@ -48,7 +48,7 @@ def test_an_append_of_no_producer_changes_no_span() -> None:
     assert servers_of([RESERVE, sent(0), of_nobody, APPEND, APPENDED])[0] == ("produce orders", "kafka-0", 9092)
 
 
-def test_every_span_says_which_system_it_speaks_to_and_those_of_redis_where_it_is_and_by_which_command() -> None:
+def test_every_span_names_its_system_and_redis_spans_address_and_command() -> None:
     spans = spans_of([RESERVE, sent(0), APPEND, APPENDED, COMMIT], brokers=BROKERS, redis=("redis", 6379))
     found = {span.name: dict(span.attributes or {}) for span in spans}
     assert {attributes["messaging.system"] for attributes in found.values()} == {"kafka"}

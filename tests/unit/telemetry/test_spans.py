@@ -33,7 +33,7 @@ def details(children: Iterable[ReadableSpan]) -> list[tuple[str, object]]:
 
 
 # ---------------------------------------------------------------------- spans
-def test_a_batch_is_a_span_from_its_arrival_to_its_answer_with_its_steps_as_children() -> None:
+def test_a_batch_is_a_span_from_arrival_to_answer_with_child_steps() -> None:
     before = time.time_ns()
     ((root, children),) = traces(spans_of([RESERVE, APPEND, APPENDED, COMMIT]))
     assert (root.name, root.kind) == ("produce orders", SpanKind.PRODUCER)
@@ -61,7 +61,7 @@ def test_a_batch_is_a_span_from_its_arrival_to_its_answer_with_its_steps_as_chil
     assert details(children) == [("reserve", None), ("append", "Appended"), ("commit", "alone")]
 
 
-def test_every_batch_of_a_group_has_the_steps_of_the_group_in_a_trace_of_its_own() -> None:
+def test_every_batch_of_a_group_has_the_groups_steps_in_its_trace() -> None:
     sequences = (30, 33, 36)
     steps = [replace(step, base_sequence=sequence) for step in (RESERVE, APPEND) for sequence in sequences]
     answers = [replace(APPENDED, base_sequence=sequence) for sequence in sequences]
@@ -80,7 +80,7 @@ def test_a_commit_belongs_to_the_append_also_when_a_duplicate_was_answered_befor
     assert second == []
 
 
-def test_steps_of_a_try_that_was_given_up_are_not_those_of_the_next_one() -> None:
+def test_steps_of_an_abandoned_try_are_not_those_of_the_next_one() -> None:
     given_up = [replace(RESERVE, began=40.0), replace(APPEND, began=41.0, detail="NotSent")]
     ((_, children),) = traces(spans_of([*given_up, RESERVE, APPEND, APPENDED]))
     assert details(children) == [("reserve", None), ("append", "Appended")]
@@ -283,7 +283,7 @@ def records_of(*headers: tuple[tuple[str, bytes | None], ...]) -> memoryview:
     return memoryview(encode_batch(batch, producer_id=7, producer_epoch=1, base_sequence=30))
 
 
-def test_a_batch_goes_on_with_its_first_records_trace_and_is_linked_to_the_others() -> None:
+def test_a_batch_continues_its_first_records_trace_and_links_to_the_others() -> None:
     records = records_of((), traced(5), traced(6), traced(5))
     root, *children = sorted(
         spans_of([RESERVE, APPEND, replace(APPENDED, records=records), COMMIT]),

@@ -154,7 +154,7 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("careless")
-def test_a_propagator_that_fails_is_told_of_once_a_batch_and_leaves_it_without_a_trace() -> None:
+def test_a_failing_propagator_is_reported_once_a_batch_and_gives_no_trace() -> None:
     told: list[Exception] = []
     assert TraceContexts(told.append).of_batch(batch([(W3C,), (B3,)])) == []
     assert [repr(error) for error in told] == ["IndexError('past the end')"]
@@ -162,7 +162,7 @@ def test_a_propagator_that_fails_is_told_of_once_a_batch_and_leaves_it_without_a
 
 
 @pytest.mark.usefixtures("careless")
-def test_a_propagator_that_fails_is_so_many_lines_a_minute_and_every_batch_has_a_span(
+def test_a_failing_propagator_has_limited_log_lines_and_every_batch_a_span(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     exporter = InMemorySpanExporter()
