@@ -1,10 +1,12 @@
-"""Ownership instead of one reserve per batch, with everything that the core has become since lines l1 to l11: an incarnation says once
-in Redis that it may append for a producer, and from where on; commits are kept in memory and written now and then.
+"""An append reservation instead of one reserve per batch, with everything that the core has become since lines l1 to
+l11: a proxy instance says once in Redis that it may append for a producer, and from where on; commits are kept in
+memory and written now and then.
 
-The value of an owned entry has an intent that is `whole`: its owner may have appended anything behind its bound, so whoever takes it over
-rebuilds the entry from the log. As the owner makes no swap for a batch, nothing that others write stops it: it ends its ownership itself,
-by the swap that writes what it knows (handed over), or by the one that makes a plain intent of a batch in doubt (settled on). After that the
-batch is on the way of flow.py and resolver.py, so doubts, parts, refusals and what is given up are as they were.
+The value of an entry with an append reservation has an intent that is `whole`: its owner may have appended anything
+after its bound, so a takeover rebuilds the entry from the log. As the owner makes no swap for a batch, nothing that
+others write stops it: it ends its append reservation itself, by the swap that writes what it knows (handed over), or by
+the one that makes a plain intent of a batch in doubt (`settled_on`). After that flow.py and resolver.py handle the
+batch, so unknown outcomes, parts, refusals and unrecoverable batches are the same as without an append reservation.
 
 member of a proxy: for each producer None, or the value that it has sent to hand over, and whether that was executed.
 """
@@ -12,13 +14,15 @@ from model import Model
 from state import put
 
 RULES = dict(
-    # a batch of an entry that is not owned takes the ownership 'always' | that, or a plain intent, as a flow of its own does ('any')
+    # a batch of an entry without an append reservation takes one 'always' | that, or a plain intent, as a flow of its
+    # own does ('any')
     takes='always',
-    # nothing is forwarded before the swap that takes the ownership is 'confirmed' | it is 'sent'
+    # nothing is forwarded before the swap that takes the append reservation is 'confirmed' | it is 'sent'
     own_after='confirmed',
-    # a batch that is not acknowledged: its ownership becomes a plain 'intent' first | it is looked for and sent again under the ownership ('memory')
+    # a batch that is not acknowledged: its append reservation becomes a plain 'intent' first | it is looked for and
+    # sent again under the append reservation ('memory')
     doubt='intent',
-    # an earlier incarnation's flow takes the intent away under which it had appended before: False | True
+    # an earlier proxy instance's flow takes the intent away under which it had appended before: False | True
     flow_releases=False,
     # commits are written at times, and move the bound to the end of the producer's last 'commit' | to the 'known' high watermark; None never
     flush='commit',
@@ -32,9 +36,9 @@ RULES = dict(
     contender='asks',
     # a newer epoch at another proxy waits until the owner has handed over: 'waits' | it begins 'at once', as a swap per batch would allow
     newer_epoch='waits',
-    # whoever takes it over takes 'all' markers behind the bound | only the batch that it was taken with ('asked')
+    # a takeover reads 'all' batch markers after the bound | only the batch that it was taken with ('asked')
     taken='all',
-    # what was given up is remembered: such an entry is reserved batch by batch
+    # an unrecoverable batch is remembered: such an entry is reserved batch by batch
     over_given_up=False,
 )
 
@@ -55,11 +59,11 @@ class Owned(Model):
     def steps(self, s):
         for label, t in super().steps(s):
             for p, x in enumerate(t.pr):
-                if x.inc != s.pr[p].inc:                        # what it had sent belongs to an incarnation that has ended
+                if x.inc != s.pr[p].inc:                   # what it had sent belongs to a proxy instance that has ended
                     t = self.setp(t, p, member=(None,) * self.producers)
             yield label, t
 
-    # ------------------------------------------------------------------ what is owned
+    # ------------------------------------------------------------------ append reservations
     def is_owner(self, s, p, q):
         """Does Redis name this proxy as the owner?"""
         it = s.ent[q].intent
@@ -110,7 +114,7 @@ class Owned(Model):
                     yield label, t
 
     def keeps(self, s, p, q, m):
-        """What an owner does beside appending."""
+        """What an owner does apart from appending."""
         x = s.pr[p]
         sent = x.member[q]
         it = s.ent[q].intent if self.is_owner(s, p, q) else None
@@ -166,7 +170,7 @@ class Owned(Model):
         return next((t for t in w.parts if t.bs and s.pr[p].mem[t.q] is not None), None) if self.doubt == 'intent' else None
 
     def settled_on(self, s, p, w, t):
-        """One swap: what was committed, and a plain intent for what is out. The ownership has ended then."""
+        """One swap: what was committed, and a plain intent for what is out. It ends the append reservation."""
         x, q = s.pr[p], t.q
         m = x.mem[q]
         freed = self.setp(s, p, mem=put(x.mem, q, None), member=put(x.member, q, None))

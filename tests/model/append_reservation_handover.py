@@ -1,11 +1,12 @@
-"""Rule R2 with an ownership (append_reservation.py): how an owner that makes no swap for a batch learns that another proxy wants the entry.
+"""Rule R2 with an append reservation (`append_reservation.py`): how an owner that makes no swap for a batch learns that another
+proxy wants the entry.
 
 A model of its own, in which versions, lost replies and late commands are what they are: one producer, batches one after the other, two
-proxies that live, a log that always answers. Who wants an owned entry writes it back with the next version; the owner's next write
-fails by that, and the value that comes with the refusal has its own name.
+proxies that live, a log that always answers. A proxy that wants a reserved entry writes it back with the next version;
+the owner's next write fails by that, and the value that comes with the refusal has its own name.
 
 Safety    G  no batch twice in the log
-          E  45 is never told
+          E  no proxy returns `OUT_OF_ORDER_SEQUENCE_NUMBER`
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged
 """
 from collections import namedtuple
@@ -14,8 +15,8 @@ from small import Small
 from state import put
 
 RULES = dict(
-    # an owner whose write is refused, by a value that has its own name, takes the version along and hands over ('asked') | goes on ('again') |
-    # takes the value along too, as any other that it finds ('value')
+    # an owner whose write is refused, by a value that has its own name, takes the version along and hands over
+    # ('asked') | continues ('again') | takes the value along too, as any other that it finds ('value')
     refused='asked',
     # a swap that was to take the entry is refused by a value that has its own name, as its reply was lost and somebody has asked since: the
     # entry is its own, and is 'handed over' | it is 'left'
@@ -30,11 +31,12 @@ RULES = dict(
 WORLD = dict(N=2)
 VERSIONS = 16           # nobody asks beyond it: the search has to end
 FAULTS = dict(
-    reconnect=0,    # the client times out, goes on at either proxy
+    reconnect=0,    # the client times out, sends again to either proxy
     slow=0,         # the reply to a swap is lost, or the command is late
 )
 
-# st: of each batch N new, F under way, R to send again, A acknowledged, X told 45. late: swaps that may be executed still
+# st: of each batch N new, F under way, R to send again, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER`. late:
+# swaps that may be executed still
 State = namedtuple('State', 'st conn cid stored pr log late bud')
 # entry: version, owner, sequence that is due
 Entry = namedtuple('Entry', 'version owner next')

@@ -1,13 +1,14 @@
-"""Rule R10, a writer that rebuilds many entries at once beside running proxies (`idemproxy rebuild`).
+"""Rule R10, a writer that rebuilds many entries at once while proxies run (`idemproxy rebuild`).
 
-A model of its own: one producer that sends its batches one after the other, so that there is never a gap; two proxies; Redis loses
-everything (FLUSHALL), once or twice. A proxy does with a lost entry what the other models are about: it claims it, settles, reads the
-whole log, and writes what it found. The writer W claims nothing. It registers, waits for the leases of the lost state and for the
-brokers, reads the entry, reads the log, and swaps in what the log has.
+A model of its own: one producer that sends its batches one after the other, so that there is never a gap; two proxies;
+Redis loses everything (FLUSHALL), once or twice. A proxy does with a lost entry what the other models are about: it
+takes it over, makes a quiescence check, reads the whole log, and writes what it found. The writer W takes nothing over.
+It registers, waits for the leases of the lost state and for the brokers, reads the entry, reads the log, and swaps in
+what the log has.
 
 Safety    I1 DUPLICATE  a batch is in the log twice
           I3 LOSS       an acknowledged batch is not in the log
-          E  45 is told: nothing is missing
+          E  a proxy returns `OUT_OF_ORDER_SEQUENCE_NUMBER`: nothing is missing
           V  LOWERED    the writer has written a sequence below the one that was stored
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged
 """
@@ -24,17 +25,18 @@ RULES = dict(
     registers=True,      # the swap is refused when the data were lost after W has begun
     over_intent=False,   # W leaves an entry with an open intent alone
     raises=True,         # and writes nothing that is less than what is stored
-    confirmed=True,      # what it writes counts as complete | it is suspect, and its end is only where the log is read from
-    claims=True,         # a proxy claims an absent entry before it reads the log | it writes only what it found,
+    confirmed=True,      # what it writes counts as complete | it is unverified, its end only says where reading begins
+    claims=True,         # a proxy takes an absent entry over before it reads the log | it writes only what it found,
     swaps=True,          # if still nothing is stored | whatever is stored by then
 )
 WORLD = dict(N=2)
 FAULTS = dict(crash=0, loss=1, reconnect=2, runs=1, cut=0)   # runs: of the writer; cut: the log lost its end, unclean
 
-# st: of each batch N new, R to send again, F under way, A acknowledged, X told 45. conn: where the client is. entry: None or
-# (version, next, intent, suspect); intent: None or (owner, batch), batch None: a claim. lives: per proxy (incarnation, registered,
-# lease of a lost state). flows: per proxy None or (what, batch, version). inbox: per proxy None or batch. pend: appends that the
-# broker has not executed, (proxy, incarnation, batch). w: None or (pc, registered, entry read, next by the log)
+# st: of each batch N new, R to send again, F under way, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER`. conn:
+# where the client is. entry: None or (version, next, intent, unverified); intent: None or (owner, batch), batch None: a
+# takeover of the whole entry. lives: per proxy (proxy instance, registered, lease of a lost state). flows: per proxy
+# None or (what, batch, version). inbox: per proxy None or batch. pend: appends that the broker has not executed,
+# (proxy, proxy instance, batch). w: None or (pc, registered, entry read, next by the log)
 State = namedtuple('State', 'st conn fresh entry lives flows inbox pend log w lowered bud')
 
 
@@ -132,7 +134,7 @@ class Bulk(Small):
         elif what == 'commit' and registered:
             t = s._replace(flows=put(s.flows, p, None))
             yield f'P{p} commits b{b}: {mine}', t._replace(entry=(version + 1, b + 1, None, False)) if mine else t
-        elif what == 'resolve' and not s.pend and registered:                              # R6: settled, and read to its end
+        elif what == 'resolve' and not s.pend and registered:             # R6: quiescence check done, read to its end
             t = s._replace(flows=put(s.flows, p, None))
             due = max(s.entry[1], *(x + 1 for x in s.log), 0) if mine else 0
             yield f'P{p} reads the log, {due} is due: {mine}', t._replace(entry=(version + 1, due, None, False)) if mine else t

@@ -1,9 +1,10 @@
 """R10: checkpoints of time and high watermark, so that a rebuild need not read the log from its start.
 
-A checkpoint is an end of the log, the record below it, and what its age is measured by: the batches that were sent and not done
-with when it was made. There is no clock here: a checkpoint is older than any retry when all of these are done with at their
-clients. What is sent again after that was sent for the first time after the checkpoint, and so lies behind it in the log, if at all.
-A rebuild reads from the checkpoint first; what that does not decide is read from the claim's own bound as before.
+A checkpoint is an end of the log, the record below it, and what its age is measured by: the batches that were sent and
+not done with when it was made. The model has no clock: a checkpoint is older than any retry when all of these are done
+with at their clients. What is sent again after that was sent for the first time after the checkpoint, and so lies after
+it in the log, if at all. A rebuild reads from the checkpoint first; what that does not decide is read from the
+takeover's own bound.
 """
 from state import Checkpoint
 

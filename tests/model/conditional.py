@@ -1,18 +1,21 @@
 """Rule R23: a batch that says at which offset it has to be is appended there, or not at all.
 
-A model of its own: one partition, some writers at two proxies. A writer reads where the log ends and publishes one record for that
-offset; told that the log ends elsewhere it reads again and publishes another one. All of them have one producer id, and the base sequence
-is the expected offset, modulo a small number. The entry says where the log ends: its version, the generation of Redis's data, the offset
-behind the last record and the sequence that is due (R23 compares the two), and an intent. Requests to the broker are executed some time
-after they were sent, also if their proxy has died; settling is that none is on its way.
+A model of its own: one partition, some writers at two proxies. A writer reads where the log ends and publishes one
+record for that offset; if the proxy reports that the log ends elsewhere, it reads again and publishes another one. All
+of them have one producer id, and the base sequence is the expected offset, modulo a small number. The entry says where
+the log ends: its version, the Redis data generation, the offset after the last record and the sequence that is due (R23
+compares the two), and an intent. Requests to the broker are executed some time after they were sent, also if their
+proxy has died; the quiescence check is that none is on its way.
 
-Safety    S  who is told success has its record at the offset that it expected   (claimed as long as the log has lost nothing)
-          C  who is told of a conflict, or that the shard is fenced, has no record in the log, then or later   (claimed unless a copy of its
-             request is left at another proxy)
+Safety    S  a writer with a success has its record at the offset that it expected   (unless the log has lost something)
+          C  a writer with a conflict, or with the error that the conditional partition is fenced, has no record in the
+             log, then or later   (unless a copy of its request is left at another proxy)
           D  no record is twice in the log
-          U  of one offset nobody else is told success, also if the log has lost what was there   (claimed unless Redis has lost everything)
-          V  once a record lies elsewhere than it was to, nothing more is appended   (claimed unless Redis has lost everything)
-Progress  T  from every reachable state, without any further fault, all writers can still succeed, or are told that the shard is fenced
+          U  of one offset only one writer gets a success, also if the log has lost what was there   (unless Redis has
+             lost everything)
+          V  once a record lies elsewhere than it was to, nothing more is appended   (unless Redis has lost everything)
+Progress  T  from every reachable state, without any further fault, all writers can still succeed, or the proxy reports
+             that the conditional partition is fenced
 """
 from collections import namedtuple
 
@@ -25,17 +28,19 @@ RULES = dict(
     begin='end',
     # R23  what lies at an offset that the log has passed is compared by its 'content' | the same 'numbers' are the same batch
     same='content',
-    # R23  who is not due is looked for from its own offset 'on', up to the first record of the shard that is where it was to be | at its
-    #      'own' offset, and where the entry knows that a record lies elsewhere than it was to
+    # R23  a batch that is not due is looked for from its own offset 'on', up to the first record that lies where it was
+    #      to be | at its 'own' offset, and where the entry knows that a record lies elsewhere than it was to
     looks='on',
     # R23  where the broker says that a record lies is 'compared' with its sequence | 'trusted'
     place='compared',
-    # R23  a batch is not due: before it is told of a conflict it is 'looked' where the log does end, and if that is elsewhere than by the
-    #      entry the shard is fenced | only a 'later' end, where the batch expects a later offset | that is 'told'
+    # R23  a batch is not due: before the conflict is reported it is 'looked' where the log does end, and if that is
+    #      elsewhere than by the entry the partition is fenced | only a 'later' end, where the batch expects a later
+    #      offset | the conflict is reported at once (`'told'`)
     ahead='looked',
-    # R23  a life of Redis's data begins, and the log ends before where the entry says: the shard is 'fenced' | it 'begins' there
+    # R23  a Redis data generation begins, and the log ends before where the entry says: the partition is 'fenced' | it
+    #      'begins' there
     shorter='fenced',
-    # R11  a conflict is told by a 'swap' that left after the batch came | by what was 'read'
+    # R11  a conflict is confirmed by a 'swap' that left after the batch came | by what was 'read'
     confirmed_by='swap',
     # R23  all writers have 'one' producer id | 'each' its own
     ids='one',
@@ -65,11 +70,13 @@ FAULTS = dict(
     flush=0,        # Redis loses all
 )
 
-# log: (writer, try) or None for a foreign record. aims: per writer the offset of each try. who: per writer (records done, status, connection);
-# status: R reads, W waits, D done, F fenced, G gives up. told: ((writer, try, what), ..), what: A success,
-# X conflict, F fenced, E it lies elsewhere. entry: per producer id None or (version, generation, end, due, intent), intent None or (incarnation, writer, try). before: the last value of it. wire: ((incarnation, writer, try), ..). proxies: (incarnation,
-# generation, held, queue, out): queue ((writer, try, connection), ..), out None or (writer, try, connection, base), base None: no answer yet,
-# -1: lost. held: (id, entry) or None
+# log: (writer, try) or None for a foreign record. aims: per writer the offset of each try. who: per writer (records
+# done, status, connection); status: R reads, W waits, D done, F fenced, G gives up. `told`: ((writer, try, what), ..),
+# what: A success, X conflict, F fenced, E it lies elsewhere. entries: per producer id None or (version,
+# data generation, end, due, intent), intent None or (proxy instance, writer, try). before: the last value of it. wire:
+# ((proxy instance, writer, try), ..). proxies: (name of the proxy instance, data generation, held, queue, out): queue
+# ((writer, try, connection), ..), out None or (writer, try, connection, base), base None: no answer yet, -1: lost.
+# held: (id, entry) or None
 State = namedtuple('State', 'log aims who told entries before generation wire proxies next lost flushed bud')
 Proxy = namedtuple('Proxy', 'name generation held queue out')
 
@@ -154,7 +161,7 @@ class Conditional(Small):
     def swap(self, s, p, x, entry):
         """The state after a swap of what P has read (or None), and whether it took place."""
         proxy = s.proxies[p]
-        if proxy.generation != s.generation:                # R10: a new life, with another name; clients come again
+        if proxy.generation != s.generation:                # R10: a new proxy instance with another name; clients retry
             fresh = Proxy(s.next, s.generation, None, (), None)
             return s._replace(proxies=put(s.proxies, p, fresh), next=s.next + 1), False
         held = proxy.held[1]
@@ -237,7 +244,8 @@ class Conditional(Small):
         yield f'P{p} r{k} of W{w}: {what} if {swapped}', self.tell(t, p, w, k, conn, what) if swapped else t
 
     def lies(self, s, w, k, at, end=0):
-        """How the record is told of if it is found in the log. `end`: of a fenced shard, whose entry has what is right below it."""
+        """What is reported of the record if it is found in the log. `end`: of a fenced partition, whose entry has what
+        is right below it."""
         if 0 <= at < len(s.log) and s.log[at] == (w, k):
             return 'A'
         if 0 < end <= len(s.log) and s.log[end - 1] == (w, k):
@@ -251,7 +259,8 @@ class Conditional(Small):
         return None
 
     def found(self, s, entry, end, due):
-        """What is behind the end that a suspect entry has: a record of a shard that lies elsewhere than it was to fences it."""
+        """What is after the end of an unverified entry: a record that lies elsewhere than it was to fences the
+        partition."""
         if self.place == 'compared' and entry[2] % self.modulus != entry[3]:
             return entry[2:4]
         if self.shorter == 'fenced' and end < entry[2]:

@@ -1,11 +1,13 @@
-"""Rule R11, by what a gap is proven: a read may have been executed before the batch came, or by a server that was the master.
+"""Rule R11, by what a gap is proven: a read may have been executed before the batch came, or by a server that was the
+master.
 
-A model of its own: one producer that sends its batches one after the other, each when the one before it is acknowledged, so that
-there is never a gap. Two proxies, each with an ordered connection to Redis. Somebody else, who names the same producer id, makes a
-proxy read the entry, too. Redis may be demoted: P1 goes to the new master, P0 still talks to the former one, which answers reads
-and takes no writes. What is appended is committed in the same step; doubts are what the other models are about.
+A model of its own: one producer that sends its batches one after the other, each when the one before it is
+acknowledged, so that there is never a gap. Two proxies, each with an ordered connection to Redis. Another client, which
+names the same producer id, makes a proxy read the entry, too. Redis may be demoted: P1 goes to the new master, P0 still
+talks to the former one, which answers reads and takes no writes. What is appended is committed in the same step;
+unknown outcomes are what the other models are about.
 
-Safety    E  45 is never told: nothing is missing
+Safety    E  no proxy returns `OUT_OF_ORDER_SEQUENCE_NUMBER`: nothing is missing
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged
 """
 from collections import namedtuple
@@ -19,14 +21,15 @@ RULES = dict(
 )
 WORLD = dict(N=3)
 FAULTS = dict(
-    reconnect=2,    # the client times out, goes on at either proxy
+    reconnect=2,    # the client times out, sends again to either proxy
     other=1,        # another client makes a proxy read the entry
     demote=1,       # P0 is left with a replica that lags for ever
 )
 
-# st: of each batch N new, R to send again, F under way, A acknowledged, X told 45. conn, cid: the client's proxy and connection.
-# entry: (version, next) at the master; lagging: what P0's server has, None: that is the master. held: per proxy what it knows, None:
-# nothing. queues: per proxy ((batch, connection), ..). asked: per proxy None or (reply, those that waited when it left)
+# st: of each batch N new, R to send again, F under way, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER`. conn,
+# cid: the client's proxy and connection. entry: (version, next) at the master; lagging: what P0's server has, None:
+# that is the master. held: per proxy what it knows, None: nothing. queues: per proxy ((batch, connection), ..). asked:
+# per proxy None or (reply, those that waited when it left)
 State = namedtuple('State', 'st conn cid entry lagging held queues asked bud')
 
 
@@ -66,7 +69,7 @@ class Confirm(Small):
 
     def swap(self, s, p, due):
         """The state after a swap by what the proxy holds, and whether it took place."""
-        if p == 0 and s.lagging is not None:                                  # refused: it connects anew, to the master
+        if p == 0 and s.lagging is not None:                               # refused: it connects again, to the master
             return s._replace(lagging=None, held=put(s.held, p, None)), False
         if s.held[p] != s.entry:
             return s._replace(held=put(s.held, p, s.entry)), False

@@ -1,11 +1,13 @@
 """Rules R6 and R9 while two brokers lead: one has been deposed and does not know it yet. Metadata may name either of them.
 
-A model of its own: broker A leads, B takes over (it has all that the high watermark of A has passed), A learns of it later; one proxy, one
-batch, and foreign records. What A stores after that is gone when it learns. Nothing is under way any more after settling (see model.py).
+A model of its own: broker A leads, B takes over (it has all that the high watermark of A has passed), A learns of it
+later; one proxy, one batch, and foreign records. What A stores after that is gone when it learns. Nothing is under way
+any more after the quiescence check (see model.py).
 
 Safety    G  the batch is not twice in the log
           I3 an acknowledged batch is in the log
-          E  nobody is told that a batch which is in the log is not (45), or has vanished from it (87)
+          E  for a batch in the log the proxy returns neither `OUT_OF_ORDER_SEQUENCE_NUMBER` (it is not there) nor
+             `INVALID_RECORD` (it has vanished)
 Progress  T  from every reachable state, without any further fault, the batch can still become acknowledged
 """
 from collections import namedtuple
@@ -16,7 +18,7 @@ from state import put
 RULES = dict(
     # R6  before anything is concluded, it is asked who else leads: brokers that something was 'sent' to | 'all' brokers | None
     rivals='sent',
-    # R6  the end of the log is that of 'one' leader | the 'least' that any leader has told
+    # R6  the end of the log is that of 'one' leader | the 'least' that any leader has reported
     ends='one',
     # R9  the same question about a batch that is known to be stored: 'all' brokers | None
     rivals_of_stored='all',
@@ -30,10 +32,12 @@ FAULTS = dict(depose=1, broken=0, lost=0, foreign=0, away=0)
 A, B = 0, 1
 FORWARDS = 2
 
-# logs, hws: of A and B, 'b' and 'f'. lead: who leads. deaf: A does not know that it is deposed. client: N to send, F under way, A acknowledged, X told 45
-# or 87. flow: what the proxy does. pend: (broker, somebody waits for it) or None. at: where the entry has the batch. away: B cannot be reached
+# logs, hws: of A and B, 'b' and 'f'. lead: who leads. deaf: A does not know that it is deposed. client: N to send, F
+# under way, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER` or `INVALID_RECORD`. flow: what the proxy does. pend:
+# (broker, somebody waits for it) or None. at: where the entry has the batch. away: B cannot be reached
 State = namedtuple('State', 'logs hws lead deaf client flow pend at away bud')
-# pc: out, settle, end, rival, scan, again; sent: to whom last; end, by: the end of the log, and who told it; tries; stored: R9
+# pc: out, `settle` (the quiescence check), end, rival, scan, again; sent: to whom last; end, by: the end of the log,
+# and who reported it; tries; stored: R9
 Flow = namedtuple('Flow', 'pc sent end by tries stored')
 
 

@@ -1,11 +1,11 @@
-"""Rule R2 over an expiry: the versions of an entry begin anew when it has expired, and swaps compare versions.
+"""Rule R2 over an expiry: the versions of an entry begin again when it has expired, and swaps compare versions.
 
 A model of its own: one producer, batches one after the other, two proxies that remember the entry as they last knew it, one Redis that
-forgets an entry without an intent two units of time after its last write. The log answers whoever asks. A unit is long: time passes only
-while nothing is under way, that is, clients retry for less than the expiry.
+forgets an entry without an intent two units of time after its last write. The log always answers. A unit is long: time
+passes only while nothing is under way, that is, clients retry for less than the expiry.
 
 Safety    G  no batch twice in the log
-          E  45 is never told of a batch that is in the log
+          E  no proxy returns `OUT_OF_ORDER_SEQUENCE_NUMBER` for a batch that is in the log
 Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged
 """
 from collections import namedtuple
@@ -17,10 +17,10 @@ RULES = dict(
     # R2  what a proxy remembers and wrote so many units ago is read again: 1 'before' it can have expired | 2 'when' it has, by the proxy's
     # own time | None
     learns_again='before',
-    # R2  the versions of a new life begin at 0 | with 'own' numbers that no other life has
+    # R2  the versions of an entry that begins again begin at 0 | with its 'own' numbers, which no earlier one had
     versions='0',
-    # R2, append_reservation.py  an owner appends without a swap, until another proxy asks for the entry: False | True; such an entry is 'kept' | it
-    # 'expires' as any other
+    # R2, `append_reservation.py`  the owner of an append reservation appends without a swap, until another proxy asks for the
+    # entry: False | True; such an entry is 'kept' | it 'expires' as any other
     owns=False, owned='kept',
     # R11  a batch of an absent entry begins it, whatever its sequence: see order.py. Here it always does.
 )
@@ -28,13 +28,14 @@ WORLD = dict(N=2)
 FAULTS = dict(
     days=2,         # units of time that pass
     lag=0,          # such a unit passes in Redis, and not by the clocks of the proxies
-    reconnect=0,    # the client times out, goes on at either proxy
+    reconnect=0,    # the client times out, sends again to either proxy
     between=0,      # a unit passes in Redis while something is under way
 )
 GONE = 2
 
-# st: of each batch N new, F under way, R to send again, A acknowledged, X told 45. conn, cid: the client's proxy and connection. stored: the entry, or
-# None; idle: units since its last write. held: what each proxy remembers. flows: per proxy None or (pc, batch, connection). lives: entries that began
+# st: of each batch N new, F under way, R to send again, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER`. conn,
+# cid: the client's proxy and connection. stored: the entry, or None; idle: units since its last write. held: what each
+# proxy remembers. flows: per proxy None or (pc, batch, connection). lives: entries that began
 State = namedtuple('State', 'st conn cid stored idle held flows log lives bud')
 # life: for versions of their own; owner: of the open intent, else None
 Entry = namedtuple('Entry', 'life version next owner')
@@ -120,7 +121,7 @@ class Expiry(Small):
         elif entry is None or (entry.owner is None and entry.next == b):
             yield text, self.go(s, p, 'reserve', b, cid)
         elif entry.owner not in (None, p if self.owns else None):
-            if just_read:                                                     # parks: its owner lives
+            if just_read:                                                     # waits: its owner lives
                 if self.owns and s.flows[1 - p] is None:
                     yield f'P{1 - p} is asked for it, hands over', self.hands_over(s, 1 - p)
                 return

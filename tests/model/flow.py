@@ -1,6 +1,6 @@
 """A flow that has reserved: forwarded, answered, or ended without a commit (R2, R4, R5, R17; section 7 of the design).
 
-Each at_<pc> is one state of a flow; what is in doubt goes on in resolver.py.
+Each at_<pc> is one state of a flow; what is in doubt continues in resolver.py.
 """
 from state import RENEWED, Rec
 
@@ -100,7 +100,7 @@ class FlowPart:
             yield f'P{p} finds another record at {w.x}: in doubt', self.setp(s, p, w=w._replace(pc='settle', x=None))
 
     def at_split(self, s, p, w):
-        """Section 7: one producer's bad record must not fail another's, nor a good batch beside it."""
+        """Section 7: one producer's bad record must not fail another's, nor a good batch next to it."""
         if self.split and len(w.parts) > 1:
             t = w.parts[-1]
             s2 = self.setp(self.freed(s, p, w, t), p, w=w._replace(parts=w.parts[:-1], pc='fwd', x=None))

@@ -1,9 +1,9 @@
-"""Rule R24: what was named as a second copy is left out of fetches, and nothing else; no consumer stands still.
+"""Rule R24: what was named as a duplicate is left out of fetches, and nothing else; no consumer stands still.
 
 A model of its own: one log of a few messages, some of them wrappers of two records; two proxies that know a list of named ranges, each its
 own version of it, and read it from Redis now and then; consumers that fetch through either of them. A fetch brings one message: the
-smallest answer that there is. Truncation is by an unclean election, or the topic is made anew; what is written afterwards has other
-checksums. A consumer that stands where all is left out has a skip: its next fetch begins behind it.
+smallest answer that there is. Truncation is by an unclean election, or the topic is recreated; what is written
+afterwards has other checksums. A consumer that stands where all is left out has a skip: its next fetch begins after it.
 
 Safety    H  every offset that a consumer went past was delivered, or was named in a log in which it could have read it since it came there
           N  no record that is named, by a range that counts in Redis, is delivered by a proxy that has begun since, or knows of it
@@ -21,11 +21,11 @@ RULES = dict(
     same='checksum',
     # R24  a range counts in the messages in which it was 'seen' | in every message that is left out in 'part', by any range
     counts='seen',
-    # R24  where all is left out the next fetch begins behind it ('skip') | at the same offset again ('same')
+    # R24  where all is left out the next fetch begins after it ('skip') | at the same offset again ('same')
     empty='skip',
     # R24  so it is where all that is left lies before the consumer's offset (True) | that is delivered, and is nothing new
     part=True,
-    # R24  a skip is of one 'connection', and ends with an error | is of the 'proxy', for whoever comes to that offset
+    # R24  a skip is of one 'connection', and ends with an error | is of the 'proxy', for any consumer at that offset
     skips='connection',
     # R24  a proxy serves nobody before it has 'read' the list | serves at 'once'
     serves='read',
@@ -36,17 +36,17 @@ RULES = dict(
 )
 WORLD = dict(
     log=(1, 1, 1),      # records of each message
-    ranges=((1, 2),),   # ranges that people name: first offset, offset behind the last
+    ranges=((1, 2),),   # ranges that people name: first offset, offset after the last
     consumers=1,
     remaining=0,        # of the log that is left by a truncation, in messages
     refill=(1, 1, 1),   # what is written then
 )
 FAULTS = dict(
-    crash=0,            # a proxy is killed, and begins anew
+    crash=0,            # a proxy is killed, and starts again
     flush=0,            # Redis loses the list
-    cut=0,              # the log loses its end, or the topic is made anew, and is written again
+    cut=0,              # the log loses its end, or the topic is recreated, and is written again
     remove=0,           # somebody shows a range again
-    begin=0,            # a consumer begins anew, at the start, over another connection
+    begin=0,            # a consumer begins again, at the start, over another connection
 )
 
 # log: ((first, end, life), ..). stored, and each proxy's list: ((range, state, word, message), ..), as a map by its range: state asked | active |

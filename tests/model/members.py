@@ -1,24 +1,25 @@
-"""The witness rule (k) of R10 with its members and its barrier: when may entries of an older generation be used unread?
+"""The witness rule (k) of R10 with its members and its barrier: when may entries of an older Redis data generation be
+used unread?
 
-A model of its own: incarnations that register in Redis, reserve, append and commit; one entry; a Redis whose last writes can be
-lost, registrations and verdicts among them. Batches are counted: the log has `truth` of them, the entry says how many it knows
-of. The log is perfect here; what is asked is only whether an entry may be believed.
+A model of its own: proxy instances that register in Redis, reserve, append and commit; one entry; a Redis whose last
+writes can be lost, registrations and verdicts among them. Batches are counted: the log has `truth` of them, the entry
+says how many it knows of. The log is perfect here; what is asked is only whether an entry may be believed.
 
-Safety    W  nobody appends on the word of an entry that has forgotten an append
+Safety    W  no instance appends by an entry that has forgotten an append
 Progress  T  as long as a proxy lives or can start, all batches can still be appended, without any further fault
-Use       U  (with `goal`) entries of a generation that is over are used unread
+Use       U  (with `goal`) entries of a data generation that is over are used unread
 """
 import time
 from collections import defaultdict, deque, namedtuple
 
 RULES = dict(
-    # R10 without a witness: everything is suspect after every change
+    # R10 without a witness: everything is unverified after every change
     plain=False,
     # whose counter must have risen since a registration before its owner appends: 'one' other that lives | 'all' that live |
     # 'none'; it is seen to rise 'twice' (so the first of these writes was acknowledged) | 'once'
     seen_by='all', rises='twice',
-    # whose verdict on the lost generation the decision needs: all that are 'found' registered in it | the 'own' | of all that
-    # are found 'alive' at the moment, their leases being lost as well
+    # whose verdict on the lost data generation the decision needs: all that are 'found' registered in it | the 'own' |
+    # of all that are found 'alive' at the moment, their leases being lost as well
     barrier='found',
     # one that is found registered and whose lease is over: 'void' nothing can be believed | 'ignored'
     ended='void',
@@ -26,17 +27,18 @@ RULES = dict(
     goodbye='last',
     # others remove the registration of one whose lease is over ('ended') | of one that may still live ('any') | never (None)
     clean='ended',
-    # only who lived in the older generation decides on it
+    # only an instance that was there in the older data generation decides on it
     only_old=True,
-    # an incarnation that finds an acknowledged write missing says so
+    # an instance that finds an acknowledged write missing says so
     counter=True,
-    # after the decision an owner goes on with its open intent if it finds it there and it can be 'believed' | 'always'
+    # after the decision an owner continues with its open intent if it finds it there and it can be 'believed' |
+    # 'always'
     resume='believed',
-    # after a decision an incarnation has to be seen anew before it appends
+    # after a decision an instance has to be seen again before it appends
     again=True,
-    # (k, 4) the owner of an open intent that finds it as it left it goes on, whatever is decided on all others
+    # (k, 4) the owner of an open intent that finds it as it left it continues, whatever is decided on all others
     own=False,
-    # entries are resolved only when nobody can append any more by a right of an older generation
+    # entries are resolved only when nobody can append any more by a right of an older data generation
     grace=True,
 )
 WORLD = dict(n=3, batches=1, undo=3, goal=False)
@@ -45,8 +47,9 @@ FAULTS = dict(crash=0, loss=0, leave=0, slow=0)
 # phase: 0 not started, 1 registered, 2 may append, 3 ended, 4 ended with a goodbye. gen: the one it works under. misses: a write
 # of it that was acknowledged is lost. hold: None, (sequence, appended, waits for the reply to its commit). asks: waits for a decision
 Proc = namedtuple('Proc', 'phase gen misses hold asks')
-# reg: per incarnation None or (generation, verdict). wrote: per incarnation the registrations that were there at its last write
-# that was acknowledged, and at its last one (bit sets). cert: per generation None, 'on', 'void'. entry: (batches, owner or -1, gen)
+# reg: per instance None or (data generation, verdict). wrote: per instance the registrations that were there at its
+# last write that was acknowledged, and at its last one (bit sets). cert: per data generation None, 'on', 'void'. entry:
+# (batches, owner or -1, gen)
 Redis = namedtuple('Redis', 'reg wrote cert entry')
 # undo: last writes: (Redis before, writer, acknowledged)
 State = namedtuple('State', 'pr redis undo gen truth bad bud')
@@ -84,7 +87,7 @@ class Members:
         return s._replace(redis=new, undo=undo)
 
     def register(self, s, i, verdict):
-        """Whoever wrote before this has not written after it."""
+        """What another instance wrote before this registration does not count as written after it."""
         s = s._replace(redis=s.redis._replace(wrote=tuple((a & ~(1 << i), b & ~(1 << i)) for a, b in s.redis.wrote)))
         return self.write(s, i, reg=put(s.redis.reg, i, (s.gen, verdict)))
 
@@ -208,7 +211,7 @@ class Members:
         return all(c == 'on' for c in s.redis.cert[gen + 1:s.gen + 1])
 
     def sequence(self, s, i):
-        """One batch after the other: reserve, append, commit; what is open or suspect is looked for in the log."""
+        """One batch after the other: reserve, append, commit; what is open or unverified is looked for in the log."""
         x = s.pr[i]
         n, owner, gen = s.redis.entry
         if x.hold:

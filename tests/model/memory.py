@@ -1,9 +1,11 @@
 """Rule R10 where Redis's memory goes back in time, and run_id and master_replid stay: only what is in the memory can tell.
 
-A model of its own: two proxies, one batch whose answer may be lost, one moment to which the memory may return. What a proxy has to do
-with a batch is one step, as the other models are about its parts: in its own generation it believes the entry, of another one it reads
-the log. Every proxy has one ordered connection: its beat looks at the life and renews its registration, and what it swaps behind the beat names the new
-registration, before the replies have come. Then it counts. A connection may end at any time; what was sent over it is executed or not.
+A model of its own: two proxies, one batch whose answer may be lost, one moment to which the memory may return. The
+memory has the number of its Redis data generation (`life`) and a count. What a proxy has to do with a batch is one
+step, as the other models are about its parts: in its own data generation it believes the entry, of another one it reads
+the log. Every proxy has one ordered connection: its heartbeat looks at number and count and renews its registration,
+and what it swaps after the heartbeat names the new registration, before the replies have come. Then it counts. A
+connection may end at any time; what was sent over it is executed or not.
 
 Safety    G  the batch is not twice in the log
 Progress  T  from every reachable state, without any further fault, the batch can still become acknowledged
@@ -14,11 +16,11 @@ from small import Small
 from state import put
 
 RULES = dict(
-    # R10 a proxy that sees no higher count than before begins another life | 'ignored'
+    # R10 a proxy that sees no higher count than before begins another data generation | 'ignored'
     count='compared',
-    # R10 the number of the life is part of the generation
+    # R10 a data generation is known by the number in the memory, too
     generation='life',
-    # R10 lives 'rise', so a lower one is an earlier one | 'any' other one is believed
+    # R10 the numbers 'rise', so a lower one is an earlier one | 'any' other one is believed
     lives='rise',
     # R10 a swap says which registration has to be there: that of the newest 'beat' | any that is 'there'
     registered='beat',
@@ -38,11 +40,13 @@ FAULTS = dict(
     crash=0,    # a proxy dies and comes back, and knows nothing
 )
 
-# memory: (life, count, registrations, entry): of each proxy the beat that is registered, 0: none; the entry: the generation in which b was
-# written, 0: it has none. newest: the highest life of all. log: how often b is in it. client: N to send, A acknowledged
+# memory: (life, count, registrations, entry): of each proxy the beat that is registered, 0: none; the entry: the
+# data generation in which b was written, 0: it has none. newest: the highest `life` of all. log: how often b is in
+# it. client: N to send, A acknowledged
 State = namedtuple('State', 'memory newest pr log client bud')
-# known: the highest (life, count) that it has seen. gen: 0 while it connects. beat: its newest. pc: '' nothing under way - 'looked' 'renewed'
-# of a beat - 'registered' of a new connection - 'look' to be looked at - 'counted'; reply: (life, count) that it will hear
+# known: the highest (life, count) that it has seen. gen: 0 while it connects. beat: its newest. pc: '' nothing under
+# way - 'looked' of a beat - 'registered' of a new connection - 'seen' 'counted' to hear the reply to its look or count
+# - 'last' to be registered; reply: (life, count) that it will hear
 Proxy = namedtuple('Proxy', 'known gen beat pc reply')
 # what the memory was when both proxies had just connected, and will be again
 OLD = 1, 2, (1, 1), 0
@@ -143,7 +147,8 @@ class Memory(Small):
             yield f'P{p} is refused, connects anew', self.setp(s, p, x._replace(gen=0, pc=''))
             return
         gen = x.gen if self.generation == 'life' else 1
-        is_stored = entry == gen or (s.log and (entry != 0 or gen != 1))        # an absent entry of another life is suspect, too
+        # an absent entry of another data generation is unverified, too
+        is_stored = entry == gen or (s.log and (entry != 0 or gen != 1))
         how = 'has' if is_stored else 'appends'
         yield f'P{p} {how} b', s._replace(memory=(life, count, there, gen), log=s.log + (not is_stored), client='A')
 

@@ -1,14 +1,16 @@
-"""Further lines of the table: what merging, several proxies, the window, doubts that cannot be decided and late copies need.
+"""Further lines of the table: what merging, several proxies, the window, unrecoverable batches and late copies need.
 
-g merging, as far as other proxies, clients that have gone and losses are concerned; m more than two proxies; n settling fails,
-and the second look (R14); o what cannot be decided; p the bound of a producer's first batch (R8); q before the window (R9), and
-the end of the sequence numbers; w the witness rule with its members and its barrier (R10), in the model of members.py; v the
-same joined with the whole model (witness.py); x checkpoints of time and high watermark (R10, checkpoints.py); r what is told behind a batch that is
-unfinished, and how an expired producer begins (R11, order.py); s batches in parts (R6, R10, parts.py); t a topic that is made anew (R8); u
-what is waited for (R13, R17); y registrations that fence swaps (R2, R7), and that go while
-their owners live (R1, R10, registered.py); T memory that goes back in time (R10, memory.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know that it is deposed (R6, R9, deposed.py);
-G1 and on by what a gap is proven (R11, confirm.py); l12 and on an ownership instead of a reserve per batch (R2,
-append_reservation.py, append_reservation_handover.py); S1 and on names (R22, names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
+g merging, as far as other proxies, clients that have gone and losses are concerned; m more than two proxies; n a
+quiescence check fails, and the second look (R14); o unrecoverable batches; p the bound of a producer's first batch
+(R8); q before the window (R9), and the end of the sequence numbers; w the witness rule with its members and its barrier
+(R10), in the model of members.py; v the same joined with the whole model (witness.py); x checkpoints of time and high
+watermark (R10, checkpoints.py); r what is answered after a batch that is unfinished, and how an expired producer begins
+(R11, order.py); s batches in parts (R6, R10, parts.py); t a recreated topic (R8); u what is waited for (R13, R17); y
+registrations that fence swaps (R2, R7), and that go while their owners live (R1, R10, registered.py); T memory that
+goes back in time (R10, memory.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know
+that it is deposed (R6, R9, deposed.py); G1 and on by what a gap is proven (R11, confirm.py); l12 and on an append
+reservation instead of a reserve per batch (R2, `append_reservation.py`, `append_reservation_handover.py`); S1 and on producer names (R22,
+names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -51,7 +53,7 @@ BACK = dict(memory_of=True)                                       # a model of i
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
-OWN = dict(owned=True, tries=2)                                  # append_reservation.py
+OWN = dict(owned=True, tries=2)                                  # `append_reservation.py`
 SLOW = dict(OWN, slow=1, reconnect=1)
 ONE = dict(N=1, window=1)
 LATE = dict(close_seen='late')

@@ -1,15 +1,17 @@
-"""Rule R22: a name gives its instances one producer id, each with a higher epoch, and whoever is older is refused everywhere.
+"""Rule R22: a producer name gives its instances one producer id, each with a higher epoch, and every older instance is
+fenced.
 
 A model of its own: one name, several instances of its producer that begin one after the other and all live on, two partitions. What is
 appended is committed in the same step, and the entry of a producer id on a partition is what the log has of it (R2 to R10 are what the
-other models are about), unless it has expired. Redis may lose its last writes or all of them; then its data has another generation. The
-record of a name may go by itself, in the same generation: it expires, or an operator deletes it.
+other models are about), unless it has expired. Redis may lose its last writes or all of them; that begins another
+data generation. The record of a name may go by itself, in the same data generation: it expires, or an operator deletes
+it.
 
 Safety    U  no two instances ever have the same producer id and epoch
-          F  once a newer instance has its id, nothing of an older one is reserved (claimed as long as Redis has lost nothing)
-          L  what an instance was told to be stored is in the log, as its own     D  and once
-Progress  T  from every reachable state, without any further fault, the newest instance comes to an end: all stored, or, if Redis has lost
-             something or the name has expired, told that it is fenced
+          F  once a newer instance has its id, nothing of an older one is reserved (unless Redis has lost something)
+          L  what was acknowledged to an instance is in the log, as its own     D  and once
+Progress  T  from every reachable state, without any further fault, the newest instance comes to an end: all stored,
+             or, if Redis has lost something or the name has expired, fenced
 """
 from collections import namedtuple
 
@@ -19,7 +21,8 @@ from state import put
 RULES = dict(
     # R22  the name's epoch is compared in the 'swap' that reserves | was 'read' before it | only the partition's own is: 'entry'
     fence='swap',
-    # R22  the record of a name is of another generation, or gone: the next instance gets a new 'id' | the next 'epoch' (the first, if gone)
+    # R22  the record of a name is of another data generation, or gone: the next instance gets a new 'id' | the next
+    #      'epoch' (the first, if gone)
     after_loss='id',
     # R22  a higher epoch comes than the record has, so that lost its last writes: it is taken over, and the next instance gets a new 'id' |
     #      it is taken over and 'trusted'
@@ -28,29 +31,33 @@ RULES = dict(
     ids='name',
     # R22  after the last epoch: a new 'id' | epoch 0 again: 'wrap'
     overflow='id',
-    # R22  the state of a named producer on a partition expires when the name has another id, or is 'gone' (expired, or forgotten) | 'alone'
+    # R22  what an id has on a partition expires when the name has another id, or is 'gone' (expired, or forgotten) |
+    #      'alone'
     expires='gone',
-    # R22  an instance that asks for a higher epoch and names its own (KIP-360) is told the same again when it repeats that | it is refused
+    # R22  an instance that asks for a higher epoch and names its own (KIP-360) gets the same answer when it repeats
+    #      that | it is refused
     repeats=True,
 )
 WORLD = dict(
     instances=2, batches=1, partitions=2,
     epoch_max=9,
-    raises=False,       # clients raise their epoch by themselves when they are told 47
+    raises=False,       # clients raise their epoch by themselves after `INVALID_PRODUCER_EPOCH`
     asks=False,         # each instance asks for a higher epoch once, by its own id and epoch
 )
 FAULTS = dict(
-    loss=0,         # Redis loses the last write of the name's record, and is known to have another generation
+    loss=0,         # Redis loses the last write of the name's record, and is known to have another data generation
     flush=0,        # Redis loses all
     expire=0,       # the state of one producer on one partition expires
     gone=0,         # the name's record expires, or an operator deletes it
     resend=0,       # an answer is lost, and the client sends the batch again
 )
 
-# record: None or (id, epoch, generation, id and epoch that asked for a higher one or None). hist: what it was before, newest last. ids: so many were handed out.
-# who: per instance None, or (id, epoch, stored per partition, first of them under this epoch per partition, status): L lives, R asks, F fenced.
-# sent: requests on their way: (instance, id, epoch, sequence, partition, batch, checked). logs: per partition ((id, epoch, sequence, instance, batch), ..)
-# cut: per (id, partition) what of the log has expired. lost: was anything? ended: has the record been gone? bad: F was broken
+# record: None or (id, epoch, data generation, id and epoch that asked for a higher one or None). hist: what it was
+# before, newest last. ids: so many were handed out. who: per instance None, or (id, epoch, stored per partition, first
+# of them under this epoch per partition, status): L lives, R asks, F fenced. sent: requests on their way: (instance,
+# id, epoch, sequence, partition, batch, checked). logs: per partition ((id, epoch, sequence, instance, batch), ..).
+# cut: per (id, partition) what of the log has expired. lost: was anything? ended: has the record been gone? bad: F was
+# broken
 State = namedtuple('State', 'record hist generation ids who sent logs cut lost ended bad bud')
 
 
@@ -170,13 +177,13 @@ class Names(Small):
                 yield f'b{b} of I{i} is stored on p{p}, its answer is lost', self.spend(again, 'resend')
 
     def told(self, s, i, p, stored):
-        """What an instance does with an answer; None: 47."""
+        """What an instance does with an answer; None: `INVALID_PRODUCER_EPOCH`."""
         x, epoch, done, first, status = s.who[i]
         if stored is None:
             if not self.raises:
                 return s._replace(who=put(s.who, i, (x, epoch, done, first, 'F')))
             if epoch >= 2:
-                return s._replace(who=put(s.who, i, (x, epoch, done, first, 'F')))      # it has been told often enough
+                return s._replace(who=put(s.who, i, (x, epoch, done, first, 'F')))     # it has been fenced often enough
             sent = tuple(r for r in s.sent if r[0] != i)
             return s._replace(sent=sent, who=put(s.who, i, (x, epoch + 1, done, done, status)))
         return s._replace(who=put(s.who, i, (x, epoch, put(done, p, max(done[p], stored + 1)), first, status)))

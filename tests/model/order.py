@@ -1,14 +1,19 @@
-"""Rule R11: what is told of a batch while a lower one of its producer is unfinished. Clients take 45, and any failure for good, as
-the end of an epoch: they send what is unfinished again as the first batches of a new one. What of it is in the log is there twice then.
+"""Rule R11: which error a batch gets while a lower one of its producer is unfinished. Clients take
+`OUT_OF_ORDER_SEQUENCE_NUMBER`, and any permanent failure, as the end of an epoch: they send what is unfinished again as
+the first batches of a new one. What of it is in the log is there twice then.
 
 A model of its own: one producer that keeps its order when it sends again, connections that carry requests and answers in order,
-one or two proxies with a queue each and the notes of each connection (proxy/producer/retry_notes.py), one entry. How a doubt ends is left open.
+one or two proxies with a queue each and the notes of each connection (proxy/producer/retry_notes.py), one entry. How an
+unknown outcome ends is left open.
 
 Safety    G  no batch twice in the log
-          H  45 is never told of a batch while the client has a lower one to bring whose end is not known yet
-          U  45 is never told directly behind a batch of which nobody can tell whether it is stored, unless the client knows of that
-          O  no batch is stored while the client has a lower one of its epoch to bring whose end is not known yet
-Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or given up
+          H  a batch never gets `OUT_OF_ORDER_SEQUENCE_NUMBER` while the client has a lower one to send whose outcome is
+             not known yet
+          U  the batch directly after an unrecoverable one never gets `OUT_OF_ORDER_SEQUENCE_NUMBER`, unless the client
+             knows of that outcome
+          O  no batch is stored while the client has a lower one of its epoch to send whose outcome is not known yet
+Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged or fail
+             permanently
 """
 from collections import namedtuple
 
@@ -24,10 +29,11 @@ RULES = dict(
     ahead='once',
     # a batch that got through takes the notes of 'lower' ones along | only its 'own'
     forgets='own',
-    # a batch whose answer leaves before the one that tells the end of a lower batch, which was sent again, is told to come again:
-    # 'any' end | a 'failure' only | None
+    # a batch whose answer leaves before the one that reports the outcome of a lower batch, which was sent again, gets a
+    # retriable error: 'any' outcome | a 'failure' only | None
     before='any',
-    # a batch directly behind one that was given up: a 'gap' | a 'fatal' failure, unless its epoch has ended on its connection
+    # a batch directly after an unrecoverable one: a 'gap' | a 'fatal' failure, unless its epoch has ended on its
+    # connection
     after_unknown='fatal',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,
@@ -47,26 +53,27 @@ WORLD = dict(
     goal='G',                     # which one is looked for; 'OG': both
     reads='all',                  # what has been answered is read before more is sent | 'one' answer may come before it
     retries='pipelined',          # a batch is sent again while lower ones are under way | 'alone'
-    moves='idle',                 # it goes on over its other connection when nothing is under way | at 'any' time
+    moves='idle',                 # it moves to its other connection when nothing is under way | at 'any' time
 )
 FAULTS = dict(
     fail=0,      # what is forwarded is not stored: retriable error
-    in_time=0,   # whoever waits is answered with a retriable error, because its time is up (R18)
+    in_time=0,   # a batch that waits gets a retriable error, because its time is up (R18)
     lost=0,      # nobody can tell whether it is stored: failure for good
     unnoted=0,   # same, after its client was answered that it is stored
     bad=0,       # refused for good, not stored
     expire=0,    # the client gives up a batch that is to be sent again
-    move=0,      # the client goes on over its other connection
+    move=0,      # the client moves to its other connection
     cut=0,       # the connection in use breaks: what is on its way there, and answers that were not read, are lost
     unknown=0,   # the proxy looks for the topic of what has just come
 )
 
-# st of a batch: N new, F under way, R to send again, A acknowledged, X given up. names: (epoch, sequence) of each batch.
-# entry: epoch, next sequence (None: nothing is known). intent: None or (proxy, batch, epoch, sequence, given up). log: (batch, epoch)
+# st of a batch: N new, F under way, R to send again, A acknowledged, X failed permanently. names: (epoch, sequence) of
+# each batch. entry: epoch, next sequence (None: nothing is known). intent: None or (proxy, batch, epoch, sequence,
+# unrecoverable). log: (batch, epoch)
 State = namedtuple('State', 'st names cur conns entry intent log bud told')
 # one connection: requests not yet answered or not yet read, in order; what failed on it, the latest last; epoch of which
 # something failed for good (-1: none); failed: (epoch, sequence, number); last: epoch and
-# number of the last request that told the end of a batch that had come again
+# number of the last request whose answer was the outcome of a batch that had come again
 Conn = namedtuple('Conn', 'reqs failed ended last')
 NO_LAST = -1, -1
 # where: 0 on its way, 1 at the proxy, 2 there, but its topic is looked for; answer: None, 'ok', 'err' retriable, 'fatal', 'gap'
@@ -156,7 +163,7 @@ class Order(Small):
         return s._replace(conns=put(s.conns, k, s.conns[k]._replace(reqs=put(s.conns[k].reqs, i, r))))
 
     def answer(self, s, k, i, kind):
-        """Where a failure for good is to be told, R11: not before what is lower."""
+        """R11: a permanent failure is not reported before what is lower."""
         c = s.conns[k]
         r = c.reqs[i]
         if kind in ('gap', 'fatal') and self.is_behind(c, r):
@@ -214,7 +221,7 @@ class Order(Small):
         if s.intent and not s.intent[4]:
             if s.intent[0] == p:
                 yield from self.resolve(s, p)
-            return                                                              # parks, or is at work
+            return                                                              # waits, or is at work
         newest = max((r.ep for _, _, r in queue), default=0)
         for k, i, r in queue:
             if r.ep < newest:

@@ -2,15 +2,18 @@
 
 A model of its own: one producer with batches a (committed already) and b, which goes in parts, two proxies, a Redis that can lose its
 last writes, one entry. Each part is reserved, appended and committed like a batch of its own; the reserve of the next one is the swap that
-commits the one before. Somebody may begin the sequences of the epoch anew, with a batch o that has the same first sequence as b and
-another size. A lease is over, and nothing is under way any more, as soon as somebody else goes on (R1, R4, R6, R10: see model.py).
+commits the one before. Somebody may begin the sequences of the epoch again, with a batch o that has the same first
+sequence as b and another size. A lease is over, and nothing is under way any more, as soon as another proxy continues
+(R1, R4, R6, R10: see model.py).
 
-An unclean election loses the end of the log, while nothing is under way: what is lost behind the back of who appends nobody can see.
+An unclean election loses the end of the log, while nothing is under way: no proxy can see a loss during its append.
 
 Safety    D  no part is twice in the log
-          E  45 is never told of a batch of which a part is in the log, nor unless the log has another one's under its numbers
+          E  `OUT_OF_ORDER_SEQUENCE_NUMBER` is never the answer for a batch of which a part is in the log, nor unless
+             the log has another batch's part under its sequences
           F  a batch that was acknowledged is in the log, all of it
-Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged, or be told 45 or 87
+Progress  T  from every reachable state, without any further fault, all batches can still become acknowledged, or get
+             `OUT_OF_ORDER_SEQUENCE_NUMBER` or `INVALID_RECORD`
 """
 from collections import namedtuple
 
@@ -18,27 +21,30 @@ from small import Small
 from state import put
 
 RULES = dict(
-    # R2  the intent covers what is left of the batch, and is reserved for 'each' part | 'once', and gone with the first commit | 'owned':
-    #     an ownership, which names no content, over all parts (append_reservation.py)
+    # R2  the intent covers what is left of the batch, and is reserved for 'each' part | 'once', and gone with the first
+    #     commit | `'owned'`: an append reservation, which names no content, over all parts (`append_reservation.py`)
     reserves='each',
     # R6  less than an intent covers is in the log: what is there is 'committed' | the intent is 'dropped'
     prefix='committed',
-    # R9  a batch that is stored up to its middle goes on if what is stored has its 'content' | by 'numbers' alone | None: it overlaps, 45
+    # R9  a batch that is stored up to its middle continues if what is stored has its 'content' | by 'numbers' alone |
+    #     None: it overlaps, `OUT_OF_ORDER_SEQUENCE_NUMBER`
     goes_on='content',
     # R6  a part without a marker is found by its 'own' content | by that of the 'first' one, which the first intent was reserved with
     content='own',
     # R10  a rebuild looks for the content of the part that is 'due' | for that of the 'first' one
     rebuild='due',
-    # R9, R11  a batch of which the brokers have lost parts is told 87 ('told') | 'overlaps', 45, if they have lost some | if they have lost 'all' |
-    #          is a 'duplicate' if the entry has all
+    # R9, R11  a batch of which the brokers have lost parts gets `INVALID_RECORD` (`'told'`) | 'overlaps',
+    #          `OUT_OF_ORDER_SEQUENCE_NUMBER`, if they have lost some | if they have lost 'all' | is a 'duplicate' if
+    #          the entry has all
     part_lost='told',
 )
 WORLD = dict(parts=2, undo=2, a_open=False)            # a_open: the client has no answer for a
 FAULTS = dict(broken=0, reconnect=0, crash=0, loss=0, unmark=0, anew=0, unclean=0)
 
-# a, b: N new, F under way, R to send again, A acknowledged, X told 45, L told 87. who: whose batch is b: 'b', or 'o' of who begins anew. conn: the
-# client's proxy. cid: its connection. flows: per proxy None or (pc, who, part, cid). log: (who, part, has a marker). pend: (who, part,
-# proxy or -1). undo: entries before the last writes
+# a, b: N new, F under way, R to send again, A acknowledged, X got `OUT_OF_ORDER_SEQUENCE_NUMBER`, L got
+# `INVALID_RECORD`. who: which batch is b: 'b', or 'o' of a client that begins the sequences again. conn: the client's
+# proxy. cid: its connection. flows: per proxy None or (pc, who, part, cid). log: (who, part, has a marker). pend: (who,
+# part, proxy or -1). undo: entries before the last writes
 State = namedtuple('State', 'a b who conn cid flows log pend entry undo unmarked bud')
 # next: parts that are stored. intent: None or (owner, who); owner -1: nobody
 Entry = namedtuple('Entry', 'next intent suspect')

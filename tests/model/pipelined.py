@@ -1,11 +1,12 @@
 """Rule R23: what a writer of conditional batches has in flight together is appended from its beginning on, without holes.
 
-A model of its own, beside `conditional`: some writers at two proxies send pipelines of two records, at where they have read the log to. A
-record is appended in one step if the log ends where it expects, as the swap that reserves decides; what can go wrong there is in
-`conditional`. A connection has requests and answers on their way, in order. A writer reads an answer later than it was given; after a
-conflict it publishes a new pipeline at the end of the log, over the same connection.
+A model of its own, next to `conditional`: some writers at two proxies send pipelines of two records, at where they have
+read the log to. A record is appended in one step if the log ends where it expects, as the swap that reserves decides;
+what can go wrong there is in `conditional`. A connection has requests and answers on their way, in order. A writer
+reads an answer later than it was given; after a conflict it publishes a new pipeline at the end of the log, over the
+same connection.
 
-Safety    H  a record is in the log only behind the one before it in its pipeline
+Safety    H  a record is in the log only after the one before it in its pipeline
           D  no record is twice in the log
           W  a new pipeline that begins where the log ends is not refused
 Progress  T  from every reachable state, without any further fault, all writers come to the end of their pipelines
@@ -19,8 +20,8 @@ RULES = dict(
     # R23  a batch whose predecessor on its connection was not appended is refused or held back: 'linked' | only if that was 'refused' |
     #      'each' is decided by itself
     pipeline='linked',
-    # R23  which batch follows another one: its client has 'told' so | the one before it was 'seen' without an answer when it came | it
-    #      begins where that one ends ('touches')
+    # R23  which batch follows another one: its client has said so (`'told'`) | the one before it was 'seen' without an
+    #      answer when it came | it begins where that one ends ('touches')
     follows='told',
 )
 WORLD = dict(writers=2, pipelines=2)
@@ -33,8 +34,9 @@ FAULTS = dict(
 SIZE = 2            # records of a pipeline
 
 # log: (writer, try), ..; a try is number `SIZE * pipeline + place`. aims: per writer the offset of each try. who: per writer (connection,
-# settled): settled ((try, what), ..) of its pipeline. conns: ((writer, connection), proxy, requests, answers, fates), ..: requests tries,
-# answers ((try, what), ..), fates ((try, what or '?'), ..) as the proxy knows them. queues: per proxy ((writer, try, connection, the try that it follows or None), ..)
+# outcomes): outcomes ((try, what), ..) of its pipeline. conns: ((writer, connection), proxy, requests, answers, fates),
+# ..: requests tries, answers ((try, what), ..), fates ((try, what or '?'), ..) as the proxy knows them. queues: per
+# proxy ((writer, try, connection, the try that it follows or None), ..)
 State = namedtuple('State', 'log aims who conns queues bud wrong')
 
 
@@ -82,7 +84,7 @@ class Pipelined(Small):
                 t = self.spend(s._replace(who=put(s.who, w, (c + 1, settled))), 'cut')
                 t = self.set(t, (w, c), conn[1], conn[2], (), conn[4])
                 if any(what == 'X' for _, what in settled):
-                    yield f'W{w} leaves its connection', t  # what was behind a conflict is not sent again
+                    yield f'W{w} leaves its connection', t  # what came after a conflict is not sent again
                 else:
                     yield from self.send(t, w, f'W{w} goes elsewhere')
         for conn in s.conns:

@@ -1,12 +1,12 @@
 """Rules R1 and R10 for a registration that goes while its owner lives: all keys `member:` are deleted, or the clock of Redis's host is
-stepped; or the state is lost while a proxy is cut off from Redis, and nobody tells it.
+stepped; or the state is lost while a proxy is cut off from Redis, and does not learn of it.
 
 reg of a proxy: '' registered - 'lost' its registration has gone, and it does not know: its lease allows it to send still - 'away' its
-lease is over, and it is cut off from Redis - 'grace' registered anew, while somebody is 'lost' whose lease was granted before - 'blind'
-registered anew, and what it would have had to wait for it takes for over.
+lease is over, and it is cut off from Redis - 'grace' registered again, while another one is 'lost' whose lease was
+granted before - 'blind' registered again, and what it would have had to wait for it takes for over.
 
-Grace is time in a proxy. Here it is over when all are over that were granted before: nobody is 'lost' any more, or (store.py) sends
-what an older generation gave it.
+Grace is time in a proxy. Here it is over when all leases are over that were granted before: no proxy is 'lost' any
+more, or (store.py) sends what an older data generation gave it.
 """
 
 
@@ -49,7 +49,7 @@ class RegisteredPart:
 
     def redis(self, s):
         for label, t in super().redis(s):
-            if t.gen != s.gen:                                  # whoever is registered learns it, and waits anew
+            if t.gen != s.gen:                                  # every registered proxy learns it, and waits again
                 t = t._replace(pr=tuple(x._replace(reg='') if x.reg == 'blind' else x for x in t.pr))
             yield label, t
         if self.left(s, 'delist'):

@@ -1,5 +1,5 @@
-"""The witness rule (k) of R10 with its members and its barrier, joined with the whole model: when does nothing have to be read
-again after Redis has begun a new life?
+"""The witness rule (k) of R10 with its members and its barrier, joined with the whole model: when does nothing have to
+be read again in a new Redis data generation?
 
 members.py has the same protocol on a perfect log. Here entries, intents, retries, zombies and the log are those of the other
 files; registrations, counters, verdicts and decisions are writes to Redis like any other, and can be lost with them. Proxies
@@ -11,36 +11,38 @@ from model import PLACE, Model
 from state import put
 
 RULES = dict(
-    # an incarnation appends when 'all' others that live were seen to write after its registration | at once ('none')
+    # a proxy instance appends when 'all' others that live were seen to write after its registration | at once ('none')
     seen_by='all',
-    # the decision needs the verdict of all that are 'found' registered in the older life | the 'own' one
+    # the decision needs the verdict of all that are 'found' registered in the older data generation | the 'own' one
     barrier='found',
     # one that is found registered and has ended: 'void' | 'ignored'
     ended='void',
     # who has come later has no verdict
     only_old=True,
-    # an incarnation that finds an acknowledged write of its own missing says so
+    # a proxy instance that finds an acknowledged write of its own missing says so
     counter=True,
-    # what was in flight goes on only if its intent is found and the entry 'believed' | 'always' | 'never': at a new life every
-    # proxy begins a new incarnation, as without a witness, and only the entries are believed
+    # what was in flight continues only if its intent is found and the entry 'believed' | 'always' | 'never': in a new
+    # data generation every proxy becomes a new proxy instance, as without a witness, and only the entries are believed
     resume='believed',
-    # with 'never': a former incarnation's registration, which has its verdict, is 'kept' until the decision | 'removed' by the next one
+    # with 'never': a former instance's registration, which has its verdict, is 'kept' until the decision | 'removed' by
+    # the next one
     verdicts='kept',
     # a registration is removed by its owner's 'last' write, when it ends in an orderly way | while it still 'works'
     goodbye='last',
 )
 WORLD = dict(
     newcomers=0,         # so many proxies have not registered yet
-    goal=False,          # property U: an entry of an older life is used unread
+    goal=False,          # property U: an entry of an older data generation is used unread
 )
 
-# member of a proxy: phase 0 not registered, 1 registered, 2 may append; generation it works under; an acknowledged write of it
-# is missing; it waits for a decision
+# member of a proxy: phase 0 not registered, 1 registered, 2 may append; data generation it works under; an acknowledged
+# write of it is missing; it waits for a decision
 Member = namedtuple('Member', 'phase gen misses asks')
-# registry in Redis: registrations {(proxy, incarnation): (generation, verdict)}, at whose last acknowledged write and last write
-# which of them were there, decision on each generation; the first two as sorted tuples of pairs
+# registry in Redis: registrations {(proxy, proxy instance): (data generation, verdict)}, at whose last acknowledged
+# write and last write which of them were there, decision on each data generation; the first two as sorted tuples of
+# pairs
 House = namedtuple('House', 'reg wrote cert')
-# what one write replaces: entry of a producer (or -1: none), registry, writer, incarnation, acknowledged
+# what one write replaces: entry of a producer (or -1: none), registry, writer, proxy instance, acknowledged
 Undo = namedtuple('Undo', 'q old house p inc acked')
 
 
@@ -124,7 +126,7 @@ class Joined(Model):
         return self.setp(s, p, member=s.pr[p].member._replace(**kw))
 
     def register(self, s, p, verdict):
-        """Whoever wrote before this has not written after it."""
+        """What another proxy instance wrote before this registration does not count as written after it."""
         name = (p, s.pr[p].inc)
         wrote = tuple((n, tuple(tuple(x for x in seen if x != name) for seen in both)) for n, both in s.house.wrote)
         s = s._replace(house=s.house._replace(wrote=wrote))
@@ -154,7 +156,7 @@ class Joined(Model):
         m = x.member
         if m.phase == 0:
             s2 = s
-            if self.resume == 'never' and (s.house.cert[s.gen] or self.verdicts == 'removed'):      # in one write it takes its former incarnation's away
+            if self.resume == 'never' and (s.house.cert[s.gen] or self.verdicts == 'removed'):      # in one write it takes its former instance's away
                 reg = tuple(r for r in s.house.reg if r[0][0] != p or r[1][0] < s.gen)
                 s2 = s._replace(house=s.house._replace(reg=reg))
             yield f'P{p} registers', self.member(self.register(s2, p, 'fresh'), p, phase=1, gen=s.gen, asks=s.gen > 0)

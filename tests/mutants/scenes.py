@@ -72,7 +72,7 @@ def comes_again(stage: Stage, sequence: int, *values: bytes, is_recreated: bool)
 
 
 class SleepingBroker:
-    """Says nothing to the next append, and carries it out when it is told to."""
+    """Says nothing to the next append, and carries it out on ``wake``."""
 
     def __init__(self, stage: Stage, *, is_heard_of: bool = True) -> None:
         self._stage = stage

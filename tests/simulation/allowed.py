@@ -1,7 +1,7 @@
-"""The one table of what may happen to a producer besides "each batch once, in order, at the offset that was told".
+"""The one table of what may happen to a producer other than "each batch once, in order, at the acknowledged offset".
 
 Each line is a limit that guarantees.md names, or an answer that is the broker's own; the oracle lets a complaint
-pass only by one of these names, under the condition that stands in the oracle beside it, and counts how often.
+pass only by one of these names, under the condition that stands in the oracle next to it, and counts how often.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Allowed(Enum):
 
 
 def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
-    """May a user see this code in a world whose brokers refuse batches with these? A broker's 2 is told as 87 (R19)."""
+    """May a user see this code in a world whose brokers refuse batches with these? The proxy returns ``INVALID_RECORD``
+    for a broker's ``CORRUPT_MESSAGE`` (R19)."""
     if code == CANNOT_BE_TOLD:
         return bool({*CONTENT_CODES, *SIZE_CODES} & set(refusals))
     return code in refusals and code in (10, *FINAL_CODES)
@@ -151,7 +152,7 @@ def went_with_its_topic(partition: Partition, batch: Batch, gone: AbstractSet[by
 
 
 def begins_late(record: InLog, due: int, unrecoverable: Mapping[tuple[int, int, int], float]) -> bool:
-    """Had its client told its user by then that everything from the due sequence on has failed?"""
+    """Had its client reported to its user by then that everything from the due sequence on has failed?"""
     before = ((record.producer_id, record.producer_epoch, sequence) for sequence in range(due, record.sequence))
     return all(unrecoverable.get(name, record.appended_at) < record.appended_at for name in before)
 
@@ -164,7 +165,7 @@ def has_newer_epoch(batch: Batch, told: Identity) -> bool:
 
 
 def is_behind_a_failure(batch: Batch, mine: Iterable[Batch]) -> bool:
-    """Had its user been told, before this batch failed, that one ahead of it in the same epoch has failed?"""
+    """Had its user learned, before this batch failed, that one ahead of it in the same epoch has failed?"""
     assert batch.failed is not None
     ahead = (one for one in mine if one.first < batch.first and one.failed is not None and one.failed <= batch.failed)
     epochs = {name[:2] for name in batch.sent_as}
@@ -191,9 +192,9 @@ def was_left_behind(batch: Batch, offset: int, later: Iterable[Batch], places: M
 def asks_in_vain(
     partition: Partition, mine: Sequence[Batch], gone: AbstractSet[bytes], *, state_was_lost: bool
 ) -> bool:
-    """Is the oldest unfinished batch of a producer told 45 because nothing tells any more what came before it, and sent
-    again all the same, because a later one had been acknowledged, or it was numbered again? ``gone``: what the brokers
-    have lost. ``state_was_lost``: Redis's data have a new data generation."""
+    """Does the oldest unfinished batch of a producer get ``OUT_OF_ORDER_SEQUENCE_NUMBER`` because nothing shows any
+    more what came before it, and is it sent again all the same, because a later one had been acknowledged, or it was
+    numbered again? ``gone``: what the brokers have lost. ``state_was_lost``: a new Redis data generation began."""
     oldest = next(batch for batch in mine if not batch.is_done)
     has_later = any(
         one.acknowledged is not None and one.first > oldest.first and gone >= set(one.values) for one in mine

@@ -23,7 +23,7 @@ RESTART_PREFIX = "redis restart losing "
 PAUSE = "pause after"
 DISCONNECT_LATER = "hang up a moment after"
 UNSEEN = "hang up unseen"
-"""The client goes on over another connection, and the proxy is not told that the old one is dead."""
+"""The client continues over another connection, and the proxy does not learn that the old one is dead."""
 EFFECT_FAULTS = (CRASH_BEFORE, CRASH_AFTER, CRASH_HALF_OPEN, PAUSE, DISCONNECT, DISCONNECT_LATER, UNSEEN)
 MOMENT_SECONDS = 0.2
 """Long enough for a request to have reached the broker, shorter than what a slow broker takes."""
@@ -34,7 +34,7 @@ REDIS_FAULTS = tuple(fault.name for fault in RedisFault if fault is not RedisFau
     f"{RESTART_PREFIX}{lost}" for lost in (0, 1, 2)
 )
 DONE_SECONDS_MAX = 180.0
-"""Two faults, each with a lease, a grace time, a settling and a client's own time-outs behind it, take less."""
+"""Two faults, each followed by a lease, a grace time, a quiescence check and a client's own time-outs, take less."""
 QUIET_SECONDS = 3.0
 """After the last answer: stragglers arrive and commits are written."""
 

@@ -153,7 +153,7 @@ class Chaos:
         return problems
 
     def _judge(self, problems: list[str]) -> Outcome:
-        """Look at all that is left, and at what everybody was told."""
+        """Look at all that is left, and at what clients got as answers."""
         world = self.world
         if world.is_done:
             self._one_more_batch_each()
@@ -297,7 +297,7 @@ class Chaos:
                 self._send_on(at, client)
 
     def _send_on(self, at: float, client: VirtualClient) -> None:
-        """It goes on sending to one partition, often enough for its proxy to take an append reservation."""
+        """It keeps sending to one partition, often enough for its proxy to take an append reservation."""
         partition, pause = self.random.randrange(self.settings.partitions), self.random.choice(SPELL_PAUSES)
         for number in range(self.random.randint(*SPELL_BATCHES)):
             self._send_in(at + pause * (number + self.random.random()), client, 1, partition)

@@ -35,7 +35,7 @@ _STORED, _CONFLICT, _UNDECIDED, _FENCED = 0, 45, 87, 17
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one seed. ``told``: how often writers were told which code at last."""
+    """Of one seed. ``told``: how often writers got which code at last."""
 
     seed: int
     problems: list[str]

@@ -50,7 +50,7 @@ PACKED, UNPACKED = "state.packed", "view = self._view = self.entry()"
 OLDER = "replace(entry, version=max(entry.version, found + 1))"
 NOWHERE = "replace(entry, version=NO_VERSION)"
 PATCHES = (
-    # It is the loop that looks here, so that what it sees is what it goes on with.
+    # It is the loop that looks here, so that what it sees is what it works with next.
     Patch("proxy.producer.sequencer", "Sequencer.statistics", "self.stream.held.seen", "self.stream.held.entry"),
     Patch("state.commit", "_with_intent", "", MADE),
     Patch(REBUILDING, "completed", "", "from .commit import noted"),
@@ -102,11 +102,11 @@ class StepsSeen:
                 continue
             by = "" if now.entry is last.entry else self._made.get(id(now.entry), (None, "?"))[1]
             before = last.state.value
-            if now.state.value == "unverified" and by in ENDS_OWNED:  # of an owned entry: two steps at once
+            if now.state.value == "unverified" and by in ENDS_OWNED:  # it had an append reservation: two steps at once
                 self.seen[before, ENDS_OWNED[by], by] += 1
                 before, by = ENDS_OWNED[by], ""
             if (before, now.state.value, by) == ("append reservation", "quiet", "committed"):
-                by = ""  # a commit leaves it owned: it has become another's since
+                by = ""  # a commit leaves the append reservation: it has become another's since
             if by != READ:
                 self.seen[before, now.state.value, by] += 1
 

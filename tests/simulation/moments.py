@@ -69,7 +69,7 @@ class Moments:
     def __init__(
         self, world: World, random: Random, done: Callable[[str], None], clean: Callable[[Partition], bool]
     ) -> None:
-        """``done``: told the kind of whatever has happened. ``clean``: deletes or compacts something of a log."""
+        """``done``: called with the kind of what has happened. ``clean``: deletes or compacts something of a log."""
         self.world = world
         self.random = random
         self._done = done
@@ -177,7 +177,7 @@ class Moments:
         self.world.network.schedule(seconds, send)
 
     def _move_clients(self, proxy: VirtualProxy, seconds: float) -> None:
-        """They go on elsewhere; of some the proxy does not learn that they have gone."""
+        """They move to other proxies; of some the proxy does not learn that they have gone."""
         for client in self._clients_at(proxy):
             if self.random.random() < 0.7:
                 self._within(seconds, lambda client=client: self._move(client, unseen=self.random.random() < 0.4))  # type: ignore[misc]
@@ -232,7 +232,7 @@ class Moments:
         return True
 
     def _move_owned(self, moment: Moment) -> bool:
-        """Its clients go on at other proxies, some under a new epoch: the owner lives, and is asked for the entry."""
+        """Its clients move to other proxies, some under a new epoch: the owner lives, and is asked for the entry."""
         for client in self._clients_at(moment.proxy):
             if client.settings.delivery is not None and self.random.random() < 0.5:
                 self._within(0.5, client.give_up_all)
@@ -282,7 +282,7 @@ class Moments:
                 self._within(seconds, connection.cut)
 
     def _late_request(self) -> bool:
-        """What a client sends next is held on the way while the client goes on over another connection."""
+        """What a client sends next is held on the way while the client continues over another connection."""
         self._watch()
         self._late_seconds.append(self.random.choice((0.3, 1.5, 4.0, 8.0)))
         return False
@@ -331,8 +331,8 @@ class Moments:
         return True
 
     def _break_off(self, moment: Moment) -> bool:
-        """Who is about to read the log does not come to the end of it, and somebody else goes on with what it wrote of
-        it: another proxy, the next life of this one, or this one with a new lease."""
+        """A proxy that is about to read the log does not come to the end of it, and another proxy instance continues
+        with what it wrote of it: another proxy, this one after a restart, or this one with a new lease."""
         proxy, random = moment.proxy, self.random
         how = random.choice(("crash", "crash", "drain", "lease"))
         if how == "crash":

@@ -1,4 +1,4 @@
-"""Random worlds in which the names of producers expire (rule R22), under clients that go on and under paused ones.
+"""Random worlds in which producer names expire (rule R22), under active clients and under paused ones.
 
 After a first time of chaos little happens for several times the expiry. Half of the clients send a batch now and then,
 on one partition each: their names stay, and with them all that they have on other partitions. The names of the others
@@ -28,7 +28,7 @@ NAME_EXPIRY_SECONDS = 150.0
 IDLE_EXPIRIES = 4
 """So long little happens."""
 PAUSE_SHARE = 0.3
-"""Of the expiry, between two batches of a client that goes on."""
+"""Of the expiry, between two batches of an active client."""
 PROBE_SECONDS = 40.0
 FENCED, DUPLICATE, CANNOT_BE_TOLD = 47, 46, 87
 
@@ -42,7 +42,7 @@ class NameExpiry(Chaos):
         super().__init__(seed, package=package, batches=batches)
         for proxy in self.world.proxies:  # what expires with a name may expire as soon
             proxy._expiry_seconds = NAME_EXPIRY_SECONDS
-        self._ids_get_old = True  # where a producer stopped whose name has expired is told no more
+        self._ids_get_old = True  # where a producer stopped whose name has expired is reported no more
         for client in self.world.clients:
             if self.random.random() < 0.5:
                 client.producer_name = client.name
@@ -67,7 +67,7 @@ class NameExpiry(Chaos):
         return replace(shape, settings=settings, troubles=troubles, idle_seconds=idle, flushes=False)
 
     def _idle(self) -> None:
-        """Some clients go on, the names of the others expire, and what all of them had is sent once more."""
+        """Some clients stay active, the names of the others expire, and what all of them had is sent once more."""
         random = self.random
         living = [client for client in self.world.clients if client not in self.paused]
         for client in living:

@@ -1,8 +1,8 @@
 """What a log had at which time, and which of its records were named as duplicates: the truth against which consumers
 of worlds with hidden ranges are judged (rule R24).
 
-Every record has its offset and a value of its own for each life of it; a log that is cut off, or recreated, ends lives.
-Which ranges are named is sampled from Redis and from all proxies that live.
+An offset may have several records one after the other, each with a value of its own: a log that is cut off, or
+recreated, ends records. Which ranges are named is sampled from Redis and from all proxies that live.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SAMPLE_SECONDS = 0.1
 Message = tuple[int, int]
 """Offset and checksum of a stored message."""
 Range = tuple[int, int, int]
-"""Partition, first offset, offset behind the last one."""
+"""Partition, first offset, offset after the last one."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Truth:
                     self.lives.setdefault((partition, at), []).append(ProxyInstance(record.value or b"", message, now))
 
     def cut_off(self, partition: int, offset: int, now: float) -> None:
-        """The log has nothing at this offset or behind it any more."""
+        """The log has nothing at this offset or after it any more."""
         for (number, at), lives in self.lives.items():
             if number == partition and at >= offset:
                 lives[-1].until = min(lives[-1].until, now)

@@ -1,10 +1,11 @@
-"""The checker outside: compares the log with what the clients were told. It knows nothing of the proxy's inside.
+"""The checker outside: compares the log with what the clients got as answers. It knows nothing of the proxy's inside.
 
 I1 no batch twice; I2 order, epochs never go back, no gap in an epoch; I3 acknowledged means in the log at that offset,
-below the high watermark, from that moment on; no error for a producer that did nothing wrong, 59 and -1 for nobody, 45
-never for a batch that is in the log or comes there under the same name; at most one unanswered append of a producer on
-a partition (R3); every request is answered, or its connection closed, in time. What may be otherwise, and why, is the
-table in ``allowed``: each use of it is counted.
+below the high watermark, from that moment on; no error for a producer that did nothing wrong, ``UNKNOWN_PRODUCER_ID``
+and ``UNKNOWN_SERVER_ERROR`` for nobody, ``OUT_OF_ORDER_SEQUENCE_NUMBER`` never for a batch that is in the log or comes
+there under the same name; at most one unanswered append of a producer on a partition (R3); every request is answered,
+or its connection closed, in time. What may be otherwise, and why, is the table in ``allowed``: each use of it is
+counted.
 """
 
 from __future__ import annotations
@@ -100,10 +101,10 @@ class Oracle:
         return self.allowed[Allowed.OWN_COPY]
 
     def finish(self, refusals: tuple[int, ...] = (), *, state_was_lost: bool = False) -> list[str]:
-        """Check the whole log and all that was told. Returns every violation, those of the brokers' view included.
+        """Check the whole log and all answers. Returns every violation, those of the brokers' view included.
 
-        ``refusals``: codes with which brokers refused batches in this run. ``state_was_lost``: the data in Redis has
-        begun a new life, or may have lost something.
+        ``refusals``: codes with which brokers refused batches in this run. ``state_was_lost``: another data generation
+        has begun in Redis, or it may have lost something.
         """
         self._refusals = refusals
         self._state_was_lost = state_was_lost
@@ -387,7 +388,8 @@ class Oracle:
     def _may_begin_again(
         self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
     ) -> bool:
-        """Was it told a 45 that is allowed, and that makes its client send again what is stored?"""
+        """Did it get an ``OUT_OF_ORDER_SEQUENCE_NUMBER`` that is allowed, and that makes its client send again what is
+        stored?"""
         there = [record for record in places.get(batch.values[0], []) if record.is_sure]
         told = [answer for answer in batch.answers if answer.error_code == OUT_OF_ORDER]
         is_gone = self._state_was_lost and went_with_its_topic(self.cluster.partitions[partition], batch, gone)
@@ -415,7 +417,7 @@ class Oracle:
         why = f", renumbered for {batch.renumbered_for}" if batch.renumbered_for else ""
         self._say(partition, f"I1: {found[0].value!r} at {[record.offset for record in found]}{why}")
 
-    # ------------------------------------------------------------------ what was told
+    # ------------------------------------------------------------------ answers
     def _check_failure(
         self, client: VirtualClient, partition: TopicPartition, batch: Batch, mine: Sequence[Batch]
     ) -> None:

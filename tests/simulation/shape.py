@@ -37,7 +37,7 @@ from testkit.virtual.world import WorldSettings
 CHAOS_SECONDS = 12.0
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
-"""Of worlds that are idle for longer than anybody retries, and go on then."""
+"""Of worlds that are idle for longer than anybody retries, and become active again."""
 EXPIRY_SECONDS = 600.0
 """In half of them: what is known of a producer expires meanwhile."""
 HORIZONS_SECONDS = (300.0, 600.0)
@@ -124,7 +124,7 @@ THEFT = "theft"
 THEFTS_MAX = 6.0
 """Requests of a client that has stolen a producer id, where clients have names."""
 BREAKS_SHARE = 0.3
-"""Of worlds in which whoever reads the log because of an unknown outcome does not come to the end of it."""
+"""Of worlds in which a proxy that reads the log because of an unknown outcome does not come to the end of it."""
 NEAR_SHARE = 0.04
 NEAR_BYTES = range(118, 137)
 """A limit of brokers that a record of these worlds exceeds with its batch marker, by the length of its name and its

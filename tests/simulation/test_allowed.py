@@ -37,7 +37,7 @@ def placed(batch: Batch, producer_id: int, offset: int, at: float) -> dict[bytes
     return {batch.values[0]: [InLog(offset, batch.values[0], producer_id, 0, 0, at)]}
 
 
-def test_a_batch_behind_one_of_its_epoch_that_failed_before_is_behind_a_failure() -> None:
+def test_a_batch_comes_after_an_earlier_failure_of_its_epoch() -> None:
     batch = sent(1, (OLD, 3, 1), failed=2.0)
     assert is_behind_a_failure(batch, [sent(0, (OLD, 3, 0), failed=1.0), batch])
 
@@ -53,7 +53,7 @@ def test_a_batch_behind_one_of_its_epoch_that_failed_before_is_behind_a_failure(
     ],
     ids=["did not fail", "failed later", "of another epoch", "was never sent", "was sent later"],
 )
-def test_a_batch_beside_any_other_is_not(other: Batch) -> None:
+def test_a_batch_comes_after_no_failure_of_any_other(other: Batch) -> None:
     batch = sent(1, (OLD, 3, 1), failed=2.0)
     assert not is_behind_a_failure(batch, [other, batch])
 
@@ -69,16 +69,16 @@ def test_a_batch_beside_any_other_is_not(other: Batch) -> None:
     ],
     ids=["unrecoverable", "not unrecoverable", "unrecoverable too late", "of the same id", "nothing before it"],
 )
-def test_only_what_was_unrecoverable_lies_behind_another_id(
+def test_only_an_unrecoverable_batch_may_lie_after_one_of_another_id(
     failed: float | None, new_id: int, offset: int, appended_at: float, is_left: bool
 ) -> None:
     older, newer = sent(0, (OLD, 0, 0), failed=failed), sent(1, (new_id, 0, 0))
     assert was_left_behind(older, 5, [newer], placed(newer, new_id, offset, appended_at)) is is_left
 
 
-# ---------------------------------------------------------------------- 45 for what its client takes for the next batch
+# ---------------------------------------------------------------------- out of order for what is due by its client
 def stored(batch: Batch, *, is_marked: bool = True) -> Partition:
-    """A partition whose log has this batch, and another producer's behind it."""
+    """A partition whose log has this batch, and another producer's after it."""
     partition = Partition(PartitionLog(), (1,), 1)
     for one, name in ((batch, batch.sent_as[0]), (sent(90, (NEW, 0, 0)), Identity(NEW, 0, 0, 1))):
         batch_marker = encode_batch_marker([BatchMarker(*name)]) if is_marked else None
@@ -99,7 +99,7 @@ def test_a_record_that_was_stored_and_is_gone_is_forgotten(what: str) -> None:
     assert not is_forgotten(partition, Identity(OLD, 1, 5, 1), [before]), "it is of another epoch"
 
 
-def test_what_was_in_flight_behind_a_batch_that_follows_a_forgotten_one_is_refused_with_it() -> None:
+def test_batches_after_a_refused_follower_of_a_forgotten_one_are_forgotten() -> None:
     before, following = sent(0, (OLD, 0, 4)), sent(1, (OLD, 0, 5))
     partition = stored(before)
     partition.log.begin_again()
@@ -110,7 +110,7 @@ def test_what_was_in_flight_behind_a_batch_that_follows_a_forgotten_one_is_refus
     assert not is_forgotten(partition, Identity(OLD, 1, 6, 1), [before, following]), "it is of another epoch"
 
 
-def test_a_log_that_has_one_record_without_a_batch_marker_does_not_keep_batch_markers() -> None:
+def test_a_log_with_one_record_without_batch_marker_keeps_no_batch_markers() -> None:
     assert keeps_batch_markers(stored(sent(0, (OLD, 0, 4))))
     assert not keeps_batch_markers(stored(sent(0, (OLD, 0, 4)), is_marked=False))
 
@@ -126,6 +126,6 @@ def test_a_log_that_has_one_record_without_a_batch_marker_does_not_keep_batch_ma
     ],
     ids=["failed", "did not fail", "told later", "of another epoch", "was sent later"],
 )
-def test_only_a_failure_that_the_client_has_heard_of_in_the_same_epoch_makes_a_gap(other: Batch, is_gap: bool) -> None:
+def test_only_a_reported_failure_of_the_same_epoch_makes_a_gap(other: Batch, is_gap: bool) -> None:
     batch = sent(1, (OLD, 3, 1))
     assert is_gap_of_failures(batch, Answer(2.0, batch.sent_as[0], 45, -1), [other, batch]) is is_gap

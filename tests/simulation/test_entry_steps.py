@@ -138,8 +138,8 @@ def busy(steps: StepsSeen, batches: int = 4) -> Scene:
 
 
 def reservation(steps: StepsSeen) -> None:
-    """The answer of a busy producer's batch is lost; its store begins a new life; its proxy dies; and its entry is
-    deleted by hand while a batch is out."""
+    """The answer of a busy producer's batch is lost; a new lease epoch begins; its proxy dies; and its entry is deleted
+    by hand while a batch is out."""
     scene = busy(steps)
     scene.stage.outcomes.append(scene.stage.loses_answer)
     scene.send(4)

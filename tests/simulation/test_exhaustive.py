@@ -52,7 +52,7 @@ def test_no_single_fault_at_any_moment_breaks_a_promise(batches: int, proxies: i
 @pytest.mark.parametrize("kind", FIRST_KINDS)
 def test_no_pair_of_faults_breaks_a_promise_to_a_single_batch(kind: str) -> None:
     counts = run_case(batches=1).counts
-    # The first fault makes the flow longer: moments just behind the end of the fault-free run are looked at as well.
+    # The first fault makes the flow longer: moments just after the end of the fault-free run are looked at as well.
     moments = all_faults(Counts(counts.effects, counts.produces + 1, counts.commands + 1))
     pairs = [pair for pair in combinations(moments, 2) if pair[0].kind == kind]
     assert not (failures := failures_of(pairs, batches=1, proxies=1)), "\n".join(failures)

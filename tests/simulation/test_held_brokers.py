@@ -80,7 +80,7 @@ def test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does(keeps
     [(BrokerFault.LOST_ANSWER, True, [1, 1, MAGIC]), (BrokerFault.LOST_REQUEST, False, [1, MAGIC, 1])],
     ids=["stored", "not stored"],
 )
-def test_what_was_sent_before_the_format_was_raised_is_found_in_the_log_or_waits(
+def test_a_batch_sent_before_the_format_upgrade_is_found_or_waits(
     fault: BrokerFault, is_stored: bool, formats: list[int]
 ) -> None:
     scene = Scene()

@@ -44,7 +44,7 @@ def everything_is_lost(world: World) -> None:
 
 
 def bytes_read(world: World) -> list[int]:
-    """Of every unknown outcome that the second life has decided."""
+    """Of every unknown outcome that the second proxy instance has decided."""
     return [
         event.bytes_read
         for _, instance, event in world.proxies[0].events
@@ -58,7 +58,7 @@ def log_bytes(world: World) -> int:
 
 
 @pytest.mark.parametrize("newcomer", [1, 2])
-def test_checkpoints_in_the_data_directory_spare_those_who_go_on_a_log_that_nobody_retries_from(newcomer: int) -> None:
+def test_checkpoints_in_the_data_directory_spare_active_producers_reading_the_old_log(newcomer: int) -> None:
     world, oracle = an_old_log_with_a_gap()
     everything_is_lost(world)
     client = world.clients[newcomer]
@@ -69,7 +69,7 @@ def test_checkpoints_in_the_data_directory_spare_those_who_go_on_a_log_that_nobo
     assert oracle.finish(state_was_lost=True) == []
 
 
-def test_whoever_was_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
+def test_a_producer_idle_for_longer_is_looked_for_in_the_whole_log() -> None:
     """No mark says what is due of him. The gap lies before his last batch and is in nobody's way."""
     world, oracle = an_old_log_with_a_gap()
     everything_is_lost(world)

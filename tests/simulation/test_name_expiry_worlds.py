@@ -1,4 +1,4 @@
-"""Names of producers that expire, under clients that go on and under paused ones (rule R22): random worlds."""
+"""Producer names that expire, under active clients and under paused ones (rule R22): random worlds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def played() -> list[NameExpiry]:
 
 
 @pytest.mark.promise("name-one-instance")
-def test_in_these_worlds_paused_clients_begin_again_and_nothing_of_their_old_ids_is_taken(
+def test_paused_clients_begin_again_and_nothing_of_their_old_ids_is_stored(
     played: list[NameExpiry],
 ) -> None:
     answers = [code for world in played for _at, _identity, code, _offset in world.world.zombie.answers]
@@ -39,5 +39,5 @@ def test_in_these_worlds_paused_clients_begin_again_and_nothing_of_their_old_ids
             assert any(name == client.name and at > NAME_EXPIRY_SECONDS for at, name in began) or not client.batches
 
 
-def test_in_these_worlds_what_living_names_have_stored_is_known_when_it_is_sent_again(played: list[NameExpiry]) -> None:
+def test_batches_of_living_names_are_recognized_when_they_are_sent_again(played: list[NameExpiry]) -> None:
     assert sum(len(world.resent) for world in played) > len(SEEDS) // 2

@@ -1,5 +1,5 @@
 """Random worlds: several proxies, brokers, clients and partitions, and everything breaks. Some hundred of them in
-``make test``, a thousand in ``make exhaustive``; ``make simulate`` goes on from there."""
+``make test``, a thousand in ``make exhaustive``; ``make simulate`` continues from there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Random worlds with a journal that is required, on a disk that is full every now and then: what a user was told is in
-it, and nothing is stored twice."""
+"""Random worlds with a journal that is required, on a disk that is full every now and then: the outcome that a user got
+is in it, and nothing is stored twice."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def keep_journal(world: World, disk: Disk) -> Journal:
 @pytest.mark.promise("journal-required")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("has_pass_through", [False, True])
-def test_nobody_is_told_what_has_no_line(seed: int, has_pass_through: bool) -> None:
+def test_no_batch_is_acknowledged_without_its_journal_line(seed: int, has_pass_through: bool) -> None:
     settings = replace(SETTINGS, has_principals=True, has_pass_through=True) if has_pass_through else SETTINGS
     world = World(seed, settings)
     oracle = Oracle(world.cluster, world.clients)

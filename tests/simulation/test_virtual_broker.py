@@ -218,7 +218,7 @@ def test_a_fault_does_what_its_name_says(fault: BrokerFault, appended: bool, ans
         assert answer[1] == 0
 
 
-def test_a_straggler_is_appended_after_its_connection_died_and_inside_the_settle_time() -> None:
+def test_a_straggler_is_appended_within_the_quiescence_check_of_its_lost_connection() -> None:
     world = World(rates=BrokerFaultRates(straggle=(0.7, 0.7)))
     world.fault(BrokerFault.STRAGGLER)
     client = world.connect()
@@ -243,7 +243,7 @@ def test_a_request_that_has_arrived_is_executed_though_its_connection_died() -> 
     assert world.log.end_offset == 1
 
 
-def test_a_leader_that_moves_answers_6_with_the_base_offset_and_may_lose_what_was_not_replicated() -> None:
+def test_a_moved_leader_returns_not_leader_with_offset_and_may_lose_records() -> None:
     ends = set()
     for seed in range(12):
         world = World(settings=ClusterSettings(replication_lag=(0.2, 0.2)))

@@ -174,7 +174,7 @@ def test_45_for_the_next_batch_bumps_the_epoch_and_renumbers_what_is_unfinished(
     assert all(batch.renumbered_for == ["45 for batch 0"] for batch in client.batches)
 
 
-def test_45_for_a_batch_behind_an_unfinished_one_is_only_sent_again() -> None:
+def test_out_of_order_after_an_unfinished_batch_only_causes_a_retry() -> None:
     network, server, client = world(once(45, 1))
     client.send(TOPIC, 0)
     server.script = lambda batch: 7 if len(server.seen) == 1 else 45 if len(server.seen) == 2 else 0
@@ -190,7 +190,7 @@ def was_overtaken_when_told(batch: Batch) -> bool:
 
 
 @pytest.mark.parametrize("held_seconds", [2.0, 0.0])
-def test_a_45_counts_as_overtaken_only_while_the_first_try_is_still_on_its_way(held_seconds: float) -> None:
+def test_out_of_order_counts_as_overtaken_only_with_a_try_under_way(held_seconds: float) -> None:
     network, server, client = world(lambda batch: 0)
     client.send(TOPIC, 0)
     assert network.run(5, lambda: client.is_done)
@@ -208,7 +208,7 @@ def test_a_45_counts_as_overtaken_only_while_the_first_try_is_still_on_its_way(h
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
-def test_a_45_counts_as_overtaken_while_the_first_try_is_in_work_at_a_server_that_has_not_seen_its_client_go(
+def test_out_of_order_counts_as_overtaken_until_the_server_sees_the_disconnect(
     is_seen: bool,
 ) -> None:
     network, server, client = world(lambda batch: 0, ClientSettings(request_timeout=2.0))
@@ -227,7 +227,7 @@ def test_a_45_counts_as_overtaken_while_the_first_try_is_in_work_at_a_server_tha
     assert was_overtaken_when_told(batch) != is_seen
 
 
-def test_a_batch_of_a_new_epoch_goes_ahead_of_older_ones_that_are_still_in_flight() -> None:
+def test_a_batch_of_a_new_epoch_overtakes_older_ones_in_flight() -> None:
     """As Java's does: these are numbered again at once, and sent again when they are answered."""
     network, server, client = world(lambda batch: 0, ClientSettings(request_timeout=2.0))
     client.send(TOPIC, 0)
@@ -253,7 +253,7 @@ def test_59_bumps_the_epoch() -> None:
     assert server.sequences() == [(0, 0), (1, 0)]
 
 
-def test_a_fatal_error_reaches_the_user_and_later_batches_go_on_in_a_new_epoch() -> None:
+def test_a_fatal_error_reaches_the_user_and_later_batches_begin_an_epoch() -> None:
     network, server, client = world(once(47, 0))
     first = client.send(TOPIC, 0)
     assert network.run(5, lambda: client.is_done)

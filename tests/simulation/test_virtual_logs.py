@@ -70,7 +70,7 @@ def test_compaction_leaves_the_other_records_at_their_offsets_without_a_batch_ma
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_a_topic_with_a_codec_of_its_own_packs_again_what_came_with_another_one(codec: int) -> None:
+def test_a_topic_with_its_own_codec_recompresses_batches_of_another_codec(codec: int) -> None:
     world = World()
     world.log.compression = codec
     client = world.connect()
@@ -121,7 +121,7 @@ def test_a_topic_that_is_deleted_is_unknown_and_comes_back_empty() -> None:
     assert len(world.log.lost) == 3
 
 
-def test_who_waits_for_replication_when_the_topic_is_deleted_is_told_so() -> None:
+def test_a_produce_that_waits_for_replication_learns_that_its_topic_is_deleted() -> None:
     world = World(settings=ClusterSettings(replication_lag=(0.5, 0.5)))
     client = world.connect()
     client.send(produce_request([(0, wrapper([b"a"]))]), 2)
@@ -132,7 +132,7 @@ def test_who_waits_for_replication_when_the_topic_is_deleted_is_told_so() -> Non
     assert answer.responses[0].partition_responses[0].error_code == 3
 
 
-def test_quotas_hold_the_answer_and_all_behind_it_and_say_for_how_long() -> None:
+def test_quotas_hold_an_answer_and_all_after_it_and_name_the_duration() -> None:
     world = World()
     client = world.connect()
     world.cluster.throttle = 10.0, 2.0

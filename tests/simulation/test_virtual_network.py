@@ -110,7 +110,7 @@ def test_close_sends_what_is_queued_and_reset_discards_it() -> None:
     assert near.reasons == []
 
 
-def test_a_fence_that_says_no_before_the_write_keeps_the_bytes_and_tells_the_endpoint() -> None:
+def test_a_fence_that_refuses_a_write_keeps_bytes_and_tells_the_endpoint() -> None:
     network, _, _, near, far = pair()
     wire_of(near).fence(lambda: False)
     wire_of(near).send(b"late")
@@ -252,7 +252,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     assert busy_run(5)[0] != busy_run(6)[0]
 
 
-def test_who_asked_for_it_is_told_when_the_last_queued_byte_has_left() -> None:
+def test_after_writing_calls_back_when_the_last_queued_byte_has_left() -> None:
     network, _, _, near, far = pair(1, NetworkSettings(window_bytes=600))
     told: list[int] = []
     wire = wire_of(near)

@@ -112,7 +112,7 @@ def ask_real(connection: socket.socket, commands: Sequence[Sequence[bytes]]) -> 
 
 
 def comparable(reply: object) -> object:
-    """Errors by their code only: the words behind it differ between versions."""
+    """Errors by their code only: the words after it differ between versions."""
     return str(reply).partition(" ")[0] if isinstance(reply, Exception) else reply
 
 
@@ -190,7 +190,7 @@ def test_time_to_live_is_the_same_as_on_the_real_server(real_redis: socket.socke
         assert replies[4:] == [1, -1, -2]
 
 
-def test_who_is_not_registered_swaps_nothing_and_a_renewal_does_not_register_on_both_servers(
+def test_without_registration_swaps_fail_and_renewals_do_not_register_on_both_servers(
     real_redis: socket.socket,
 ) -> None:
     key, member = b"idem:c:{t/0}:1", b"idem:c:member:1"
@@ -270,7 +270,7 @@ def with_fault(fault: RedisFault, number: int) -> World:
     return world
 
 
-def test_a_lost_reply_is_of_a_command_that_was_executed_and_a_lost_command_was_not() -> None:
+def test_a_lost_reply_means_executed_and_a_lost_command_means_not() -> None:
     for fault, stored in ((RedisFault.LOST_REPLY, b"v"), (RedisFault.LOST_COMMAND, None)):
         world = with_fault(fault, 1)
         client = world.connect()

@@ -1,5 +1,5 @@
-"""Virtual brokers with producer ids, spoken to with kafka-python's bytes: what they tell of themselves, what they know
-of producers, and what becomes of either message format."""
+"""Virtual brokers of Kafka ≥ 0.11, spoken to with kafka-python's bytes: what they tell of themselves, what they know of
+producers, and what becomes of either message format."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_sequences_are_judged_as_brokers_do_since_2_5() -> None:
     assert world.log.end_offset == 10
 
 
-def test_what_a_broker_knows_of_producers_is_in_its_log_whoever_leads() -> None:
+def test_what_brokers_know_of_producers_is_in_the_log_for_any_leader() -> None:
     world, client = upgraded()
     assert (found := known(world, client)).error_code == 0
     assert found.active_producers == []
@@ -131,7 +131,7 @@ def test_what_is_cut_off_is_not_known_any_more() -> None:
 
 
 @pytest.mark.parametrize("release", [KEEPS_2_8, KEEPS_3_9])
-def test_a_broker_that_keeps_the_old_format_gives_no_idempotence_and_keeps_batch_markers(release: Release) -> None:
+def test_brokers_of_message_format_v1_give_no_idempotence_and_keep_batch_markers(release: Release) -> None:
     world, client = upgraded(release)
     assert produce(world, client, batch(0)) == (OTHER_FORMAT, -1)
     assert produce(world, client, wrapper([b"a", b"b"]), version=2) == (0, 0)
@@ -152,7 +152,7 @@ def test_an_old_broker_does_not_take_batches() -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
-def test_batches_are_read_as_they_are_or_in_the_old_format(codec: int) -> None:
+def test_batches_are_read_as_they_are_or_in_message_format_v1(codec: int) -> None:
     world, client = upgraded()
     produce(world, client, wrapper([b"x", b"y"]), version=2)
     produce(world, client, batch(0, 3, codec=codec))
@@ -225,7 +225,7 @@ def test_another_format_than_the_version_carries_is_a_violation() -> None:
     assert world.cluster.all_violations() == [f"Produce 2 with another format for {TOPIC}-0"]
 
 
-def test_a_topic_with_an_old_format_of_its_own_keeps_it_at_every_broker() -> None:
+def test_a_topic_with_message_format_v1_keeps_it_at_every_broker() -> None:
     world, client = upgraded()
     world.log.keeps_old_format = True
     assert produce(world, client, batch(0)) == (OTHER_FORMAT, -1)

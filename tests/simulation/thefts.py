@@ -1,5 +1,5 @@
-"""What a client may be told that produces with a producer id of somebody else, or of an earlier instance of itself, or
-that is one of two programs with the same producer id."""
+"""Which answers a client may get that produces with a producer id of another client, or of an earlier instance of
+itself, or that is one of two programs with the same producer id."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DUPLICATE, OUT_OF_ORDER, FENCED, NOT_YOURS, DENIED = 46, 45, 47, 49, 29
 
 
 def judge_thief(thief: VirtualThief, *, is_denied: bool, may_be_denied: bool) -> list[str]:
-    """Return what a client was told that it must not be told, when it produces with a producer id of somebody else.
+    """Return the answers that a client must not get, when it produces with a producer id of another client.
     ``is_denied``: the brokers do not let it write at all, and it may hear nothing else. ``may_be_denied``: now and then
-    they refuse with that code whoever asks."""
+    they refuse any client with that code."""
     definite = (DENIED,) if is_denied else (NOT_YOURS, DENIED) if may_be_denied else (NOT_YOURS,)
     may_hear = (*definite, *RETRIABLE)
     return [
@@ -28,10 +28,10 @@ def judge_thief(thief: VirtualThief, *, is_denied: bool, may_be_denied: bool) ->
 
 
 def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None], *, may_be_untold: bool = False) -> list[str]:
-    """Return what an earlier instance of a producer with a name was told that it must not be told (rule R22), and what
-    of it was stored: nothing is. A proxy that has not heard of the newer instance may tell it of a batch that is
-    stored, or of a gap. ``values``: of all logs. ``may_be_untold``: other hands have changed the logs, so that of a
-    batch which was stored it may be told that it is not there any more."""
+    """Return the answers that an earlier instance of a producer with a name must not get (rule R22), and what of it was
+    stored: nothing is. A proxy that has not heard of the newer instance may report to it a batch that is stored, or a
+    gap. ``values``: of all logs. ``may_be_untold``: other hands have changed the logs, so that a proxy may report a
+    batch which was stored as not there any more."""
     may_hear = (0, OUT_OF_ORDER, FENCED, NOT_YOURS, *RETRIABLE, *((CANNOT_BE_TOLD,) if may_be_untold else ()))
     told = [
         f"{zombie.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
@@ -42,8 +42,8 @@ def judge_zombie(zombie: VirtualThief, values: Iterable[bytes | None], *, may_be
 
 
 def judge_inventor(inventor: VirtualThief, values: Iterable[bytes | None]) -> list[str]:
-    """Return what a client was told that it must not be told, which sends batches under producer ids that nobody issued
-    and not from their start on; and what of it was stored: nothing is (rule R10)."""
+    """Return the answers that a client must not get which sends batches under producer ids that nobody issued and not
+    from their start on; and what of it was stored: nothing is (rule R10)."""
     may_hear = (OUT_OF_ORDER, CANNOT_BE_TOLD, *RETRIABLE)
     told = [
         f"{inventor.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}"
@@ -56,8 +56,8 @@ def judge_inventor(inventor: VirtualThief, values: Iterable[bytes | None]) -> li
 def judge_double(
     double: VirtualThief, values: Iterable[bytes | None], by_numbers: Container[Identity] = ()
 ) -> tuple[list[str], int]:
-    """Return what a second program was told that it must not be told, which sends other records under numbers that are
-    stored (rule R9): that they are in the log, where none of them is. And how often it was told so of ``by_numbers``,
+    """Return the answers that a second program must not get which sends other records under sequences that are stored
+    (rule R9): that they are in the log, where none of them is. And how often it got that answer for ``by_numbers``,
     batches of which no digest was stored."""
     told = [
         (identity in by_numbers, f"{double.host.name} is told {code}, offset {offset}, for {identity} at {at:.3f}")

@@ -1,5 +1,5 @@
-"""What proxies tell of where producers with a name stopped (DescribeProducers), against what clients were told and what
-is in the log."""
+"""What proxies report of where producers with a name stopped (DescribeProducers), against the answers that clients got
+and what is in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.world import TOPIC, World
 
 STORED = (0, 46)
-"""Codes with which a batch is told to be in the log."""
+"""Codes that say that a batch is in the log."""
 NOTHING_STORED = -1
 """The last sequence of a producer of which a proxy knows nothing but that it has just been fenced."""
 TRIES_MAX = 6

@@ -1,4 +1,4 @@
-"""What can happen to a world besides faults of single requests: one method for each kind that ``shape`` names.
+"""What can happen to a world apart from faults of single requests: one method for each kind that ``shape`` names.
 
 Owns how a trouble is done, to whom, and the count of what was done. When it happens is planned by the seed.
 """
@@ -24,7 +24,7 @@ from testkit.virtual.world import REDIS_ADDRESS, TOPIC, World
 EFFECTS_AHEAD_MAX = 40
 NOTICED_LOOK_SECONDS = 0.05
 LONGEST_SECONDS = 8.5
-"""No trouble that has begun goes on for longer."""
+"""No trouble that has begun takes longer."""
 
 
 class Troubles:
@@ -213,7 +213,7 @@ class Troubles:
         self._away(self.random.choice(self.world.cluster.addresses))
 
     def _broker_address_changes(self) -> None:
-        """For good; or one that was told for a moment, as by a broker that has old metadata."""
+        """For good; or one that is named for a moment, as by a broker that has old metadata."""
         broker, seconds = (
             self.random.choice(list(self.world.cluster.brokers.values())),
             self.random.choice((None, 0.1, 2.0)),
@@ -324,7 +324,7 @@ class Troubles:
         self.random.choice(self.world.clients).disconnect()
 
     def _theft(self) -> bool:
-        """Somebody else produces with a client's producer id: what is due, what was, or what comes far behind."""
+        """Another client produces with a client's producer id: what is due, what was, or what comes far later."""
         owners = [client for client in self.world.clients if client.producer.has_id()]
         if not owners:
             return False
@@ -348,7 +348,7 @@ class Troubles:
         return True
 
     def _older_instance(self) -> bool:
-        """A client begins again, or what it was before goes on: with what was due, or from the start."""
+        """A client begins again, or its earlier instance continues: with what was due, or from the start."""
         client, random = self.random.choice(self.world.clients), self.random
         if not client.older_ids or random.random() < 0.4:
             return client.begin_again()

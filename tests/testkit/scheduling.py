@@ -1,6 +1,6 @@
 """Which process runs which test file: most tests wait for brokers and timeouts, the others keep a core busy.
 
-Every third process takes files that compute, the others files that wait, and whoever has none left takes what there is.
+Every third process takes files that compute, the others files that wait, and one that has none left takes any file.
 So a core is seldom idle, and tests on real sockets never share it with more than a few that compute. Of its kind a
 process takes the longest file first, so that in the end nobody waits for a long one.
 """

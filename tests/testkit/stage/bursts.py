@@ -234,8 +234,8 @@ def played(bursts: Sequence[Burst], *, owns: bool = False) -> Left:
 
 
 def judge(bursts: Sequence[Burst]) -> None:
-    """Play them, and demand what a client may demand: a record that it was told is stored lies where it was told, no
-    record is there twice, and those of an epoch are in order."""
+    """Play them, and demand what a client may demand: an acknowledged record lies at the acknowledged offset, no record
+    is there twice, and those of an epoch are in order."""
     play = Play(Stage(answers_later=True))
     for burst in (Burst(), Burst(), *bursts):
         play.burst(burst)
@@ -265,7 +265,7 @@ def compare_owned(bursts: Sequence[Burst]) -> int:
         same_groups = reservation.sent == each.sent  # what waits for the store waits with others
         if _is_still_owned(
             reservation.stored
-        ):  # its owner's lease epoch ended before it was given back: the next batch settles it
+        ):  # its owner's lease epoch ended before it was given back: the next batch resolves it
             assert is_rebuilt
             return compare_owned([*bursts, Burst()])
         is_gap_in_doubt = any(_GAP_IN_DOUBT in answers for answers in reservation.answers)

@@ -1,5 +1,5 @@
 """Compressed records in every shape in which the streams of Java's libraries read them, or do not: what stands between
-and behind the frames. As brokers of 0.10.2.2 and 3.9.1 were seen to take them."""
+and after the frames. As brokers of 0.10.2.2 and 3.9.1 were seen to take them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _raw(data: bytes) -> bytes:
 
 
 def _cut(make: Make, parts: int) -> Make:
-    """Each part of the data compressed by itself, one behind the other."""
+    """Each part of the data compressed by itself, one after the other."""
 
     def made(data: bytes) -> bytes:
         borders = [len(data) * index // parts for index in range(parts + 1)]

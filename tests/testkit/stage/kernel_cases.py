@@ -1,4 +1,4 @@
-"""Batches for the compiled kernel and the Python beside it, whole and damaged, and what either makes of them."""
+"""Batches for the compiled kernel and its Python equivalent, whole and damaged, and what either makes of them."""
 
 from __future__ import annotations
 

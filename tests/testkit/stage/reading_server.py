@@ -1,4 +1,4 @@
-"""A broker of one partition, t-0, behind sockets, for readers: what a proxy makes of its fetches where messages are
+"""A broker of one partition, t-0, on sockets, for readers: what a proxy makes of its fetches where messages are
 hidden, quotas that are used up, connections that end. It says that it has what the proxies offer before old brokers.
 """
 

@@ -50,7 +50,7 @@ class SelectReactor:
         self._selector.close()
 
     def now(self) -> float:
-        """Seconds, going on while the machine sleeps."""
+        """Seconds, which continue while the machine sleeps."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> SelectTimer:
@@ -149,7 +149,7 @@ class SelectWire:
             self._queued += chunk
 
     def hand_over(self, endpoint: Endpoint) -> None:
-        """From now on this endpoint is told."""
+        """From now on this endpoint gets the calls."""
         self._endpoint = endpoint
 
     def fence(self, may_send: Callable[[], bool]) -> None:
@@ -222,7 +222,7 @@ class SelectWire:
             self.discard()
 
     def discard(self) -> None:
-        """Close the socket; nobody is told."""
+        """Close the socket; the endpoint is not called."""
         if self._is_open:
             self._is_open = False
             self._reactor.forget(self)

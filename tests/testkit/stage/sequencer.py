@@ -390,7 +390,7 @@ class Stage:
         return self.sequencer.stream
 
     def begin_lease_epoch(self, data_generation: bytes = NEXT_DATA_GENERATION) -> None:
-        """What the engine does when the data of the store begins a new life, or the lease is lost."""
+        """What the engine does when the store begins a new data generation, or the lease is lost."""
         self.context.instance.begin_lease_epoch(NEXT_INSTANCE_ID)
         self.context.instance.data_generation = data_generation
         self.context.instance.grace_until = self.now + 7.0

@@ -1,4 +1,4 @@
-"""The store on a virtual network and clock with a virtual server: what it was told, and what the server then holds."""
+"""The store on a virtual network and clock with a virtual server: what it reported, and what the server then holds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One connection to a virtual broker: requests one at a time (muting), the APIs of its release, faults of produces.
 
 Owns the order of requests, and what becomes of one whose connection has died: a request that has arrived is executed.
-The cluster's truth is in ``virtual_cluster``.
+The cluster's truth is in ``cluster``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class BrokerConnection:
             self._cluster.violations.append(what)
 
     def lost(self, reason: str) -> None:
-        """The client has gone. What is being done goes on; of what queues behind it some is executed, some is not."""
+        """The client has gone. What is being done continues; of what queues after it some is executed, some is not."""
         self._wire = None
         self._produce_is_over()
         if not self._cluster.network.chance(0.5):
@@ -140,7 +140,7 @@ class BrokerConnection:
             raise kafka.BadRequest(f"api {key} is no part of this world")
 
     def _answer_upgraded(self, request: kafka.Request) -> None:
-        """What brokers with producer ids are asked besides."""
+        """What brokers of Kafka ≥ 0.11 are asked in addition."""
         key, body, cluster = request.api_key, request.body, self._cluster
         if key == kafka.DESCRIBE_CONFIGS:
             release, number = self._broker.release, self._broker.number
@@ -303,7 +303,7 @@ class BrokerConnection:
 
     def _append_slowly(self, request: kafka.Request, body: kafka.ProduceBody) -> None:
         """Hold it; but what is held when its connection has died, or when its sender stands still and others may take
-        over, is a straggler: the settle time bounds that."""
+        over, is a straggler: the time of the quiescence check bounds that."""
         network, rates = self._cluster.network, self._cluster.rates
         connection = self._connection
         assert connection is not None

@@ -1,4 +1,4 @@
-"""What can go wrong with one produce request at a broker, how often, and what a test is told of each. Only data."""
+"""What can go wrong with one produce request at a broker, how often, and what a test learns of each. Only data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODES_WITHOUT_APPEND = (19, 6, 3, 5)
 CONTENT_CODES = (2, 10)
 """Refusals that blame the batch: the proxy may tell the user."""
 FINAL_CODES = (17, 18, 21, 29, 32)
-"""Refusals after which a client does not try again: the user is told by the broker."""
+"""Refusals after which a client does not try again: the user gets the broker's error."""
 
 
 class BrokerFault(Enum):
@@ -31,7 +31,7 @@ class BrokerFault(Enum):
     LOST_AND_STALLED = "lost answer, replication stalls"
     """Appended, the connection breaks, and the high watermark stays below it for seconds."""
     STRAGGLER = "straggler"
-    """The connection breaks, and the request, which had arrived, is appended later: inside the settle time."""
+    """The connection breaks, and the request, which had arrived, is appended later: within a quiescence check."""
     SLOW = "slow"
     """Appended late, and answered then."""
     LATE_ANSWER = "late answer"
@@ -62,7 +62,8 @@ class BrokerFaultRates:
     kinds: tuple[BrokerFault, ...] = tuple(kind for kind in BrokerFault if kind is not BrokerFault.NONE)
     refusals: tuple[int, ...] = CODES_WITHOUT_APPEND
     straggle: tuple[float, float] = (0.001, 0.8)
-    """Below the settle time, less what a lost connection takes to be noticed: beyond it begins the hard limit."""
+    """Below the time of a quiescence check, less what a lost connection takes to be noticed: beyond it begins the hard
+    limit."""
     slow: tuple[float, float] = (0.01, 3.0)
     stall: tuple[float, float] = (1.5, 6.0)
     cut_answer_share: float = 0.0

@@ -2,7 +2,7 @@
 
 Up to five produce requests are in flight on one connection, each with at most one batch of a partition; what a lost
 connection leaves open is sent again in order. A patient client never gives up; one with a delivery time does, and
-tells its user. Sequences and epochs are in ``virtual_producer``.
+tells its user. Sequences and epochs are in ``producer``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Seconds. ``delivery``: after which a batch is given up; None: never.
+    """Seconds. ``delivery``: after which a batch fails; None: never.
 
     ``timeout``: what a request asks the broker for; None: as long as the client itself waits. ``codec``: of the
     batches, by its number in the protocol. ``remakes``: a batch is recreated for each try, with other timestamps, as
@@ -74,7 +74,7 @@ class VirtualClient:
         self.batches: list[Batch] = []
         """Everything the user has sent, in order."""
         self.on_acknowledged: list[Callable[[Batch], None]] = []
-        """Told in the moment in which the user is told that a batch is in the log."""
+        """Called in the moment in which the user learns that a batch is in the log."""
         self.older_ids: list[tuple[int, int]] = []
         """Producer id and epoch of its earlier instances."""
         self.ids_given_up = 0
@@ -144,7 +144,7 @@ class VirtualClient:
         return self._session.wire.connection
 
     def move(self) -> None:
-        """Drop the connection and go on elsewhere, where there is an elsewhere."""
+        """Drop the connection and connect to another address, if it has one."""
         if self.connection is not None:
             others = [address for address in self.addresses if address != self.connection.address]
             self.next_address = self.network.random.choice(others) if others else None
@@ -329,7 +329,7 @@ class _Session:
         self._end()
 
     def drop(self, reason: str) -> None:
-        """Reset the connection and go on as after a loss."""
+        """Reset the connection and continue as after a loss."""
         if self.wire is not None:
             self.wire.reset()
         self._end()

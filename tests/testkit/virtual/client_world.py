@@ -1,4 +1,4 @@
-"""A cluster as the client's producer core meets it: brokers that lead, fail, answer late or never, and go on with
+"""A cluster as the client's producer core meets it: brokers that lead, fail, answer late or never, and work on
 requests of connections that are long gone. No bytes of the protocol, no sockets; the clock is a number.
 
 Whatever the core sends is checked on the way: bytes under numbers never change, order is kept, five at most."""
@@ -80,7 +80,7 @@ class ClientWorld:
         self.leaders = {place: random.choice(BROKERS) for place in self.places}
         self.lines: dict[int, Line] = {}
         self.left: list[Line] = []
-        """Connections that the client has given up, with requests that the broker still works on."""
+        """Connections that the client has left, with requests that the broker still works on."""
         self.producers = {place: ReferenceProducer() for place in self.places}
         self.logs: dict[Place, list[int]] = {place: [] for place in self.places}
         """The number of each batch that was appended, in order; each takes one offset."""
@@ -108,7 +108,7 @@ class ClientWorld:
 
     def second_life(self, saved: int, **options: Any) -> ClientWorld:
         """Return the world of a client that comes after this one, which has ended at this moment, and sends the batches
-        from the number ``saved`` on once more, as far as this one had sent any. Brokers go on with what they have."""
+        from the number ``saved`` on once more, as far as this one had sent any. Brokers keep what they have."""
         order = sorted((number, key) for key, number in self.numbers.items())
         first = next(key for number, key in order if number == saved)
         later = ClientWorld(self.random, partitions=1, next_sequences={first[0]: first[1]}, **options)
@@ -245,7 +245,7 @@ class ClientWorld:
         self._take(self.core.answered(line.broker, request, answers, throttle, self.now))
 
     def lose(self, broker: int) -> None:
-        """The connection breaks; what the broker has read of it goes on."""
+        """The connection breaks; the broker continues with what it has read of it."""
         line = self.lines.pop(broker, None)
         if line is not None:
             while line.requests and self.random.random() < 0.3:

@@ -1,7 +1,7 @@
 """A cluster of brokers on the virtual network: partitions, leaders, lagging replication, crashes, elections, upgrades.
 
 Owns what is true of the cluster as a whole and how an append is carried out and waited for (acks=-1). The bytes and the
-faults of single requests are in ``virtual_broker``. Elections are clean, and nothing below the high watermark is lost,
+faults of single requests are in ``broker``. Elections are clean, and nothing below the high watermark is lost,
 but for what is asked for by name: an unclean one, retention, compaction, a topic that is deleted and made again.
 """
 
@@ -57,7 +57,7 @@ class Partition:
     stalled_until: float = 0.0
     is_deleted: bool = False
     met: set[str] = field(default_factory=set)
-    """What happened to its log that no election or crash does; whoever does it writes it down."""
+    """What happened to its log that no election or crash does; the code that does it writes it down."""
     waiting: list[tuple[Part, Callable[[], None]]] = field(default_factory=list)
 
 
@@ -85,7 +85,7 @@ class Broker:
         return self.host.alive
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the broker."""
         self.lives += 1
         self.release = self.next_release
         self.host = self.cluster.network.host(f"broker-{self.number}" + (f".{self.lives}" if self.lives > 1 else ""))
@@ -93,7 +93,7 @@ class Broker:
             self.cluster.network.listen(self.host, address, lambda: BrokerConnection(self.cluster, self))
 
     def change_address(self) -> None:
-        """The cluster tells the other one from now on. Connections go on."""
+        """The cluster names the other one from now on. Connections are unaffected."""
         self.address = next(other for other in self.addresses if other != self.address)
 
 
@@ -127,11 +127,11 @@ class VirtualCluster:
         """Producer ids that brokers have handed out themselves."""
         self.violations: list[str] = []
         self.on_produce: list[Callable[[ProduceSeen], None]] = []
-        """Told of every produce request that arrives whole, before anything is done with it."""
+        """Called with every produce request that arrives whole, before anything is done with it."""
         self.on_produce_over: list[Callable[[ProduceSeen], None]] = []
-        """Told when a request has been answered or its connection has ended."""
+        """Called when a request has been answered or its connection has ended."""
         self.on_brokers: list[Callable[[], None]] = []
-        """Told when a broker has ended, or begun another life."""
+        """Called when a broker has ended, or started again."""
         self.brokers = {
             number: Broker(self, number, (f"kafka-{number}", 9092), release) for number in range(1, broker_count + 1)
         }
@@ -310,7 +310,7 @@ class VirtualCluster:
 
     @staticmethod
     def _end_waiting(partition: Partition, error_code: int) -> None:
-        """Whoever waits for replication gets this code with his base offset."""
+        """Every append that waits for replication gets this code with its base offset."""
         waiting, partition.waiting = partition.waiting, []
         for part, look in waiting:
             if not part.is_done:

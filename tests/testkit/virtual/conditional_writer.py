@@ -29,7 +29,7 @@ LEADER_EPOCH = slice(12, 16)
 @dataclass(slots=True, eq=False)
 class Published:
     """One batch. ``pipeline``, ``place``: which pipeline of its writer, and where in it. ``told``: (error code, base
-    offset) of its last answer that settles it; None: none yet, or it was given up behind a failure."""
+    offset) of its last answer that decides it; None: none yet, or its writer dropped it after a failure."""
 
     expected: int
     values: tuple[bytes, ...]
@@ -42,7 +42,7 @@ class Published:
 
 
 class ConditionalWriter:
-    """It is done after ``batches`` successes, or an answer after which nobody goes on. ``pipelined``: so many batches
+    """It is done after ``batches`` successes, or an answer after which nobody continues. ``pipelined``: so many batches
     are in flight at most."""
 
     def __init__(

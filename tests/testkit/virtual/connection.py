@@ -83,7 +83,7 @@ class Connection:
         self.directions[direction].cut_part = part
 
     def half_open(self) -> None:
-        """From now on nothing arrives anywhere, and nobody is told; a sender of bytes learns of it by its timeout, and
+        """From now on nothing arrives anywhere, without any notice; a sender of bytes learns of it by its timeout, and
         an opener that keeps its connections alive by their silence."""
         for route in self.directions:
             route.swallow()

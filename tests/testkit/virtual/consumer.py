@@ -1,6 +1,6 @@
-"""A consumer without a group: it fetches from one proxy at a time, each time from behind the last record that it got.
+"""A consumer without a group: it fetches from one proxy at a time, each time from after the last record that it got.
 
-Owns its connection, its positions and what it was given. Whether that was right is told to ``judge``, record by record.
+Owns its connection, its positions and what it was given. ``judge`` decides whether that was right, record by record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Stand:
 
 
 class Judge(Protocol):
-    """Who is told what a consumer gets."""
+    """What learns which records a consumer gets."""
 
     def delivered(
         self, who: str, partition: int, stand: Stand, asked_at: float, got: Sequence[tuple[int, bytes]]
@@ -79,7 +79,7 @@ class VirtualConsumer:
         self.host.connect(self.network.random.choice(self._addresses), self._fetch)
 
     def seek(self, number: int, offset: int) -> None:
-        """Go on elsewhere, over the same connection; what was asked before is not taken any more."""
+        """Continue at another offset, over the same connection; what was asked before is not taken any more."""
         self.stands[number] = Stand(offset, self.network.now)
 
     def request(self, correlation_id: int) -> bytes:

@@ -1,5 +1,5 @@
-"""Ends of connections on the virtual network without any manners: they send what they are told to, and count the
-answers."""
+"""Ends of connections on the virtual network without any manners: they send the bytes that they are given, and
+count the answers."""
 
 from __future__ import annotations
 

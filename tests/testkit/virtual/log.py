@@ -69,7 +69,7 @@ class PartitionLog:
     history: list[Stored] = field(default_factory=list)
     """What was appended, as it came, and was not cut off since: also what retention and compaction have removed."""
     truncated: list[Stored] = field(default_factory=list)
-    """Cut off by a clean election: nobody was told that it is safe."""
+    """Cut off by a clean election: it was never acknowledged as safe."""
     lost: list[Stored] = field(default_factory=list)
     """Cut off below ``committed``: by an unclean election, or with the whole topic."""
     violations: list[str] = field(default_factory=list)

@@ -129,7 +129,7 @@ def repacked(wrapper: Message, inner: Sequence[Message], codec: int) -> Message:
 
 
 def as_format_0(message: Message, first_offset: int) -> Message:
-    """The message as a broker stores it in the older format: without times, absolute offsets inside, the key lost."""
+    """The message as a broker stores it in format v0: without times, absolute offsets inside, the key lost."""
     if not message.inner:
         return _record_of_format_0(message)
     inner = [at_offset(_record_of_format_0(one), first_offset + at) for at, one in enumerate(message.inner)]

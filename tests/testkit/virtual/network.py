@@ -2,7 +2,7 @@
 
 It owns time, latency, the order of passes, listeners, crashes and pauses of hosts. It knows no protocol, and it never
 uses threads, sockets, the real clock or unseeded randomness: equal seeds and calls give equal runs, event for event.
-Connections and what can happen to them are in ``virtual_connection``.
+Connections and what can happen to them are in ``connection``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Network:
         self._listeners.pop(address, None)
 
     def take_no_connections(self, address: Address, seconds: float, *, silently: bool) -> None:
-        """Refuse whoever connects to the address in that time; or (``silently``) let nobody's attempt be answered."""
+        """Refuse all connections to the address in that time; or (``silently``) answer no attempt."""
         self._away[address] = self.now + seconds, silently
 
     def update(self, **changes: object) -> None:
@@ -218,7 +218,8 @@ class VirtualReactor:
         """Whose connection a listener here is asked to take."""
         self.crash_after_this_pass: Callable[[], None] | None = None
         self.failed: Callable[[Exception], None] | None = None
-        """Told of errors that callbacks raise, as by the real reactor, and all goes on; without it they end the run."""
+        """Called with errors that callbacks raise, as by the real reactor, and the run continues; without it they end
+        the run."""
         self.keeps_alive = False
         """Whether the connections that it opens have SO_KEEPALIVE."""
         self.wires: dict[int, VirtualWire] = {}
@@ -278,7 +279,7 @@ class VirtualReactor:
             self.network.schedule(max(0.0, self._free_at - self.network.now), self._run_pass)
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP for so long: no pass runs, timers become late, the kernel goes on receiving."""
+        """SIGSTOP for so long: no pass runs, timers become late, the kernel still receives."""
         self._free_at = max(self._free_at, self.network.now + seconds)
 
     @property

@@ -18,7 +18,7 @@ from testkit.virtual.thief import VirtualThief
 OPENING_SECONDS_MAX = 12.0
 NOT_LEADER = 6
 OTHERS_SHARE = 0.15
-"""Of batches in front of which a client asks something else, and of those behind which he does."""
+"""Of batches before which a client asks something else, and of those after which it does."""
 
 
 def password_of(name: str) -> str:
@@ -104,7 +104,8 @@ class Introduced:
 
 
 class PassThroughClient(VirtualClient):
-    """A producer that has to be introduced, and that knows no leaders: told 6, it tries another broker's port."""
+    """A producer that has to be introduced, and that knows no leaders: after ``NOT_LEADER_OR_FOLLOWER`` it tries
+    another broker's port."""
 
     def _connect(self) -> None:
         self._connect_is_planned = False
@@ -117,7 +118,7 @@ class PassThroughClient(VirtualClient):
 
 
 class _PassThroughSession(_Session):
-    """A session that may have been given up before it was introduced. Now and then it asks something else between two
+    """A session that its client may have left before it was introduced. Now and then it asks something else between two
     batches."""
 
     def __init__(self, client: VirtualClient) -> None:
@@ -125,7 +126,7 @@ class _PassThroughSession(_Session):
         self._others: set[int] = set()
 
     def produce(self, batches: list[Batch]) -> None:
-        """One request, and perhaps something else before or behind it."""
+        """One request, and perhaps something else before or after it."""
         network = self._client.network
         before, behind = (network.chance(OTHERS_SHARE) for _ in range(2))
         if before:

@@ -2,7 +2,7 @@
 
 Pure: no bytes, no connection, no clock. Sources: TransactionManager.java and RecordAccumulator.java of 3.9 (canRetry,
 bumpIdempotentProducerEpoch, shouldStopDrainBatchesForPartition, maybeResolveSequences), KIP-360. What the checker wants
-to know of a batch (under which identities it was sent, why it was renumbered, what the user was told) is kept with it.
+to know of a batch (under which identities it was sent, why it was renumbered, what the user learned) is kept with it.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Batch:
     renumbered_for: list[str] = field(default_factory=list)
     """Why it got another identity, once for each time after the first."""
     overtaken_until: dict[Identity, float] = field(default_factory=dict)
-    """Names for which it was told 45 -> until when bytes were on their way over a connection that its client had left,
-    or the batch was in work there under that name."""
+    """Names for which it got ``OUT_OF_ORDER_SEQUENCE_NUMBER`` -> until when bytes were on their way over a connection
+    that its client had left, or the batch was in work there under that name."""
     ahead_as: list[Identity] = field(default_factory=list)
     """Names under which it was sent before what comes before it in that epoch: older batches that were in flight when
     the epoch began, and had to be answered first."""
     answers: list[Answer] = field(default_factory=list)
     acknowledged: tuple[float, int] | None = None
-    """When the user was told that it is in the log, and at which offset (-1: not told)."""
+    """When the user learned that it is in the log, and at which offset (-1: unknown)."""
     failed: tuple[float, str] | None = None
-    """When the user was told that it failed, and how."""
+    """When the user learned that it failed, and how."""
     parts: list[Batch] = field(default_factory=list)
     """What it was split into when it was too large."""
 
@@ -105,7 +105,7 @@ class PartitionState:
     next_sequence: int = 0
     last_acknowledged: int = -1
     unresolved_next: int | None = None
-    """Behind a batch that was given up while it was in doubt: the sequence that follows it."""
+    """After a batch that timed out while it was in doubt: the sequence that follows it."""
 
 
 class ProducerState:
@@ -196,7 +196,7 @@ class ProducerState:
             self._want_bump(batch.partition, f"batch {batch.first} failed with {error_code}")
 
     def give_up(self, batch: Batch, at: float, *, may_be_written: bool) -> None:
-        """The delivery time is over: the user is told, and the outcome is never learned."""
+        """The delivery time is over: the batch fails for the user, and the outcome is never learned."""
         state = self.state(batch.partition)
         batch.failed = at, "gave up"
         if batch in state.queue:
@@ -207,7 +207,7 @@ class ProducerState:
             state.unresolved_next = max(behind, state.unresolved_next or 0)
 
     def before_sending(self) -> bool:
-        """Settle what was left open and bump the epoch where that is due. True: a new producer id is needed."""
+        """Resolve what was left open and bump the epoch where that is due. True: a new producer id is needed."""
         for partition, state in self.partitions.items():
             if state.unresolved_next is not None and not state.in_flight:
                 if state.next_sequence != (state.last_acknowledged + 1) % SEQUENCE_LIMIT:

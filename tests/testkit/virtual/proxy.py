@@ -1,7 +1,7 @@
 """One shipped proxy on a virtual host: engine and Redis store, wired as ``proxy/process/server.py`` does on sockets.
 
-Owns the lives of the process: start, crash, drain, and the data directory that a new life finds. There is no proxy
-logic here. ``package`` is the name under which the shipped code is imported, so that a patched copy can run as well.
+Owns the life cycle of the process: start, crash, drain, and the data directory that the next process finds. It has no
+proxy logic. ``package`` is the name under which the shipped code is imported, so that a patched copy can run as well.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class VirtualProxy:
         self.errors: list[str] = []
         """Errors of the proxy's own that it reported: there may be none."""
         self.on_effect: list[Callable[[VirtualProxy, Any], None]] = []
-        """Told before every effect of a flow; filled by ``watch_effects``."""
+        """Called before every effect of a flow; filled by ``watch_effects``."""
         self.on_event: list[Callable[[VirtualProxy, Any], None]] = []
-        """Told of everything that is reported."""
+        """Called with everything that is reported."""
         self.host: VirtualReactor
         self.engine: Any
         self.store: Any
@@ -131,7 +131,7 @@ class VirtualProxy:
         return self.host.alive
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the process."""
         self.lives += 1
         self.is_listening = False
         self._is_ending = False
@@ -296,7 +296,7 @@ class VirtualProxy:
 
     # ------------------------------------------------------------------ ends
     def crash(self, *, down_seconds: float | None = 0.5, half_open: bool = False) -> None:
-        """SIGKILL, and a new life after some time (None: never)."""
+        """SIGKILL, and a new process after some time (None: never)."""
         if not self.is_up:
             return
         self.host.crash(half_open=half_open)
@@ -318,7 +318,7 @@ class VirtualProxy:
             self.network.schedule(down_seconds, begin)
 
     def drain(self, *, down_seconds: float | None = 0.5) -> None:
-        """SIGTERM (rule R15), and a new life when it has ended."""
+        """SIGTERM (rule R15), and a new process when it has ended."""
         if not self.is_up or self._is_ending:
             return
         self._is_ending = True

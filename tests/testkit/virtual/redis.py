@@ -1,7 +1,7 @@
-"""Redis as its clients see it: one address, the server behind it over all its lives, and the ways in which it fails.
+"""Redis as its clients see it: one address, its server over all restarts, and the ways in which it fails.
 
 Owns restarts, failovers to a replica (with or without the loss of the last writes), demotions, and seeded faults of
-single commands. What commands mean is in ``virtual_redis_server``.
+single commands. What commands mean is in ``redis_server``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FaultChoice = Callable[[int, bytes, Sequence[bytes]], RedisFault]
 
 
 class VirtualRedis:
-    """The address, and the server behind it over all its lives."""
+    """The address, and its server over all restarts."""
 
     def __init__(
         self, network: Network, address: Address, *, rates: RedisFaultRates | None = None, password: bytes | None = None

@@ -1,6 +1,6 @@
 """One connection to the virtual Redis server: RESP, login, the order of replies, faults of single commands.
 
-Owns what happens to a command on its way; what commands mean is in ``virtual_redis``.
+Owns what happens to a command on its way; what commands mean is in ``redis_server``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RedisFault(Enum):
     LOST_COMMAND = auto()
     """The connection breaks, nothing is executed."""
     LATE = auto()
-    """The connection breaks; this command and those behind it in the socket are executed later."""
+    """The connection breaks; this command and those after it in the socket are executed later."""
     SLOW = auto()
     """Executed now, answered later, and all that follows on this connection as well."""
     REFUSED = auto()

@@ -1,9 +1,9 @@
 """One redis-server process on the virtual network: data, expiry, loaded scripts, the few commands that the proxy uses.
 
 Owns what commands mean, also where no writes are taken (a replica, out of memory, a full disk, too few replicas). It
-runs no Lua: the swap script is recognised by its batch marker comment and its documented meaning is carried out. A test
-compares its replies with those of a real server. Lives, failovers and faults of single commands are in
-``virtual_redis``."""
+runs no Lua: the swap script is recognised by its first comment, and its documented meaning is carried out. A test
+compares its replies with those of a real server. Restarts, failovers and faults of single commands are in
+``redis``."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RedisServer:
         self._journal.clear()
 
     def become_master_again(self) -> None:
-        """A replica is promoted: the data begins a new life, though the process does not."""
+        """A replica is promoted: a new data generation begins, though no new process."""
         self.role = "master"
         self.replication_id = f"{self.network.random.getrandbits(160):040x}"
 
@@ -323,7 +323,7 @@ class RedisServer:
         return [b"0", [member for member in (self.get(key) or b"").split(b"\n") if member]]
 
     def scan_keys(self, rest: Sequence[bytes]) -> Reply:
-        """SCAN n MATCH prefix* COUNT n: so many keys in the order of their names, the cursor is where it goes on."""
+        """SCAN n MATCH prefix* COUNT n: so many keys in the order of their names, the cursor is where it continues."""
         cursor, match, pattern, count_word, count = rest
         assert (match, count_word, pattern[-1:]) == (b"MATCH", b"COUNT", b"*")
         keys, begin = sorted(key for key in self.data if self.get(key) is not None), int(cursor)
@@ -331,7 +331,7 @@ class RedisServer:
         found: list[object] = [key for key in keys[begin:end] if key.startswith(pattern[:-1])]
         return [b"%d" % end if end < len(keys) else b"0", found]
 
-    # A sorted set is stored by score, one member a line behind its score.
+    # A sorted set is stored by score, one line for each member: its score, then the member.
     def _scores(self, key: bytes) -> dict[bytes, float]:
         lines = (line.split(b" ", 1) for line in (self.get(key) or b"").split(b"\n") if line)
         return {member: float(score) for score, member in lines}

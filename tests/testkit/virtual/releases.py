@@ -1,6 +1,6 @@
 """What a virtual broker is: a Kafka release, which APIs it has, and which message format it stores by its settings.
 
-Only data, and what a broker with producer ids answers of itself (DescribeConfigs, DescribeProducers, InitProducerId).
+Only data, and what a broker of Kafka ≥ 0.11 answers of itself (DescribeConfigs, DescribeProducers, InitProducerId).
 Sources: the ranges that real brokers of 2.8.2 and 3.9.1 advertise, cut to the APIs of these worlds; KIP-664, KIP-724.
 """
 
@@ -56,7 +56,7 @@ OLD = Release("0.10.2", kafka.RANGES_0_10_2)
 """Without producer ids."""
 KEEPS_2_8 = Release("2.8", _RANGES_2_8, {_FORMAT: "0.10.2", _PROTOCOL: "2.8"})
 KEEPS_3_9 = Release("3.9", _RANGES_3_9, {_FORMAT: "0.10.2", _PROTOCOL: "2.8"})
-"""With producer ids, and the old message format (docs/how-to/upgrade-brokers.md, steps 2 to 4)."""
+"""With producer ids, and message format v1 (docs/how-to/upgrade-brokers.md, steps 2 to 4)."""
 RAISED_2_8 = replace(KEEPS_2_8, settings={_FORMAT: "2.8", _PROTOCOL: "2.8"}, message_format=NEW_FORMAT)
 RAISED_3_9 = replace(KEEPS_3_9, settings={_FORMAT: "0.10.2", _PROTOCOL: "3.9"}, message_format=NEW_FORMAT)
 """The same with their own format: from 3.0 on the protocol's version alone decides about it (step 5)."""

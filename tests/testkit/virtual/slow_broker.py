@@ -23,7 +23,7 @@ WARM_UP_ROUNDS = 10
 
 
 class SlowBroker(Clock):
-    """A reactor, and a broker behind it whose answers take so long. Nothing else takes any time."""
+    """A reactor, and a broker on it whose answers take so long. Nothing else takes any time."""
 
     def __init__(self, answer_seconds: float) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ class Pool(Protocol):
 
 
 class Producers:
-    """Each sends the next batch when it is told of the one before. The proxy gets these ready one at a time, each in so
-    many seconds."""
+    """Each sends the next batch when the one before is done. The proxy gets these ready one at a time, each in so many
+    seconds."""
 
     def __init__(self, broker: SlowBroker, pool: Pool, count: int, size: int, work_seconds: float = 0.0) -> None:
         self.appended = 0
@@ -74,7 +74,7 @@ class Producers:
             self._prepare(number)
 
     def per_answer(self) -> float:
-        """How many appends are done in the time of one answer, when all goes on as it does after a while."""
+        """How many appends are done in the time of one answer, after the warm-up."""
         seconds = self._broker.answer_seconds
         self._broker.run(WARM_UP_ROUNDS * seconds)
         before = self.appended

@@ -1,7 +1,7 @@
 """One end of a virtual connection, as its endpoint sees it: reads once and writes once per pass of its host.
 
-Owns what the kernel holds for an end (bytes that came, bytes that wait) and how its life ends. The way between two ends
-is in ``virtual_connection``.
+Owns what the kernel holds for an end (bytes that came, bytes that wait) and how it ends. The way between two ends is in
+``connection``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class VirtualWire:
         self.host.mark_dirty(self)
 
     def hand_over(self, endpoint: Endpoint) -> None:
-        """From now on this endpoint is told."""
+        """From now on this endpoint gets the calls."""
         self._endpoint = endpoint
 
     def fence(self, may_send: Callable[[], bool]) -> None:
@@ -134,7 +134,7 @@ class VirtualWire:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Who is told, or None when nobody is any more."""
+        """What gets the calls, or None when nothing does any more."""
         return self._endpoint
 
     def join(self, out_way: Direction, in_way: Direction) -> None:

@@ -45,7 +45,7 @@ class WorldSettings:
     shares_store: bool = True
     """Other proxies may use the same Redis; False: it is private to the one proxy, as ``idemproxy run`` starts it."""
     horizon_seconds: float | None = None
-    """The longest time after which a client retries, as the proxies are told; None: as shipped."""
+    """The longest time after which a client retries, as the proxies are configured; None: as shipped."""
     has_principals: bool = False
     """Clients have names, as with certificates, and the proxies know them; one more is a thief."""
     has_pass_through: bool = False

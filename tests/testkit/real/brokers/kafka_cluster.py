@@ -146,7 +146,7 @@ def verdict(
     partitions: int,
     acknowledged: Mapping[Position, int | None] | Mapping[Position, int] | None = None,
 ) -> Verdict:
-    """Judge the leaders' segment files against what the producers were told."""
+    """Judge the leaders' segment files against what the producers got acknowledged."""
     log = stored(cluster, topic, partitions)
     pairs = {number: [(record.offset, record.value) for record in records] for number, records in log.items()}
     return judge(pairs, None if acknowledged is None else dict(acknowledged))
@@ -163,7 +163,7 @@ def codecs_by_name(log: Mapping[int, list[StoredRecord]]) -> dict[str, set[int]]
 
 
 def told(name: str, acknowledged: list[Acknowledged]) -> dict[Position, int]:
-    """Return what a Java producer was told in the form that ``verdict`` takes."""
+    """Return a Java producer's acknowledgements in the form that ``verdict`` takes."""
     return {(name, one.partition, one.number): one.offset for one in acknowledged}
 
 

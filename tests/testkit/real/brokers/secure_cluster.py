@@ -12,8 +12,8 @@ from testkit.real.tls.certificates import PASSWORD, Authority, Files
 
 
 class SecureCluster(LegacyCluster):
-    """Brokers that speak TLS at ``tls_address``, and plainly at ``address``. ``client_auth`` is Kafka's own word;
-    ``told`` is another address that clients over TLS are given, by broker id."""
+    """Brokers that speak TLS at ``tls_address``, and plainly at ``address``. ``client_auth``: as in Kafka's settings.
+    ``told``: another address that clients over TLS are given, by broker id."""
 
     def __init__(
         self,

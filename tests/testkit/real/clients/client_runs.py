@@ -36,7 +36,7 @@ ALL_IDEMPOTENT_CLIENTS = (
     *(LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, KAFKA_PYTHON, AIOKAFKA),
     *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS, RUST),
 )
-"""What the long runs over clients and brokers can start, beside those."""
+"""What the long runs over clients and brokers can start, in addition to those."""
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 ONE_IN_FLIGHT: Mapping[str, Mapping[str, object]] = {
@@ -156,7 +156,7 @@ def start_reader(
     follow: Mapping[str, object] | None = None,
 ) -> ClientProgram:
     """Read ``records`` records from the beginning, all partitions assigned by hand, or as a member of a group.
-    ``follow``: the number is told later, as that of different values, by ``until_file``, whose text it is; commits are
+    ``follow``: the number is given later, as that of different values, by ``until_file``, whose text it is; commits are
     made every ``commit_every_seconds``, and new partitions are looked for every few seconds.
 
     Its last line: records; without a group: beginning and end (ListOffsets), with one: committed, all by partition.

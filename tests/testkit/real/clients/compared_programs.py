@@ -1,5 +1,5 @@
-"""Programs of produce requests, byte for byte the same to whoever answers them: a broker with producer ids, or the
-proxy in front of one without.
+"""Programs of produce requests, byte for byte the same to any server: a broker of Kafka ≥ 0.11, or the proxy in front
+of Kafka 0.10.
 
 Owns what is sent and how an answer is written down. Judges nothing, and no step depends on an earlier answer but by
 the producer id that was handed out.
@@ -375,7 +375,7 @@ def resent_until_answered(seed: int, batches: int = 30, in_flight: int = 5) -> P
                 for _ in range(min(in_flight, len(todo))):
                     (answer,) = to.client.produce_answer()
                     if answer.error_code not in _DONE:
-                        break  # a client sends it again, and all behind it
+                        break  # a client sends it again, and all after it
                     how = "it is stored" if answer.error_code in _STORED else f"{answer.error_code}"
                     to.seen.append(Seen("a batch whose answers and connections are lost", how))
                     todo.pop(0)

@@ -1,7 +1,7 @@
 """Clients that send all that they are let, without mercy, and what a process takes of memory meanwhile.
 
-Every batch of a flood with producer ids is another producer's first one, so that nothing holds it back. Whoever is hung
-up on comes again. Frames are written by hand; judges nothing."""
+Every batch of a flood with producer ids is another producer's first one, so that nothing holds it back. A client whose
+connection is closed connects again. Frames are written by hand; judges nothing."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def producer_settings(version: str, *, idempotent: bool = True, delivery_seconds
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """One acknowledged record: its partition, its number in that partition, the offset that the client was told."""
+    """One acknowledged record: its partition, its number in that partition, the offset that the client got."""
 
     partition: int
     number: int
@@ -106,7 +106,7 @@ class JavaProgram:
         return answer
 
     def acknowledged(self) -> list[Acknowledged]:
-        """What a producer was told, in the order it was told; whole only after its end."""
+        """What a producer got acknowledged, in that order; whole only after its end."""
         lines = (line.split() for line in self._records_file.read_text().splitlines())
         return [Acknowledged(int(partition), int(number), int(offset)) for partition, number, offset in lines]
 

@@ -1,7 +1,7 @@
 """Kafka's own command line tools against one address, subcommand by subcommand, and what each of them said.
 
 The rows are in the order in which they are run: later ones find what earlier ones have left. Judges only whether a tool
-did its work; what it says otherwise is for whoever asked.
+did its work; what it says otherwise is for the caller.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ _COMPLAINT = re.compile(r"(?m)^.*(?:Exception|Error(?! code)|\bERROR\b|failed|Fa
 
 def _sentence(out: str, err: str) -> str:
     """What follows the name of the exception in the last line that has one, or speaks of an error; else the last line
-    at all. Threads log beside each other, so that lines of the log may come last or not."""
+    at all. Threads log at the same time, so that lines of the log may come last or not."""
     found = [one for one in _COMPLAINT.findall(f"{out}\n{err}") if not one.lstrip().startswith("at ")]
     found = [one for one in found if "Exception: " in one] or found
     lines = found or [line for line in f"{out}\n{err}".splitlines() if line.strip()] or ["nothing"]

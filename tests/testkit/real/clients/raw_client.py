@@ -103,7 +103,7 @@ class RawClient:
         self._socket.sendall(data)
 
     def half_close(self) -> None:
-        """Say that nothing more comes, and go on listening."""
+        """Say that nothing more comes, and keep listening."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, api_key: int, api_version: int, body: bytes) -> int:

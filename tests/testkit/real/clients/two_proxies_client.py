@@ -1,6 +1,6 @@
-"""Producers that may go to any proxy: they keep up to five batches in flight and send the same bytes again until told.
+"""Producers that may go to any proxy: they have up to five batches in flight and send the same bytes until answered.
 
-They judge what they were told against what is stored; which answers are allowed is the caller's to say.
+They judge the answers that they got against what is stored; which answers are allowed is the caller's to say.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class RovingProducer:
     # ------------------------------------------------------------------ the verdict
     def complaints(self, stored: Sequence[tuple[int, bytes]]) -> list[str]:
         """Return what is wrong with (offset, value) of everything in its partition: each batch that was answered is
-        there once, in order, where it was told; one that was not answered at most once; no code that says too much."""
+        there once, in order, at the offset it got; one that was not answered at most once; no code that says too
+        much."""
         prefix = f"{self.name}:".encode()
         own = [(offset, value) for offset, value in stored if value.startswith(prefix)]
         offsets: dict[bytes, list[int]] = {}
@@ -162,7 +163,7 @@ class RovingProducer:
 
 
 class Load:
-    """Roving producers, each in a thread, that go on until they are stopped. A context manager.
+    """Roving producers, each in a thread, that run until they are stopped. A context manager.
 
     ``address``: where the producer with this index goes when it has no connection.
     """
@@ -230,7 +231,7 @@ class Load:
         return time.monotonic() - begun
 
     def complaints(self, stored: Mapping[Place, Sequence[tuple[int, bytes]]]) -> list[str]:
-        """Return what is wrong, of all producers, and who is in their partitions besides them."""
+        """Return what is wrong, of all producers, and who else is in their partitions."""
         found = [complaint for one in self.producers for complaint in one.complaints(stored[one.place])]
         names = {f"{one.name}:".encode() for one in self.producers}
         for place in {one.place for one in self.producers}:

@@ -160,11 +160,11 @@ class ClientLoad:
         return sum(client.sent for client in self.clients)
 
     def acknowledged(self) -> dict[Position, int]:
-        """Every record that a client called stored, with the offset it was told."""
+        """Every record that a client called stored, with the offset that it got."""
         return {position: offset for client in self.clients for position, offset in client.acknowledged.items()}
 
     def errors(self) -> list[str]:
-        """Everything that a client told its user, of all of them."""
+        """Every error that a client reported to its user, of all of them."""
         return [f"{client.name}: {error}" for client in self.clients for error in client.errors]
 
     def all_go_on(self, records: int = 20, seconds_max: float = 90.0) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def unpack_tar(archive: bytes, folder: Path) -> None:
-    """Unpack into the folder. The filter that newer Pythons want to be told came with 3.11.4."""
+    """Unpack into the folder. The filter that newer Pythons ask for came with 3.11.4."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         if hasattr(tarfile, "data_filter"):
             files.extractall(folder, filter="data")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[4]
 OLD_KAFKA_PYTHON = ("kafka-python==1.4.7", "six==1.17.0")
 """The last 1.x; it is asked to use this six, since the one it carries stopped working in Python 3.12."""
 OLD_AIOKAFKA = ("aiokafka==0.12.0", "async-timeout==5.0.1", "packaging==25.0", "typing-extensions==4.15.0")
-"""Infers a broker's release from single versions that it is told, and chooses other versions by that."""
+"""Infers a broker's release from single versions that the broker reports, and chooses other versions by that."""
 _INSTALL_SECONDS_MAX = 180
 
 

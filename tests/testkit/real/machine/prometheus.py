@@ -65,7 +65,7 @@ def _unpack_debians() -> None:
 
 
 class Prometheus:
-    """A context manager: entering starts it. What it scraped stays in ``directory``; another one may go on there."""
+    """A context manager: entering starts it. What it scraped stays in ``directory``; another one may continue there."""
 
     def __init__(
         self, directory: Path, configuration: Mapping[str, Any], rules: Mapping[str, Any] | None = None

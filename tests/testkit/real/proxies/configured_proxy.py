@@ -45,7 +45,7 @@ class ConfiguredProxy(ProxyProcess):
         ]
 
     def launch(self) -> None:
-        """Begin a life with the file as ``configuration`` has it."""
+        """Start the process with the file as ``configuration`` has it."""
         self.write(self.configuration)
         super().launch()
 

@@ -34,7 +34,7 @@ SAYS = "killed by itself: "
 
 
 class CrashPoint(StrEnum):
-    """Where in the life of a produce the proxy dies."""
+    """At which point of a produce the proxy dies."""
 
     BEFORE_RESERVE = "before_reserve"
     """The intent has not left for Redis."""
@@ -43,7 +43,7 @@ class CrashPoint(StrEnum):
     AFTER_WRITE = "after_write"
     """The kernel has the produce request; no answer was read."""
     AFTER_ANSWER = "after_answer"
-    """The broker has answered; nothing of it is written or told."""
+    """The broker has answered; nothing of it is written, and the client has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Crash:
 
 
 def crash_in(log: str) -> Crash:
-    """Return the crash that the log of one life ends with."""
+    """Return the crash that the log of one process ends with."""
     (line,) = (line for line in log.splitlines() if line.startswith(SAYS))
     said = json.loads(line.removeprefix(SAYS))
     return Crash(CrashPoint(said["point"]), said["nth"], said["base_sequence"], said["record_count"])
@@ -172,7 +172,7 @@ class CrashingAppend:
         return refusal
 
     def answered(self, *_answer: object) -> None:
-        """It may be faster than the timer: the proxy is not told of it."""
+        """It may be faster than the timer: the proxy does not learn of it."""
         self._runner.die(*self._named)
 
     def done(self, outcome: Outcome) -> None:

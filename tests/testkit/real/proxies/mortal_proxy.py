@@ -11,7 +11,7 @@ from .proxy_process import ProxyProcess
 
 
 class MortalProxy(ProxyProcess):
-    """A proxy whose next life ends by itself at a point, or is the shipped one."""
+    """A proxy whose next process ends by itself at a point, or is the shipped one."""
 
     def __init__(self, directory: Path, upstream: tuple[str, int]) -> None:
         super().__init__(directory, upstream)
@@ -21,13 +21,13 @@ class MortalProxy(ProxyProcess):
         self._addresses = [f"{upstream[0]}:{upstream[1]}", f"{host}:{port}", str(self.data_directory)]
 
     def __enter__(self) -> MortalProxy:
-        """Nothing runs yet: how the first life ends has to be said before."""
+        """Nothing runs yet: how the first process ends has to be said before."""
         return self
 
     def dies_at(self, point: CrashPoint, nth: int) -> None:
-        """The next life ends at this point of its n-th produce."""
+        """The next process ends at this point of its n-th produce."""
         self._command = [*self._crashing_command, point, str(nth), *self._addresses]
 
     def lives_on(self) -> None:
-        """The next life is the shipped command."""
+        """The next process is the shipped command."""
         self._command = self._shipped_command

@@ -40,7 +40,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds_max: float = QU
 
 
 class ProxyProcess:
-    """One proxy over all its lives, on the same ports and data directory. A context manager: entering starts it."""
+    """One proxy over all its starts, on the same ports and data directory. A context manager: entering starts it."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class ProxyProcess:
         options: tuple[str, ...] = (),
         python: Path = Path(sys.executable),
     ) -> None:
-        """``brokers``: how many listeners the cluster behind it needs. ``directory`` is made when it is missing.
-        ``python``: what runs it."""
+        """``brokers``: how many listeners the cluster needs. ``directory`` is made when it is missing. ``python``: what
+        runs it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_directory = directory / "data"
         self.address = (HOST, neighbouring_ports(max(1 + brokers, PORTS_KEPT)))
@@ -81,14 +81,14 @@ class ProxyProcess:
         if self._redis.data_directory.exists():
             self._redis.stop()
 
-    # ------------------------------------------------------------------ lives
+    # ------------------------------------------------------------------ starts and ends
     def start(self) -> None:
-        """Begin a life and wait until clients can connect."""
+        """Start the process and wait until clients can connect."""
         self.launch()
         wait_until(self._is_listening, "the proxy listens", START_SECONDS_MAX)
 
     def launch(self) -> None:
-        """Begin a life that may never come so far that clients can connect."""
+        """Start the process, which may never come so far that clients can connect."""
         assert self._process is None, "it runs"
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._process = self._children.start("idemproxy", self._command, self._log)
@@ -116,13 +116,13 @@ class ProxyProcess:
                 continue
 
     def kill(self) -> None:
-        """End this life by SIGKILL; the private Redis lives on."""
+        """End the process by SIGKILL; the private Redis lives on."""
         assert self._process is not None
         self._process.kill()
         self._process = None
 
     def stop(self, timeout_seconds: float = 90) -> int:
-        """End this life by SIGTERM and return the exit code."""
+        """End the process by SIGTERM and return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout_seconds)
 
@@ -152,13 +152,13 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """What this life has written so far."""
+        """What this process has written so far."""
         with self._log.open("rb") as handle:
             handle.seek(self._log_start)
             return handle.read().decode(errors="replace")
 
     def wait_for_log(self, pattern: str, seconds_max: float = QUIET_SECONDS_MAX) -> str:
-        """Return the first line of this life's log that the pattern is found in, as soon as it is there."""
+        """Return the first line of this process's log that the pattern is found in, as soon as it is there."""
         found: list[str] = []
 
         def look() -> bool:
@@ -190,7 +190,7 @@ class ProxyProcess:
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the private Redis is gone")
 
     def start_redis(self) -> None:
-        """Begin another life of the private Redis on the same data."""
+        """Start the private Redis again on the same data."""
         self._redis.start()
 
     def entries(self) -> Mapping[bytes, bytes]:

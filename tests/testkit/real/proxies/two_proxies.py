@@ -51,7 +51,7 @@ class TwoProxies:
         settings: str = "",
         stoppable: bool = False,
     ) -> None:
-        """``redis``: a server that the caller owns. ``redis_address``: what the proxies are told, its own by default.
+        """``redis``: a server that the caller owns. ``redis_address``: what the proxies are given, its own by default.
         ``settings``: a configuration in YAML. ``stoppable``: they are ``StoppableProxy``. Topics have to be there
         before: a proxy learns them at its start."""
         self.cluster = cluster
@@ -100,7 +100,7 @@ class TwoProxies:
         return {place: stored_values(self.cluster, place) for place in set(places)}
 
     def errors_of_ours(self, said: Sequence[str] = ("internal error", "DUPLICATE")) -> list[str]:
-        """Return the first lines of what went wrong inside the proxies, in all their lives."""
+        """Return the first lines of what went wrong inside the proxies, since their first start."""
         found = []
         for index in range(2):
             log = (self._directory / f"proxy-{index}" / "proxy.log").read_text(errors="replace")

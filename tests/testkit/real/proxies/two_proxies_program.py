@@ -33,7 +33,7 @@ _looked_at_ns: dict[int, int] = {}
 
 
 def uncovered_in(log: str) -> list[int]:
-    """Return the times in nanoseconds that the log of one life ends with; none if it did not end by itself."""
+    """Return the times in nanoseconds that the log of one process ends with; none if it did not end by itself."""
     lines = [line for line in log.splitlines() if line.startswith(SAYS)]
     return [int(time_ns) for line in lines for time_ns in json.loads(line.removeprefix(SAYS))]
 

@@ -54,7 +54,7 @@ class _KeepingLink(Link):
         super()._answer(frame)
 
     def let_go(self) -> None:
-        """Answers go on to who asked. Where a request is missing for good, the connection is reset."""
+        """Answers reach the proxy again. Where a request is missing for good, the connection is reset."""
         if self.has_swallowed:
             self.reset()
         elif self._held is not None:
@@ -102,7 +102,7 @@ class KeepingRelay(FaultRelay):
 class SpreadingRelay(FaultRelay):
     """One address for several proxies: each connection goes to one of them, by chance, of those that listen.
 
-    Their brokers' listeners are told apart by their distance from the bootstrap port, so clients see one cluster.
+    Their brokers' listeners are distinguished by their distance from the bootstrap port, so clients see one cluster.
     """
 
     def __init__(self, proxies: Sequence[Address], *, seed: int = 0, plan: FaultPlan | None = None) -> None:

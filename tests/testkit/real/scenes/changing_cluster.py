@@ -41,7 +41,7 @@ GONE_SECONDS = 3
 GOES_ON_SECONDS_MAX = 90
 """For a producer whose topic was recreated."""
 READS_ON_SECONDS = 15
-"""That its reader has, when all is produced, before it is told to end."""
+"""That its reader has, when all is produced, before it has to end."""
 COMMIT_EVERY_SECONDS = 1
 RECORDS_BY_THE_SECOND = 60
 """That a second producer sends to all partitions, those that were added too."""
@@ -63,7 +63,7 @@ class Followed:
     read: int
     read_again: int
     notices: list[str] = field(default_factory=list)
-    """What its reader was told of, and went on: commits that a change spoilt, sessions that ended."""
+    """What its reader reported and survived: commits that a change spoilt, sessions that ended."""
     reading: list[str] = field(default_factory=list)
     """What is wrong with what its group read, in sentences."""
 
@@ -91,9 +91,9 @@ class Remade:
     read_recreated: int = 0
     """Records of the new log that its reader got."""
     not_read: int = 0
-    """Those that it did not get: a client that does not notice goes on at the old position, behind the first ones."""
+    """Those that it did not get: a client that does not notice continues at the old position, after the first ones."""
     reading: list[str] = field(default_factory=list)
-    """What its reader ended with, if with an error, and what it was told of before."""
+    """What its reader ended with, if with an error, and what it reported before."""
 
 
 class ChangingCluster:
@@ -141,7 +141,7 @@ class ChangingCluster:
     # ------------------------------------------------------------------ clients
     def start_clients(self, *, notes_errors: bool = False) -> None:
         """Let each produce to a topic of its own until ``followed`` or ``remade``, and read it in a group.
-        ``notes_errors``: readers go on where their clients do, whatever these tell their users."""
+        ``notes_errors``: readers continue where their clients do, whatever these report to their users."""
         for client in self.clients:
             self.topics[client] = f"topic-of-{client}"
             self.cluster.create_topic(self.topics[client], assignment=AT_FIRST)
@@ -194,7 +194,7 @@ class ChangingCluster:
             self.cluster.create_topic(topic, assignment=AT_FIRST)
 
     def remade(self, records: int) -> dict[str, Remade]:
-        """Wait until so many records are stored again, or never; let the clients end, and say what they were told."""
+        """Wait until so many records are stored again, or never; let the clients end, and return what they reported."""
         end = time.monotonic() + GOES_ON_SECONDS_MAX
         while any(self.stored_records(client) < records for client in self.clients) and time.monotonic() < end:
             time.sleep(1)
@@ -386,7 +386,7 @@ class ChangingCluster:
         )
 
     def _read(self, client: str) -> tuple[list[tuple[int, int, str]], list[str], list[str]]:
-        """What its group got, what it was told of, and what is wrong: each record at least once, in order."""
+        """What its group got, what its reader reported, and what is wrong: each record at least once, in order."""
         reader = self._readers[client]
         try:
             outcome = reader.wait(CHANGE_SECONDS_MAX)

@@ -1,7 +1,7 @@
-"""A program of examples/ over all its lives: started, killed at random or at a step, started again.
+"""A program of examples/ over all its runs: started, killed at random or at a step, started again.
 
-A nursery process (``python -m testkit.real.scenes.example_lives``) has imported what they need, and forks each life:
-an import takes longer than most lives. The product and the examples have no switch for the steps: a life watches its
+A nursery process (``python -m testkit.real.scenes.example_lives``) has imported what they need, and forks each run:
+an import takes longer than most runs. The product and the examples have no switch for the steps: a run watches its
 calls."""
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _ON_TRIO: tuple[tuple[type, str], ...] = (
 
 
 class Lives:
-    """All lives of one program, one at a time. A context manager: leaving it kills the one that runs."""
+    """All runs of one program, one at a time. A context manager: leaving it kills the present one."""
 
     def __init__(self, program: str, arguments: Sequence[str], output: Path, *, ending: Sequence[str] = ()) -> None:
-        """``program``: its file's name in examples/, without the suffix. ``arguments``: of each life, if it is given
+        """``program``: its file's name in examples/, without the suffix. ``arguments``: of each run, if it is given
         none; ``ending``: those that let it end by itself. ``output``: a file for all that they say."""
         self._program = program
         self._arguments = tuple(arguments)
@@ -62,7 +62,7 @@ class Lives:
         self._ended: list[tuple[int, str]] = []
         self.killed = 0
         self.failed: list[str] = []
-        """What lives have said that ended by themselves, with an error."""
+        """What runs have said that ended by themselves, with an error."""
 
     def __enter__(self) -> Lives:
         self._output.touch()
@@ -75,12 +75,12 @@ class Lives:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        with self._nursery as nursery:  # closes its pipes, at which it kills the life that runs, and ends
+        with self._nursery as nursery:  # closes its pipes, at which it kills the present run, and ends
             assert nursery.stdin is not None
             nursery.stdin.close()
 
     def run(self, *arguments: str, seconds_max: float = LIFE_SECONDS_MAX) -> str:
-        """Live one life to its good end; return what it has said."""
+        """Run it once to its good end; return what it has said."""
         code, said = self._live(arguments or self._to_its_end, seconds_max=seconds_max)
         assert code == 0, said
         return said
@@ -96,8 +96,8 @@ class Lives:
             assert time.monotonic() < end, said
 
     def run_into(self, step: str, number: int, *arguments: str) -> bool:
-        """Live one life that is killed when it comes to a step for the so-manieth time; return whether it was, else it
-        has ended well before."""
+        """Run it once, and kill it when it comes to a step for the so-manieth time; return whether it was killed, else
+        it has ended well before."""
         code, said = self._live(arguments or self._to_its_end, step, number)
         assert code in (0, -signal.SIGKILL), said
         self.killed += code != 0
@@ -105,7 +105,7 @@ class Lives:
 
     # ------------------------------------------------------------------ one that stands still
     def stand_still(self, step: str, number: int) -> None:
-        """Begin a life that stops (SIGSTOP) when it comes to a step for the so-manieth time; return when it has."""
+        """Begin a run that stops (SIGSTOP) when it comes to a step for the so-manieth time; return when it has."""
         self._ended = []
         target = partial(self._live_apart, self._to_its_end, f"{_STOP}{step}", number)
         self._keeper = threading.Thread(target=target, daemon=True)
@@ -122,7 +122,7 @@ class Lives:
         return bool(pid) and stands_still(int(pid))
 
     def go_on(self) -> tuple[int, str]:
-        """Let it go on, and return how it ended: exit code, and what it has said."""
+        """Resume it, and return how it ended: exit code, and what it has said."""
         os.kill(int(_mark(self._output).read_text()), signal.SIGCONT)
         assert self._keeper is not None
         self._keeper.join(LIFE_SECONDS_MAX)
@@ -135,13 +135,13 @@ class Lives:
 
     # ------------------------------------------------------------------ one that is started again and again
     def keep_alive(self) -> None:
-        """From now on let it live again whenever it has ended, until ``stop``."""
+        """From now on start it again whenever it has ended, until ``stop``."""
         self._is_kept = True
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._keeper.start()
 
     def kill(self) -> None:
-        """End the life that ``keep_alive`` has begun by SIGKILL."""
+        """End the run that ``keep_alive`` has begun by SIGKILL."""
         self._say(_KILL)
         self.killed += 1
 
@@ -152,7 +152,7 @@ class Lives:
             end = time.monotonic() + 60
             while self._keeper.is_alive():
                 assert time.monotonic() < end, "it lives on"
-                self._say(_KILL)  # again: one that came between two lives has ended none
+                self._say(_KILL)  # again: one that came between two runs has ended none
                 self._keeper.join(0.5)
             self._keeper = None
 
@@ -219,7 +219,7 @@ class RandomKills:
 
 # ---------------------------------------------------------------------- the nursery
 def main(program: str, output: str) -> None:
-    """Fork a life for each line, and say how it has ended. Anything said meanwhile, or the end of the input, kills."""
+    """Fork a run for each line, and say how it has ended. Anything said meanwhile, or the end of the input, kills."""
     commands = io.FileIO(0, closefd=False)
     while line := commands.readline():
         if line == _KILL:
@@ -255,7 +255,7 @@ def _live_in_child(program: str, output: str, step: str, number: int, arguments:
 
 
 def _mark(output: Path) -> Path:
-    """The file in which a life that stands still says its process id."""
+    """The file in which a run that stands still says its process id."""
     return output.with_suffix(".stopped")
 
 

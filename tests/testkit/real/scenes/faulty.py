@@ -38,7 +38,7 @@ class GroupRead:
     """What it ended with, if not with its last line."""
 
     def complaints(self, stored: list[tuple[int, int, str]]) -> list[str]:
-        """Return what is not as it should be: each record once, in order, and the position behind them committed."""
+        """Return what is not as it should be: each record once, in order, and the position after them committed."""
         if self.error:
             return [f"reading in a group: {self.error}"]
         ends = {str(partition): offset + 1 for partition, offset, _ in sorted(stored)}
@@ -59,7 +59,7 @@ class ClientResult:
     """The client's own last line."""
     acknowledged: int
     verdict: Verdict
-    """Of the segment files, against what the client was told."""
+    """Of the segment files, against what the client got acknowledged."""
     consumed: list[tuple[int, int, str]]
     """(partition, offset, value) of all records as a plain consumer at the broker got them."""
     stored: list[tuple[int, int, str]]
@@ -74,10 +74,11 @@ class ClientResult:
     """None: it was not to read in a group."""
 
     def complaints(self, *, ids_are_ours: bool = True, leaders_move: bool = False) -> list[str]:
-        """Return what is not as it should be: once, in order, told truly, without an error; and under one producer id
-        where the proxy gave it (a broker may be asked again until its coordinator is loaded). ``leaders_move``: a
-        client that sends to the new leader while it waits for the old one's answer is told in the order of answers, not
-        in that of offsets, and without an offset (46) if more than five batches were stored meanwhile."""
+        """Return what is not as it should be: once, in order, acknowledged truly, without an error; and under one
+        producer id where the proxy gave it (a broker may be asked again until its coordinator is loaded).
+        ``leaders_move``: a client that sends to the new leader while it waits for the old one's answer gets
+        acknowledgements in the order of answers, not in that of offsets, and without an offset
+        (``DUPLICATE_SEQUENCE_NUMBER``) if more than five batches were stored meanwhile."""
         found = [f"{self.verdict}"] if not self.verdict.is_exactly_once else []
         if self.verdict.stored != self.records or self.acknowledged != self.records:
             found.append(f"of {self.records} {self.verdict.stored} are stored, {self.acknowledged} acknowledged")

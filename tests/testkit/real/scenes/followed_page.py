@@ -1,6 +1,6 @@
 """A page of docs/ that is followed: its files are written, its commands run as they stand there, in an empty folder.
 
-A fenced block with a title is a file, ``sh`` is run, ``text`` behind it is what it prints. Ports and hosts are the only
+A fenced block with a title is a file, ``sh`` is run, ``text`` after it is what it prints. Ports and hosts are the only
 things that are replaced before a page is followed. Owns the shell that does so, and nothing that it starts.
 """
 

@@ -28,7 +28,7 @@ def rows(url: str, log: Place) -> list[dict[str, object]]:
 
 
 def read(client: RawClient, log: Place, wanted: int, version: int = 4) -> list[bytes]:
-    """Fetch as a consumer does, each time from behind what came last, until so many records have come."""
+    """Fetch as a consumer does, each time from after what came last, until so many records have come."""
     found: list[bytes] = []
     offset = tries = 0
     while len(found) < wanted:

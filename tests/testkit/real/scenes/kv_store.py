@@ -1,4 +1,4 @@
-"""examples/kv_store.py under fire: nodes as processes, clients as threads, what each was told as a history, and an
+"""examples/kv_store.py under fire: nodes as processes, clients as threads, the answers of each as a history, and an
 existing checker (porcupine, built with Go) that says whether it is linearizable."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Nodes:
         self._running[index] = self._start(index)
 
     def stop(self, index: int) -> None:
-        """It stands still, and takes itself for the leader when it goes on."""
+        """It stands still, and takes itself for the leader when it resumes."""
         self._running[index].send_signal(signal.SIGSTOP)
 
     def go_on(self, index: int) -> None:
@@ -121,7 +121,7 @@ class Told:
 
 
 class Users:
-    """Threads that put, get and compare and swap a few keys, and note what they are told. ``led_by``: by conditional
+    """Threads that put, get and compare and swap a few keys, and note the answers. ``led_by``: by conditional
     partition, the node that last did something."""
 
     def __init__(self, nodes: Nodes, shards: int, count: int, keys: int, seed: int) -> None:
@@ -210,14 +210,14 @@ class Users:
 
 
 def wait_until_served(users: Users, seconds: float) -> None:
-    """Until operations are told again."""
+    """Until operations are done again."""
     before = users.told
     wait_until(lambda: users.told > before, "an operation is done", seconds)
 
 
 def kill_leaders(nodes: Nodes, users: Users, random: Random, *, seconds: float, every: float) -> tuple[int, int]:
-    """For so long kill whoever leads a conditional partition, or let it stand still for a moment. Return how often each
-    was done."""
+    """For so long kill the node that leads a conditional partition, or let it stand still for a moment. Return how
+    often each was done."""
     kills = stops = 0
     until = time.monotonic() + seconds
     while time.monotonic() < until:

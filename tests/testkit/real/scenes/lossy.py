@@ -1,4 +1,4 @@
-"""A real broker, the proxy, and a relay between them that swallows an answer when it is told to."""
+"""A real broker, the proxy, and a relay between them that swallows an answer when a test asks for it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolved_in(log: str) -> list[Resolved]:
 
 
 class LossyScene:
-    """A real broker, the proxy, and a relay between them that swallows an answer when it is told to."""
+    """A real broker, the proxy, and a relay between them that swallows an answer when a test asks for it."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class LossyScene:
     def lose_undecidably(self, client: RawClient, place: tuple[str, int], producer_id: int) -> PartitionAnswer:
         """Lose the answer to a producer's second batch, where nobody can tell whether it is stored.
 
-        Return what a retry of it is told in the end.
+        Return the final answer to a retry of it.
         """
         records = batch([b"second"], producer_id=producer_id, sequence=1)
         self.lose_answer_of(client, place, records, timeout_ms=1000)

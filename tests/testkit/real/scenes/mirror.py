@@ -51,7 +51,7 @@ class MirrorScene:
         with ExitStack() as started:
             clusters = []
             for name in ("source", "destination"):
-                # Neither is to give records away behind the mirror: min.insync.replicas is 1, and each log one disk.
+                # Neither is to lose what the mirror counts on: min.insync.replicas is 1, and each log one disk.
                 cluster = started.enter_context(
                     LegacyCluster(
                         self._directory / name,

@@ -1,4 +1,4 @@
-"""Sees to it that nothing happens: stored entries and log ends stay as they are, and an innocent producer goes on.
+"""Sees to it that nothing happens: stored entries and log ends stay as they are, an innocent producer is unaffected.
 
 Looks at Redis and at the broker past the proxy. Judges no answer.
 """
@@ -45,7 +45,7 @@ class Witness:
 
     @contextmanager
     def nothing_moves(self) -> Iterator[None]:
-        """Entries and log ends are the same after the block as before, and the witness goes on."""
+        """Entries and log ends are the same after the block as before, and the witness is unaffected."""
         before = self._proxy.entries(), self._direct.end_offsets(self._partitions)
         yield
         assert (self._proxy.entries(), self._direct.end_offsets(self._partitions)) == before

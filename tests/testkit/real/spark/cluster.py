@@ -22,7 +22,7 @@ _EXECUTOR_MEMORY_MB = 512
 
 class SparkCluster:
     """A context manager: entering starts all of it, and waits until the workers are registered. ``master``: its URL.
-    ``settings``: what a session needs to run there, beside what a local one is given."""
+    ``settings``: what a session needs to run there, in addition to what a local one is given."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         port, page = free_ports(2)

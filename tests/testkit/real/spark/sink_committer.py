@@ -33,7 +33,7 @@ VALUE_BYTES = 100
 
 @dataclass(frozen=True)
 class CommitterPlan:
-    """One life. ``tasks``: into so many files a batch goes, in an order of this life's own. ``mishap``: ``kill`` or
+    """One run. ``tasks``: into so many files a batch goes, in an order of this run's own. ``mishap``: ``kill`` or
     ``stop``, and the step."""
 
     bootstrap: str
@@ -61,7 +61,7 @@ def staged(plan: CommitterPlan, batch_id: int, options: Any, storage: Any) -> It
     random.shuffle(numbers)
     for task in range(plan.tasks):
         mine = numbers[task :: plan.tasks]
-        for attempt in (mine[: len(mine) // 2], mine):  # the first one has failed, or goes on as a zombie
+        for attempt in (mine[: len(mine) // 2], mine):  # the first one has failed, or continues as a zombie
             columns = [pa.array([b"%d" % one for one in attempt]), pa.array([value_of(one) for one in attempt])]
             rows = pa.record_batch(columns, names=["key", "value"])
             file = stage([rows], stage_folder(batch_id), task, storage, options)
@@ -69,7 +69,7 @@ def staged(plan: CommitterPlan, batch_id: int, options: Any, storage: Any) -> It
 
 
 def main(plan_file: str) -> None:
-    """Run one life."""
+    """Run it once."""
     content = json.loads(Path(plan_file).read_text())
     plan = CommitterPlan(**content)
     pids = Path(f"{plan_file}.pids")
@@ -99,7 +99,7 @@ def main(plan_file: str) -> None:
 
 
 class Committer:
-    """A life as a child process. A context manager: leaving it ends what is left."""
+    """A run as a child process. A context manager: leaving it ends what is left."""
 
     def __init__(self, plan: CommitterPlan) -> None:
         folder = Path(plan.folder)
@@ -120,7 +120,7 @@ class Committer:
         self._process.wait()
 
     def resume(self) -> None:
-        """Let it go on where it stands still."""
+        """Resume it where it stands still."""
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, seconds_max: float = 240) -> str:

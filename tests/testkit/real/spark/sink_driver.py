@@ -47,7 +47,7 @@ _TESTS = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Plan:
-    """One life of the query. ``failures``: attempts of each batch's first task that fail after some rows.
+    """One run of the query. ``failures``: attempts of each batch's first task that fail after some rows.
     ``mishap``: ``kill`` or ``stop``, and the step of ``commit`` at which it comes, once in a folder."""
 
     bootstrap: str
@@ -85,7 +85,7 @@ class Plan:
 
 
 def write_rows(folder: Path, files: int, rows: int, first: int = 0) -> None:
-    """Write Parquet files of numbered rows, ``first`` behind so many files; their times are in their order."""
+    """Write Parquet files of numbered rows, after ``first`` earlier files; their times are in their order."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(first, first + files):
         numbers = range(number * rows, (number + 1) * rows)
@@ -194,7 +194,7 @@ def write_run(plan: Plan, rows: DataFrame, batch_id: int) -> None:
 
 
 class Driver:
-    """A life of the query as a child process. A context manager: leaving it ends what is left."""
+    """A run of the query as a child process. A context manager: leaving it ends what is left."""
 
     def __init__(self, plan: Plan) -> None:
         folder = Path(plan.folder)
@@ -236,7 +236,7 @@ class Driver:
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on where it stands still: its own process, the JVM, and the one in which Spark commits."""
+        """Resume it where it stands still: its own process, the JVM, and the one in which Spark commits."""
         for pid in self.pids:
             os.kill(pid, signal.SIGCONT)
 
@@ -267,7 +267,7 @@ def _kill(pid: int) -> None:
 
 
 def main(plan_file: str, pids_file: str) -> None:
-    """Run one life."""
+    """Run it once."""
     content: dict[str, Any] = json.loads(Path(plan_file).read_text())
     for name in ("options", "settings"):
         content[name] = tuple((key, value) for key, value in content[name])

@@ -31,7 +31,7 @@ COMMAND_SECONDS_MAX = 60
 
 @dataclass(frozen=True)
 class Done:
-    """What a run of the command line left behind."""
+    """What a run of the command line returned and printed."""
 
     returncode: int
     stdout: str

@@ -1,4 +1,4 @@
-"""One proxy on a real redis-server: its reactor, its store, and what it was told."""
+"""One proxy on a real redis-server: its reactor, its store, and what the store reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def value(version: int, rest: bytes = b"") -> bytes:
 
 
 class Proxy:
-    """One process: its reactor, its store, what it was told. A lease that is lost is followed by a new proxy
+    """One process: its reactor, its store, what the store reported. A lease that is lost is followed by a new proxy
     instance."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Proxy:
         return self.result(lambda done: self.store.read(key, done))
 
     def claim(self, key: bytes, new: bytes, ttl_ms: int = 0) -> Any:
-        """One claim."""
+        """Store the value if the key is absent."""
         return self.result(lambda done: self.store.claim(key, new, ttl_ms, done))
 
     def alive(self, instance_id: bytes) -> Any:

@@ -54,7 +54,7 @@ class RedisProcess:
         self.kill()
 
     def start(self, *options: str, loaded: bool = True) -> None:
-        """Begin a life and wait until it answers, and until it has its data if ``loaded``."""
+        """Start the process and wait until it answers, and until it has its data if ``loaded``."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([self._binary, *self._options, *options], stdout=log, stderr=log)
         end = time.monotonic() + START_SECONDS_MAX

@@ -42,13 +42,13 @@ class TlsRecords:
         return self._record(data, _DATA)
 
     def new_keys(self, wants_answer: bool) -> bytes:
-        """Return a KeyUpdate; what comes behind it has other keys."""
+        """Return a KeyUpdate; what comes after it has other keys."""
         record = self._record(b"\x18\0\0\1" + bytes([wants_answer]), _HANDSHAKE)
         self._take(_expand(self._secret, b"traffic upd", len(self._secret)))
         return record
 
     def unfinished(self) -> bytes:
-        """Return the beginning of a KeyUpdate. Whoever has read it can write nothing before he has the rest."""
+        """Return the beginning of a KeyUpdate. A peer that has read it can write nothing before it has the rest."""
         return self._record(b"\x18\0\0\1", _HANDSHAKE)
 
     def _take(self, secret: bytes) -> None:

@@ -39,7 +39,7 @@ class TlsKit:
 
 
 class Recorder:
-    """An endpoint that remembers what it is told, and does on a connection what it was made for."""
+    """An endpoint that remembers its calls, and does on a connection what it was made for."""
 
     def __init__(self, begin: Callable[[Wire], None] = lambda _wire: None) -> None:
         self.wire: Wire | None = None

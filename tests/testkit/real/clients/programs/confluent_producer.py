@@ -18,7 +18,7 @@ def main() -> None:
     notices: list[str] = []
 
     def noticed(error: KafkaError) -> None:
-        # Broken connections are news, not failures: librdkafka tells of them and goes on.
+        # Broken connections are news, not failures: librdkafka reports them and continues.
         if error.fatal():
             told.failed(error)
         notices.append(str(error))

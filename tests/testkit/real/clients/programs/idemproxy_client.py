@@ -1,5 +1,5 @@
 """Numbered batches by the product's own client, which saves its producer id and how many batches have receipts, and
-goes on from there when it is started again."""
+continues from there when it is started again."""
 
 from __future__ import annotations
 

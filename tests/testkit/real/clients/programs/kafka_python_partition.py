@@ -12,7 +12,7 @@ READ_SECONDS_MAX = 60.0
 
 
 def main(servers: str, topic: str, count: int, fetch_bytes: int, version: str) -> None:
-    """``version``: of the broker, as the library is told, for example 0.10.0."""
+    """``version``: of the broker, as the library is configured, for example 0.10.0."""
     consumer = KafkaConsumer(
         bootstrap_servers=servers.split(","),
         api_version=tuple(map(int, version.split("."))),

@@ -2,7 +2,7 @@
 keys are chosen so that librdkafka's own hash of them is the partition.
 
 It tells what is acknowledged as partition and offset, each partition in the order in which its records were sent; so a
-record that failed would make the numbers behind it wrong, but it is counted as an error.
+record that failed would make the numbers after it wrong, but it is counted as an error.
 """
 
 from __future__ import annotations

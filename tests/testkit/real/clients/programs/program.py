@@ -1,6 +1,6 @@
-"""What the small client programs have in common: their one argument (JSON), the file of what they were told, the end.
+"""What the small client programs have in common: their one argument (JSON), the file of acknowledgements, the end.
 
-The last line has the form of the Java programs' beside it: ``{"acked": ..., "final": true}``. Speaks no Kafka.
+The last line has the form of the Java programs' next to it: ``{"acked": ..., "final": true}``. Speaks no Kafka.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Told:
         return max(0.0, self._begun + self._sent / float(pace) - time.monotonic())
 
     def acknowledged(self, partition: int, number: int, offset: int) -> None:
-        """The client was told that this record is stored."""
+        """The client got the acknowledgement of this record."""
         with self._lock:
             self._acked += 1
             self._known &= offset >= 0
@@ -85,7 +85,7 @@ class Told:
 
 
 class Read:
-    """Writes down what a consumer got, as ``partition offset value`` lines, and says how long it goes on."""
+    """Writes down what a consumer got, as ``partition offset value`` lines, and says how long it runs."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """``until_file`` in place of ``records``: as soon as it is there, its text is how many different values there
