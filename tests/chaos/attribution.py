@@ -113,7 +113,7 @@ class Judge:
         self, copy: Copy, sends: Sequence[Sent], wrappers: Sequence[Wrapper], what: str
     ) -> tuple[Cause, str]:
         """The same batch went to a broker more than once. Before the last time the log was searched, and not before the
-        settle time was over: what was there already, has been overlooked."""
+        time of the quiescence check was over: what was there already, has been overlooked."""
         what += "; sent " + ", ".join(f"{one.time_ms} by {one.proxy} to broker {one.broker_id}" for one in sends)
         before, last = sends[-2:]
         looked_ms = before.time_ms + SETTLE_MS

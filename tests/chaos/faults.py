@@ -1,6 +1,6 @@
 """The faults of a chaos run: what there is, how it is drawn from the seed, how it is done to the scene, when it was.
 
-Three threads: brokers are hit one after the other, beside that proxies and Redis, and beside both connections.
+Three threads at once: one hits brokers one after the other, one proxies and Redis, and one connections.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OF_A_WORKER = "one worker"
 
 @dataclass(slots=True)
 class Fault:
-    """``ended_ms``: when the last of it was over; 0 while it goes on. ``count``: connections that it hit, else 1."""
+    """``ended_ms``: when the last of it was over; 0 while it lasts. ``count``: connections that it hit, else 1."""
 
     kind: str
     target: str
@@ -93,7 +93,7 @@ class Saboteur:
             afterwards()
 
     def _pause(self, random: Random, seconds: float) -> bool:
-        """Wait for about so long; return whether to go on."""
+        """Wait for about so long; return whether to continue."""
         return not self._stopping.wait(min(random.expovariate(1 / seconds), 3 * seconds))
 
     # ------------------------------------------------------------------ connections

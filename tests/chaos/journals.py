@@ -73,7 +73,7 @@ class Journals:
         return sorted(found)
 
     def appended_before(self, place: Place, offset: int) -> int | None:
-        """A time when a record was in the log for certain: a broker had acknowledged it, or one behind it."""
+        """A time when a record was in the log for certain: a broker had acknowledged it, or one after it."""
         known = self._acknowledged.get(place, ())
         return min((one.time_ms for one in known if one.base_offset + one.record_count > offset), default=None)
 

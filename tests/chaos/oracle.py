@@ -1,4 +1,4 @@
-"""The oracle: what is in the log twice, missing or out of order, against what producers were told. Pure, and strict:
+"""The oracle: what is in the log twice, missing or out of order, against the answers of producers. Pure, and strict:
 what an anomaly is due to is not its business (``attribution.py``)."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A record that its producer was told is stored at ``told_offset``, and that is not in the log."""
+    """A record that was acknowledged at ``told_offset``, and that is not in the log."""
 
     name: str
     place: Place
@@ -37,7 +37,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """A record whose first copy stands behind that of a later one of its producer."""
+    """A record whose first copy stands after that of a later one of its producer."""
 
     name: str
     place: Place
@@ -55,7 +55,7 @@ class Findings:
     failed: int = 0
     failed_but_stored: int = 0
     misplaced: int = 0
-    """Acknowledged records of which no copy is at the offset that was told."""
+    """Acknowledged records of which no copy is at the offset of the answer."""
     foreign: list[str] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Series:
 
 
 class Oracle:
-    """Takes the log first, partition by partition, then what each producer was told."""
+    """Takes the log first, partition by partition, then the answers that each producer got."""
 
     def __init__(self) -> None:
         self.findings = Findings()

@@ -1,4 +1,4 @@
-"""What a record of a chaos run says: ``<name>:<partition>:<number>:<random>:<crc>``, so that each is told apart from
+"""What a record of a chaos run says: ``<name>:<partition>:<number>:<random>:<crc>``, so that each differs from
 every other and a damaged or mixed up one is noticed. Pure."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One connection through the relay and the one behind it, as a network that misbehaves: resets, silence, bytes that
-come late or in part. Lives in the relay's thread only. Knows no protocol: it breaks between chunks of bytes.
+"""One connection to the relay and the one from it to the server, as a network that misbehaves: resets, silence, bytes
+that come late or in part. Lives in the relay's thread only. Knows no protocol: it breaks between chunks of bytes.
 
 A side that was reset while bytes for its peer are held takes these bytes with it, as a kernel that stops sending again.
 """
@@ -42,10 +42,10 @@ class Loop(Protocol):
         """Call back once."""
 
     def register(self, connection: socket.socket, events: int, handler: Callable[[int], None]) -> None:
-        """Be told of these epoll events from now on."""
+        """Call ``handler`` at these epoll events from now on."""
 
     def unregister(self, connection: socket.socket) -> None:
-        """Be told of nothing more."""
+        """Call no handler of this connection any more."""
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""

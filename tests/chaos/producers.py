@@ -45,7 +45,7 @@ class Task:
 
 
 class RunningProducer:
-    """One process, and the file with what it was told."""
+    """One process, and the file with the answers that it got."""
 
     def __init__(self, children: ChildProcesses, directory: Path, task: Task, stop_file: Path) -> None:
         self.task = task

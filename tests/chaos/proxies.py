@@ -35,7 +35,7 @@ class _Process(ProxyProcess):
 
     @property
     def exit_code(self) -> int | None:
-        """None while this life goes on, and when none is to."""
+        """None while this instance runs, and when none is to run."""
         return None if self._process is None else self._process.exit_code
 
     def forget(self) -> int:
@@ -91,7 +91,7 @@ class Proxy:
         return f"{CLIENT_HOST}:{self.process.address[1]}"
 
     def start(self) -> None:
-        """Begin a life and wait until it takes connections. AssertionError: it ended, or does not listen in time."""
+        """Start it and wait until it takes connections. AssertionError: it ended, or does not listen in time."""
         self.process.start()
         self.lives += 1
         self.is_up = True

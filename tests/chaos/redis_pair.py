@@ -36,7 +36,7 @@ class RedisNode:
         return self._process is not None
 
     def start(self, master: tuple[str, int] | None = None) -> None:
-        """Begin a life and wait until it has its data; ``master``: as the replica of who is there."""
+        """Start the server and wait until it has its data; ``master``: as the replica of who is there."""
         options = ["--port", self.address[1], "--bind", HOST, "--dir", self._directory, "--save", ""]
         options += ["--appendonly", "yes", "--appendfsync", "everysec", "--repl-diskless-sync-delay", "0"]
         if master is not None:

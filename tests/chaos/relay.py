@@ -1,5 +1,5 @@
 """The network of a chaos run: one thread that carries all connections between clients, proxies, brokers and Redis, and
-cuts, holds and halves them when it is told to. Callers are in other threads; pipes live in this one."""
+cuts, holds and halves them on request. Callers are in other threads; pipes live in this one."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Relay:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), callback))
 
     def register(self, connection: socket.socket, events: int, handler: Callable[[int], None]) -> None:
-        """Be told of these epoll events from now on."""
+        """Call ``handler`` at these epoll events from now on."""
         number = connection.fileno()
         if number in self._handlers:
             self._epoll.modify(number, events)
@@ -124,7 +124,7 @@ class Relay:
         self._handlers[number] = (connection, handler)
 
     def unregister(self, connection: socket.socket) -> None:
-        """Be told of nothing more."""
+        """Call no handler of this connection any more."""
         number = connection.fileno()
         if self._handlers.pop(number, None) is not None:
             self._epoll.unregister(number)

@@ -24,7 +24,7 @@ _REPORT_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Story:
-    """All that a run left behind, for attribution and report."""
+    """All that remains of a run, for attribution and report."""
 
     seed: int
     seconds: float
@@ -57,7 +57,7 @@ class Pace:
 
 
 def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None]) -> Story:
-    """Play it. Raises what a part raises when it cannot go on."""
+    """Play it. Raises what a part raises when it cannot continue."""
     with Scene(directory, layout) as scene:
         say(f"{len(scene.proxies)} proxies, 3 brokers, {', '.join(layout.families)}; seed {layout.seed}")
         scene.start_producers()

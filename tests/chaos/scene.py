@@ -65,9 +65,9 @@ class Scene:
         self.redis: RedisPair | None = None
         self.producers: list[RunningProducer] = []
         self.ended_by_themselves: list[str] = []
-        """What ended or failed without being told to: sentences."""
+        """What ended or failed although the run did not stop it: error messages."""
         self.brokers_away: set[int] = set()
-        """Killed or stopped at this moment; kept by whoever does that."""
+        """Killed or stopped at this moment; kept by the code that does that."""
         self._running: dict[str, RunningProducer] = {}
         self._children = ChildProcesses()
         self._stop_file = directory / "stop"
@@ -119,7 +119,7 @@ class Scene:
                 self._start_producer(producer.task.family, f"{stem}.{int(life) + 1}", producer.task.topic)
 
     def finish_producers(self, seconds_max: float) -> None:
-        """Let them stop, and wait until every record of theirs is answered or given up."""
+        """Let them stop, and wait until every record of theirs is answered or has failed."""
         self._stop_file.touch()
         end = time.monotonic() + seconds_max
         for name, producer in self._running.items():

@@ -32,7 +32,7 @@ class Wrapper:
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition of one replica. ``digests``: CRC-32 of each value, beside ``offsets``."""
+    """One partition of one replica. ``digests``: CRC-32 of each value, parallel to ``offsets``."""
 
     wrappers: list[Wrapper] = field(default_factory=list)
     offsets: array[int] = field(default_factory=lambda: array("q"))

@@ -52,18 +52,18 @@ def test_a_duplicate_is_found_with_all_its_offsets() -> None:
     assert findings_of([0, 1, 0, 0], []).copies == [Copy("p", PLACE, 0, (0, 2, 3))]
 
 
-def test_an_acknowledged_record_that_is_not_there_is_a_loss_and_one_that_failed_is_none() -> None:
+def test_a_missing_record_is_a_loss_if_acknowledged_and_not_if_failed() -> None:
     findings = findings_of([0, 2], ["a 0 0 0 5", "a 0 1 1 5", "f 0 3 9 'timed out'", "f 0 2 9 'late'"])
     assert findings.losses == [Loss("p", PLACE, 1, 1, 5)]
     assert (findings.failed, findings.failed_but_stored) == (2, 1)
 
 
-def test_a_record_behind_a_later_one_is_an_inversion_and_its_duplicate_is_not() -> None:
+def test_a_record_after_a_later_one_is_an_inversion_and_duplicates_not() -> None:
     findings = findings_of([1, 0, 2, 1], [])
     assert findings.inversions == [Inversion("p", PLACE, 0, 1, 1)]
 
 
-def test_a_record_at_another_offset_than_was_told_is_misplaced_unless_a_copy_is_there() -> None:
+def test_a_record_at_another_offset_than_acknowledged_is_misplaced_unless_duplicated_there() -> None:
     assert findings_of([0, 1, 1], ["a 0 1 2 5"]).misplaced == 0
     assert findings_of([0, 1], ["a 0 1 7 5"]).misplaced == 1
 
@@ -165,9 +165,7 @@ def test_a_copy_without_a_batch_marker_is_unexplained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stopped_at", "cause"), [(120, Cause.PROXY_PAUSED), (400, Cause.UNEXPLAINED)])
-def test_a_proxy_counts_as_paused_only_if_it_was_stopped_in_the_moment_of_the_send(
-    tmp_path: Path, stopped_at: int, cause: Cause
-) -> None:
+def test_a_proxy_counts_as_paused_only_if_stopped_at_the_send(tmp_path: Path, stopped_at: int, cause: Cause) -> None:
     journals = journals_of(tmp_path, a=[sent(100)], b=[sent(9_000)])
     faults = [Fault("stop", "a", stopped_at, 15_000, "")]
     result = attributed(journals, TWICE, [wrapper(0), wrapper(2)], faults)
@@ -175,7 +173,7 @@ def test_a_proxy_counts_as_paused_only_if_it_was_stopped_in_the_moment_of_the_se
 
 
 @pytest.mark.parametrize(("first_append_ms", "cause"), [(1_200, Cause.BROKER_STALLED), (900, Cause.UNEXPLAINED)])
-def test_a_broker_counts_as_stalled_only_if_its_own_time_says_that_it_appended_late(
+def test_a_broker_counts_as_stalled_only_if_its_clock_shows_late_appends(
     tmp_path: Path, first_append_ms: int, cause: Cause
 ) -> None:
     journals = journals_of(tmp_path, a=[sent(100), sent(1_500)])
@@ -197,7 +195,7 @@ def test_a_send_that_was_refused_is_no_send(tmp_path: Path) -> None:
     assert attributed(journals, TWICE, wrappers).duplicates.records == {Cause.BROKER_STALLED: 1}
 
 
-def test_where_brokers_keep_no_time_that_broker_has_to_have_been_stopped_and_nothing_may_speak_against_it(
+def test_without_broker_times_a_stall_needs_a_stop_and_no_contrary_evidence(
     tmp_path: Path,
 ) -> None:
     lines = [sent(100), sent(1_500)]
@@ -234,7 +232,7 @@ def test_a_loss_is_the_brokers_only_if_it_had_acknowledged_that_very_offset(tmp_
 
 @pytest.mark.parametrize(("time_ms", "offset"), [(9_500, 5), (1_500, 4)])
 def test_a_loss_is_not_the_brokers_if_none_has_cut_it_off_since(tmp_path: Path, time_ms: int, offset: int) -> None:
-    """Behind the record, or before it was there."""
+    """After the record, or before it was there."""
     had = journals_of(tmp_path, a=[sent(4_890), appended(4_900, offset=3), answered(4_900, offset=3)])
     lost = Findings(losses=[Loss("p", PLACE, 0, 4, 5_000)])
     cut = truncated(tmp_path, 9_500, 4)
@@ -244,7 +242,7 @@ def test_a_loss_is_not_the_brokers_if_none_has_cut_it_off_since(tmp_path: Path, 
     assert attributed(had, lost, truncations=cut).losses.records == {Cause.UNEXPLAINED: 1}
 
 
-def test_what_another_proxy_found_in_the_log_counts_as_acknowledged_and_what_it_only_answered_does_not(
+def test_a_batch_found_by_another_proxy_is_acknowledged_a_mere_answer_not(
     tmp_path: Path,
 ) -> None:
     cut = truncated(tmp_path, 1_500, 0)
@@ -276,14 +274,14 @@ def test_the_identity_of_a_record_in_a_group_is_that_of_its_own_batch() -> None:
 
 
 # ---------------------------------------------------------------------- waits
-def test_a_wait_lasts_from_the_fault_to_the_end_of_the_silence_that_began_with_it() -> None:
+def test_a_wait_lasts_from_the_fault_until_its_silence_ends() -> None:
     times = [0, 100, 200, 300, 8_300, 8_400]
     assert wait_after(250, times) == 8_050
     assert wait_after(8_350, times) is None, "nothing was silent then"
     assert wait_after(4_000, times) is None, "it was silent before"
 
 
-def test_waits_are_told_by_kind() -> None:
+def test_waits_are_counted_by_kind() -> None:
     faults = [Fault("kill", "proxy-a", 250, 300, ""), Fault("stop", "broker 2", 9_000, 9_500, "")]
     places = [[0, 100, 200, 4_250, 4_300], [0, 100, 200, 1_250, 1_300]]
     waits = waits_by_kind(faults, places, ("kill", "stop"))

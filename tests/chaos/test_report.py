@@ -90,7 +90,7 @@ def test_an_explained_anomaly_is_one(tmp_path: Path, kind: str) -> None:
     assert is_clean(report)
 
 
-def test_a_record_that_failed_is_no_violation_where_a_proxy_said_that_it_gave_up(tmp_path: Path) -> None:
+def test_a_failed_record_is_no_violation_where_a_proxy_reported_giving_up(tmp_path: Path) -> None:
     journal = tmp_path / "a.jsonl"
     answer = {"time_ms": 1, "event": "answered", "topic": "chaos", "partition": 0, "verdict": "vanished"}
     journal.write_text(json.dumps({**answer, "base_offset": -1}) + "\n")

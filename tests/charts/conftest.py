@@ -82,7 +82,7 @@ def promtool() -> Path:
 
 @pytest.fixture
 def external_redis(tmp_path: Path) -> Iterator[str]:
-    """The URL of a Redis with a password, as one runs it beside the proxy."""
+    """The URL of a Redis with a password, as one runs it next to the proxy."""
     (port,) = free_ports(1)
     settings = ["--port", str(port), "--bind", "127.0.0.1", "--requirepass", REDIS_PASSWORD, "--dir", str(tmp_path)]
     settings += ["--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction"]

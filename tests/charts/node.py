@@ -150,7 +150,7 @@ class NodePod:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """As a node does it. Killed at once, a proxy would leave the Redis of its own behind, as it should."""
+        """As a node does it. Killed at once, a proxy would leave the Redis of its own running, as it should."""
         if self._process is not None:
             self._process.terminate()
             try:

@@ -132,7 +132,7 @@ def test_every_setting_of_a_section_is_a_value_with_the_same_bounds(section: str
 
 
 @pytest.mark.parametrize("path", TAKEN_OTHERWISE)
-def test_every_setting_of_a_longer_section_is_a_value_too_or_made_by_the_chart(path: str) -> None:
+def test_settings_of_longer_sections_are_values_or_made_by_the_chart(path: str) -> None:
     section: dict[str, Any] = {"properties": product_schema()["properties"]}
     at: Any = values() | {"listeners": values()["listeners"]["clients"]}
     for name in path.split("."):

@@ -200,7 +200,7 @@ def test_tracing_is_asked_for_by_the_standard_variables(helm: Path) -> None:
 
 
 # ---------------------------------------------------------------------- Services and other kinds
-def test_the_ports_are_the_bootstrap_port_and_one_for_each_broker_id_in_its_order(helm: Path) -> None:
+def test_the_ports_are_for_bootstrap_and_each_broker_id_in_its_order(helm: Path) -> None:
     manifests = render_minimal(helm, upstream__brokerIds=[0, 7, 1001], listeners__clients__port=19092)
     expected = {"bootstrap": 19092, "broker-0": 19093, "broker-7": 19094, "broker-1001": 19095}
     ports = one(manifests, "Service", "proxy-idemproxy-clients")["spec"]["ports"]
@@ -225,7 +225,7 @@ def test_with_sni_there_is_one_port_and_a_name_for_each_broker(helm: Path) -> No
     assert outside[0]["spec"]["ports"] == [{"name": "bootstrap", "port": 443, "targetPort": 9094}]
 
 
-def test_with_sni_the_port_of_a_service_is_the_one_that_clients_are_told(helm: Path) -> None:
+def test_with_sni_the_port_of_a_service_is_the_advertised_one(helm: Path) -> None:
     listener = {"routing": "sni", "tls": {"enabled": True, "secretName": "s"}, "service": {"port": 443}}
     manifests = render_minimal(helm, listeners__clients=listener, upstream__brokerIds=[4])
     services = [item for item in manifests if item["kind"] == "Service" and "clients" in item["metadata"]["name"]]
@@ -239,7 +239,7 @@ def test_with_sni_the_port_of_a_service_is_the_one_that_clients_are_told(helm: P
 
 
 @pytest.mark.promise("compared-14")
-def test_the_ports_of_the_nodes_are_those_that_clients_are_told(helm: Path) -> None:
+def test_the_ports_of_the_nodes_are_the_advertised_ones(helm: Path) -> None:
     manifests = render(helm, EVERYTHING)
     ports = one(manifests, "Service", "proxy-idemproxy-nodes")["spec"]["ports"]
     assert [port["nodePort"] for port in ports] == [30092, 30093, 30094, 30095]
@@ -279,7 +279,7 @@ def test_autoscaling_looks_at_the_cpu_and_leaves_the_replicas_alone(helm: Path, 
     assert metric[kind]["name"] == "cpu"
 
 
-def test_the_network_policy_opens_the_clients_ports_to_clients_and_the_admin_port_to_prometheus(helm: Path) -> None:
+def test_the_network_policy_admits_clients_to_their_ports_and_prometheus_to_admin(helm: Path) -> None:
     policy = one(render(helm, EVERYTHING), "NetworkPolicy")["spec"]
     clients, admin = policy["ingress"]
     opened = [*range(9092, 9096), *range(19092, 19096)]
@@ -293,7 +293,7 @@ def test_the_network_policy_opens_the_clients_ports_to_clients_and_the_admin_por
     assert {port["port"] for rule in closed["egress"] for port in rule["ports"]} == {53, 9093, 6380}
 
 
-def test_certificates_have_the_names_that_clients_are_told(helm: Path) -> None:
+def test_certificates_have_the_advertised_names(helm: Path) -> None:
     manifests = render(helm, SNI)
     certificate = one(manifests, "Certificate", "proxy-idemproxy-inside")["spec"]
     host = "proxy-idemproxy-inside"
@@ -358,7 +358,7 @@ def test_labels_registry_aliases_dns_and_objects_of_the_user_are_taken(helm: Pat
     assert container_of(manifests)["image"].startswith("registry.example/idemproxy:")
 
 
-def test_annotations_of_the_user_are_on_every_object_and_those_of_one_object_go_before(helm: Path) -> None:
+def test_common_annotations_are_on_every_object_and_its_own_ones_override(helm: Path) -> None:
     manifests = render(helm, EVERYTHING, commonAnnotations={"team": "streams", "grafana_folder": "All"})
     assert {manifest["metadata"]["annotations"]["team"] for manifest in manifests} == {"streams"}
     folders = {item["metadata"]["name"]: item["metadata"]["annotations"]["grafana_folder"] for item in manifests}
@@ -378,7 +378,7 @@ def tls_routes(manifests: list[Manifest]) -> list[Manifest]:
     return [item for item in manifests if item["kind"] == "TLSRoute"]
 
 
-def test_a_gateway_hands_on_the_names_that_clients_are_told(helm: Path) -> None:
+def test_a_gateway_routes_the_advertised_names(helm: Path) -> None:
     manifests = render(helm, GATEWAY)
     (route,) = tls_routes(manifests)
     host = "kafka.example.com"

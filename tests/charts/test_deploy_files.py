@@ -70,7 +70,7 @@ def test_the_unit_gives_the_proxy_the_time_and_the_files_that_it_needs() -> None
     assert service["WorkingDirectory"] == f"%S/{service['StateDirectory']}"
 
 
-def test_what_the_unit_starts_is_a_command_of_ours_with_a_file_that_it_takes() -> None:
+def test_the_unit_starts_our_command_with_a_file_that_it_takes() -> None:
     _program, *words = unit()["Service"]["ExecStart"].split()
     assert words == ["run", "--config", f"/etc/idemproxy/{UNIT_CONFIGURATION.name}"]
     settings = load(UNIT_CONFIGURATION, {})
@@ -123,7 +123,7 @@ def _lives(port: int) -> bool:
         return False
 
 
-def test_a_wrong_configuration_is_not_restarted_and_all_else_is_for_as_long_as_it_takes() -> None:
+def test_the_unit_never_restarts_a_wrong_configuration_and_starts_without_timeout() -> None:
     service = unit()["Service"]
     assert service["RestartPreventExitStatus"] == str(WRONG_CONFIGURATION)
     assert (service["Type"], service["NotifyAccess"], service["TimeoutStartSec"]) == ("notify", "all", "infinity")
@@ -202,7 +202,7 @@ def test_what_the_file_cannot_know_has_to_be_said(name: str) -> None:
         composed({key: value for key, value in GIVEN.items() if key != name})
 
 
-def test_redis_of_the_file_keeps_what_it_is_told() -> None:
+def test_redis_of_the_file_persists_everything_and_evicts_nothing() -> None:
     words = composed(GIVEN)["services"]["redis"]["command"]
     settings = dict(zip((word.removeprefix("--") for word in words[1::2]), words[2::2], strict=True))
     assert (settings["appendonly"], settings["maxmemory-policy"]) == ("yes", "noeviction")
@@ -211,7 +211,7 @@ def test_redis_of_the_file_keeps_what_it_is_told() -> None:
 
 
 # ---------------------------------------------------------------------- the chart's icon
-def test_the_icon_of_the_chart_is_the_picture_beside_it() -> None:
+def test_the_icon_of_the_chart_is_the_picture_next_to_it() -> None:
     icon = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"]
     kind, _, content = icon.partition(",")
     assert kind == "data:image/svg+xml;base64"

@@ -31,7 +31,7 @@ def test_the_values_on_the_page_render(helm: Path, tmp_path: Path, name: str) ->
     assert len(render(helm, tmp_path / name)) > 5
 
 
-def test_the_port_that_clients_from_outside_are_told_is_open_at_the_load_balancer(helm: Path, tmp_path: Path) -> None:
+def test_the_advertised_port_for_outside_is_open_at_the_load_balancer(helm: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.yaml").write_text(BLOCKS["outside.yaml"])
     manifests = render(helm, tmp_path / "outside.yaml")
     (outside,) = (one for one in configuration_of(manifests)["listeners"] if one["name"] == "outside")

@@ -274,7 +274,7 @@ def test_the_last_stage_installs_nothing_and_checks_the_package() -> None:
     assert all("--from=build" in copy for copy in copies)
 
 
-def test_the_base_image_is_slim_and_pinned_by_version_and_digest_and_both_stages_share_it() -> None:
+def test_both_stages_share_one_slim_base_image_pinned_by_version_and_digest() -> None:
     bases = {stage.base for stage in STAGES}
     assert len(bases) == 1
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases.pop())

@@ -142,7 +142,7 @@ class TlsClient(RawClient):
 
 @pytest.mark.promise("compared-14")
 @pytest.mark.timeout(240)
-def test_with_sni_certificate_services_and_what_clients_are_told_have_the_same_names(
+def test_with_sni_certificate_services_and_metadata_have_the_same_names(
     helm: Path, external_redis: str, broker: LegacyCluster, tmp_path: Path
 ) -> None:
     (port,) = free_ports(1)

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 REFUSED, IN_DOUBT = 87, 7
 IN_FLIGHT = 5
 QUIET_SECONDS = 1.5
-"""Long enough for a settled unknown outcome, or for a batch that somebody still forwards, to reach the log."""
+"""Long enough for the batch of a recovered outcome, or one that somebody still forwards, to reach the log."""
 
 
 def values(cluster: LegacyCluster, place: Place, broker: int = 0) -> list[bytes]:
@@ -102,7 +102,7 @@ def test_a_batch_that_the_broker_refuses_leaves_the_other_producer_of_the_partit
 
 
 @pytest.mark.promise("refused-other-partition")
-def test_a_batch_that_the_broker_refuses_takes_no_other_partition_of_its_request_with_it(quiet: QuietPair) -> None:
+def test_a_refused_batch_does_not_fail_other_partitions_of_its_request(quiet: QuietPair) -> None:
     topic = fresh_topic(quiet.cluster, 3, config={"cleanup.policy": "compact"})
     with RawClient(quiet.proxy.address) as client:
         producer_id = client.new_producer_id()
@@ -188,7 +188,7 @@ def test_an_idle_producers_unknown_outcome_does_not_read_what_passed_meanwhile(l
     assert found.answered_seconds <= 2 * ANSWER_SECONDS_MAX, "the broker may have 100 MB to write out meanwhile"
 
 
-def test_an_unknown_outcome_right_behind_a_burst_is_resolved_in_seconds_too(lossy: LossyScene) -> None:
+def test_an_unknown_outcome_right_after_a_burst_is_resolved_in_seconds_too(lossy: LossyScene) -> None:
     found = idle_producer(lossy, 100_000_000, idle_seconds=0)
     assert (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
     assert found.answered_seconds <= 2 * ANSWER_SECONDS_MAX
@@ -196,7 +196,7 @@ def test_an_unknown_outcome_right_behind_a_burst_is_resolved_in_seconds_too(loss
 
 # ---------------------------------------------------------------------- a client that goes away
 class Leaver:
-    """A producer on a partition of its own that hangs up while its batch is parked, and comes back in a new epoch."""
+    """A producer on a partition of its own that hangs up while its batch waits, and comes back in a new epoch."""
 
     def __init__(self, cluster: LegacyCluster, proxy: ProxyProcess) -> None:
         self._cluster = cluster
@@ -230,7 +230,7 @@ class Leaver:
         return [value for _, value in stored_values(self._cluster, self.place)]
 
     def comes_back(self) -> PartitionAnswer:
-        """The batch was given up: its records come again under a new epoch."""
+        """The client has abandoned the batch: its records come again under a new epoch."""
         with RawClient(self._proxy.address) as client:
             return insist(client, self.place, self.records(0, epoch=1, value=b"again"))
 
@@ -254,7 +254,7 @@ def test_nothing_is_appended_for_a_client_that_left_while_redis_was_stopped(
 
 
 @pytest.mark.promise("living-proxy", "client-gone")
-def test_nothing_is_appended_for_a_client_that_left_while_a_living_stranger_held_the_partition(
+def test_a_departed_clients_batch_that_a_living_instance_blocked_is_never_appended(
     quiet: QuietPair,
 ) -> None:
     proxy, leaver = quiet.proxy, Leaver(quiet.cluster, quiet.proxy)
@@ -280,7 +280,7 @@ def test_nothing_is_appended_for_a_client_that_left_while_a_living_stranger_held
     ("point", "stored_before"),
     [(CrashPoint.AFTER_RESERVE, [b"sent 0"]), (CrashPoint.AFTER_WRITE, [b"sent 0", b"sent 1"])],
 )
-def test_nothing_is_appended_for_a_client_that_left_while_a_dead_proxys_intent_was_resolved(
+def test_resolving_a_dead_proxys_intent_appends_nothing_for_a_departed_client(
     quiet: QuietPair, tmp_path: Path, point: CrashPoint, stored_before: list[bytes]
 ) -> None:
     with MortalProxy(tmp_path, quiet.cluster.address(0)) as proxy:

@@ -221,7 +221,7 @@ def test_a_proxy_without_redis_is_alive_and_says_why_it_is_not_ready(
 
 
 @pytest.mark.promise("compared-17")
-def test_a_proxy_that_has_lost_redis_is_ready_for_those_who_do_not_ask_for_it_and_one_that_never_had_it_is_not(
+def test_readyz_without_redis_passes_only_for_a_proxy_that_had_redis(
     cluster: LegacyCluster, admin: AdminPort, tmp_path: Path
 ) -> None:
     """What the chart's pods are asked: consumers and producers without idempotence find them while Redis is away."""

@@ -27,7 +27,7 @@ from testkit.real.store.inspecting import idemproxy
 
 PATIENCE_MS = 45_000
 UNKNOWN_OUTCOME_MS = 120_000
-"""For so long the answer is waited for while the page is looked at, also beside other programs."""
+"""For so long the answer is waited for while the page is looked at, also on a busy machine."""
 pytestmark = pytest.mark.timeout(900)
 """The first test on a machine installs the browser."""
 
@@ -189,7 +189,7 @@ def test_producer_names_and_hidden_ranges_are_there_as_soon_as_there_are_any(wat
     expect(page.locator("#hidden_ranges_section")).to_be_hidden()
 
 
-def test_an_unknown_outcome_is_a_row_whose_age_grows_and_its_end_is_an_event(
+def test_an_unknown_outcome_is_a_row_that_ages_and_ends_as_event(
     cluster: LegacyCluster, browser: Browser, tmp_path: Path
 ) -> None:
     """The second append is answered, the answer is lost, and from then on the broker seems to stand still."""

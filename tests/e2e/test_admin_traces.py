@@ -1,4 +1,4 @@
-"""Traces and metrics in a real OpenTelemetry collector: an instrumented producer's trace goes on through the proxy."""
+"""Traces and metrics in a real OpenTelemetry collector: an instrumented producer's trace continues in the proxy."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def whole_trace(collector: Collector) -> tuple[list[Span], Span, dict[str, Span]
     ],
     ids=["w3c over grpc", "w3c", "b3", "b3multi"],
 )
-def test_a_producers_trace_goes_on_to_the_proxys_commit(
+def test_a_producers_trace_continues_to_the_proxys_commit(
     proxy_with: Callable[..., ProxyProcess],
     collector: Collector,
     cluster: LegacyCluster,
@@ -184,7 +184,7 @@ def test_metrics_come_by_otlp_as_they_are_on_the_page(
 def test_a_line_of_the_log_names_the_trace_that_it_is_about(
     proxy_with: Callable[..., ProxyProcess], collector: Collector, cluster: LegacyCluster
 ) -> None:
-    """A batch with a header that the old format cannot carry is refused, and said."""
+    """A batch with a header that message format v1 cannot carry is refused, and said."""
     topic = fresh_topic(cluster, partitions=1)
     proxy = proxy_with(options=("--log-format", "json", "--dropped-headers", "nothing-else"))
     provider = TracerProvider(shutdown_on_exit=False)

@@ -1,4 +1,5 @@
-"""Brokers that die and come back, and leaders that move, under a real idempotent producer: once, in order, all told.
+"""Brokers that die and come back, and leaders that move, under a real idempotent producer: all acknowledged, once, in
+order.
 
 Three real brokers behind one proxy. One partition is replicated, so its leader moves; the other has one replica, so it
 is away as long as its broker is.
@@ -73,7 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
 
 
 @pytest.mark.promise("broker-restarts", "compared-7")
-def test_brokers_that_die_and_leaders_that_move_cost_no_record_and_make_no_second_one(
+def test_broker_deaths_and_leader_moves_neither_lose_nor_duplicate_a_record(
     cluster: LegacyCluster, tmp_path: Path
 ) -> None:
     leaders = [cluster.leader(TOPIC, 0)]

@@ -51,7 +51,7 @@ def results(scene: FaultyScene) -> dict[str, ClientResult]:
 
 @pytest.mark.promise("stored-once", "no-fault-reaches-the-user")
 @pytest.mark.parametrize("client", IDEMPOTENT_CLIENTS)
-def test_every_record_is_stored_once_and_in_order_and_no_fault_on_either_side_reaches_the_user(
+def test_records_are_stored_once_in_order_and_no_fault_reaches_the_user(
     scene: FaultyScene, results: dict[str, ClientResult], client: str
 ) -> None:
     result = results[client]
@@ -80,7 +80,7 @@ def test_the_same_faults_without_the_proxy_store_records_twice(
     assert result.lost == 0
 
 
-def test_every_kind_of_fault_fell_on_both_sides_and_the_proxy_had_no_error_of_its_own(
+def test_every_kind_of_fault_hit_both_sides_without_a_proxy_error(
     scene: FaultyScene, results: dict[str, ClientResult]
 ) -> None:
     for kind in BREAKING_KINDS:
@@ -146,7 +146,7 @@ def test_every_codec_arrives_and_is_read_back_by_the_same_client(
     ]
 
 
-def test_the_default_batches_of_librdkafka_work_though_they_outgrow_the_broker_in_the_old_format(
+def test_default_librdkafka_batches_work_though_message_format_v1_makes_them_too_large(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path
 ) -> None:
     records, name = 40_000, "x" * 92  # with its numbers a value has about 100 bytes

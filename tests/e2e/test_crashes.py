@@ -1,6 +1,6 @@
-"""The proxy is killed by SIGKILL at every step of a produce: each retry is told the offset of the one copy in the log.
+"""The proxy is killed by SIGKILL at every step of a produce: each retry gets the offset of the one copy in the log.
 
-Two deaths at each point, in a seeded order, one life after the other on the same data. ``make crashes`` has ten.
+Two deaths at each point, in a seeded order, one instance after the other on the same data. ``make crashes`` has ten.
 """
 
 from random import Random
@@ -25,7 +25,7 @@ def story(quiet: QuietPair, tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 @pytest.mark.promise("crash-in-flight")
-def test_every_batch_is_stored_once_in_order_at_the_offset_that_its_producer_was_told(story: Story) -> None:
+def test_batches_are_stored_once_in_order_at_the_offset_of_their_answer(story: Story) -> None:
     assert story.complaints() == []
     assert len(story.values) > len(story.deaths)
 

@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "idemproxy", "demo", "--json", "--records", str
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """No program can be found by its name, and what is left behind can be seen."""
+    """No program can be found by its name, and what is left over can be seen."""
     for name in ("no-programs", "temporary"):
         (tmp_path / name).mkdir()
     return os.environ | {"PATH": str(tmp_path / "no-programs"), "TMPDIR": str(tmp_path / "temporary")}

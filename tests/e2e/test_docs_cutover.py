@@ -80,7 +80,7 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away_or_passes_byt
             produce(proxy.address, "old")
             assert consume(proxy.address) == consume(cluster.address(0)) == records("old")
 
-    # New programs, the old format: the proxy stays in front.
+    # New programs, message format v1: the proxy stays in front.
     with (
         broker(kafka, NEW_VERSION, OLD_FORMAT) as cluster,
         ProxyProcess(tmp_path / "proxy2", cluster.address(0)) as proxy,
@@ -89,7 +89,7 @@ def test_brokers_are_upgraded_in_place_and_the_proxy_is_taken_away_or_passes_byt
         assert "has producer ids of its own" in proxy.log
         assert "keeps no batch markers" not in proxy.log
         assert consume(proxy.address) == records("old", "between")
-        # With the old format the broker itself has no idempotence to give.
+        # With message format v1 the broker itself has no idempotence to give.
         refused, errors = try_to_produce(cluster.address(0), "too early")
         assert (refused, errors) == ([], {"UNSUPPORTED_FOR_MESSAGE_FORMAT"})
 

@@ -1,5 +1,5 @@
 """A crowd that wants more connections than the proxy has file descriptors, on real sockets: the links to Redis and to
-the brokers come back when they are cut, the lease goes on, and so do producers."""
+the brokers come back when they are cut, the lease is kept, and producers continue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DESCRIPTORS = 140
 CROWD = 200
 """More than are left, with or without a connection to the broker for each."""
 FIND_COORDINATOR = request(1, ApiKey.FIND_COORDINATOR, body=b"\x00\x05group")
-"""It goes on to the broker, over a connection that belongs to this client alone."""
+"""The proxy passes it to the broker, over a connection that belongs to this client alone."""
 
 
 class Crowd:

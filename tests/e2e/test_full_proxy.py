@@ -1,4 +1,4 @@
-"""A proxy that is full of connections which say nothing, on real sockets: whoever comes gets in, and who is at work
+"""A proxy that is full of connections which say nothing, on real sockets: a new client gets in, and who is at work
 stays."""
 
 from __future__ import annotations

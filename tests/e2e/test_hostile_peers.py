@@ -1,4 +1,4 @@
-"""A small crowd of peers that behave badly beside a producer that behaves. A large one: make hostile."""
+"""A small crowd of peers that behave badly next to a producer that behaves. A large one: make hostile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.hostile_peers import KINDS
 
 IDLE, SLOW = 500, 50
 SECONDS = 2 * limits.UNFINISHED_SECONDS + 4
-"""Long enough for those that begin a request and do not go on to be hung up on."""
+"""Long enough for those that begin a request and do not continue it to be hung up on."""
 GROWTH_BYTES_MAX = 30_000_000
 DELAY_MS_MAX = 1_000.0
 """As every machine keeps it; the p99 of a quiet machine is in benchmarks/results/hostile.jsonl."""
@@ -20,7 +20,7 @@ DELAY_MS_MAX = 1_000.0
 
 @pytest.mark.promise("compared-9")
 @pytest.mark.timeout(240)
-def test_a_producer_goes_on_beside_hundreds_of_idle_connections_and_dozens_that_stall(tmp_path: Path) -> None:
+def test_hundreds_of_idle_and_dozens_of_stalled_connections_affect_no_producer(tmp_path: Path) -> None:
     figures = run_hostile(tmp_path, idle=IDLE, slow=SLOW, seconds=SECONDS, quiet_seconds=3)
     assert figures.is_complete, "every record is in the log, once and in order"
     assert figures.opened["refused"] == 0

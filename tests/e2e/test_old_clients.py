@@ -95,7 +95,7 @@ def test_an_old_producer_is_stored_as_it_sent_with_every_codec(
     produce_plainly(quiet, children, tmp_path, client, STORED_CODECS)
 
 
-def test_an_old_producer_that_is_told_its_brokers_version_sends_the_old_format(
+def test_an_old_producer_configured_with_its_brokers_version_sends_message_format_v1(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path
 ) -> None:
     settings = {"api_version": [0, 10]}
@@ -114,7 +114,7 @@ def test_a_new_producer_without_idempotence_is_converted_and_gets_no_batch_marke
 
 @pytest.mark.promise("consumers")
 @pytest.mark.parametrize("client", [*OLD_CLIENTS, *IDEMPOTENT_CLIENTS])
-def test_a_group_reads_commits_and_goes_on_where_it_stopped(
+def test_a_group_reads_commits_and_resumes_where_it_stopped(
     quiet: QuietPair, children: ChildProcesses, tmp_path: Path, client: str
 ) -> None:
     cluster = quiet.cluster

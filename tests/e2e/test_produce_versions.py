@@ -1,4 +1,4 @@
-"""What Produce 7 and 8 are offered for: zstd, and sentences that reach the user. And who must not be told of 8."""
+"""What Produce 7 and 8 are offered for: zstd, and error messages that reach the user. And who must not be offered 8."""
 
 from pathlib import Path
 

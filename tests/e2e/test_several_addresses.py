@@ -1,4 +1,4 @@
-"""Two proxies that clients are told of by addresses of their own: who finds the one that is left, after a SIGKILL.
+"""Two proxies that clients know by addresses of their own: who finds the one that is left, after a SIGKILL.
 
 The table in helm.md says it of all clients; here are the Java clients. librdkafka is in the walk-through."""
 
@@ -19,13 +19,13 @@ RECORDS = 1_000_000
 """More than they come to."""
 PER_SECOND = 200
 SOME = 300
-"""More than is under way in a moment: who was told of so many more has a proxy that answers."""
+"""More than is under way in a moment: a client with so many more acknowledged has a proxy that answers."""
 AGAIN = {"metadata.recovery.strategy": "rebootstrap"}
 """The default from Java 4.0 on; before 3.8 there is no such thing."""
 
 
 def has_some_more(program: JavaProgram) -> Callable[[], bool]:
-    """Is it told of records beyond those of this moment?"""
+    """Are records beyond those of this moment acknowledged?"""
     before = acknowledged_by(program)
     return lambda: acknowledged_by(program) >= before + SOME
 
@@ -37,7 +37,7 @@ def acknowledged_by(program: JavaProgram) -> int:
 
 
 @pytest.mark.timeout(700)
-def test_java_clients_that_ask_their_bootstrap_servers_again_go_on_at_the_other_proxy(
+def test_java_clients_that_ask_their_bootstrap_servers_again_reach_the_other_proxy(
     tmp_path: Path, children: ChildProcesses
 ) -> None:
     with ExitStack() as stack:

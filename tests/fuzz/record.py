@@ -159,7 +159,7 @@ def record(directory: Path) -> list[dict[str, Any]]:
     with LegacyCluster(directory / "kafka", auto_create_topics=False) as cluster:
         cluster.create_topic(TOPIC, 1)
         proxy = ProxyProcess(directory / "proxy", cluster.address(0))
-        # Its one listener, told under the relay's port, so that clients stay behind the relays.
+        # Its one listener, advertised under the relay's port, so that clients stay connected through the relays.
         listen = f"{HOST}:{proxy.address[1]}"
         config.write_text(f"listeners: [{{bind: '{listen}', advertised: '{HOST}:{to_broker.port}'}}]\n")
         proxy._command = [

@@ -1,6 +1,6 @@
 """``make fuzz MINUTES=10``: every target for its share of the time, some at once, and what became of them.
 
-What breaks a target is kept in .cache/fuzz/found and told with the command that shows it again; what was learned of the
+What breaks a target is kept in .cache/fuzz/found and shown with the command that repeats it; what was learned of the
 code stays in .cache/fuzz, so that the next run begins where this one ended. 1 when something was found."""
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def frames(data: bytes) -> None:
 
 
 def record_batch(data: bytes) -> None:
-    """A batch whose length and checksum are right, so that what is behind them is reached."""
+    """A batch whose length and checksum are right, so that what comes after them is reached."""
     with suppress(WireError):
         _records(memoryview(_signed(data)))
     with suppress(WireError):
@@ -280,7 +280,7 @@ def broker_answer(data: bytes) -> None:
 
 
 def message_set(data: bytes) -> None:
-    """Messages of the old formats, as a broker stores them."""
+    """Messages of formats v0 and v1, as a broker stores them."""
     with suppress(WireError):
         tail_is_partial(data)
         for message in iterate_shallow(data):
@@ -302,7 +302,7 @@ def batch_marker(data: bytes) -> None:
 
 
 def kernel_records(data: bytes) -> None:
-    """A batch, by the compiled kernel and by the Python beside it."""
+    """A batch, by the compiled kernel and by its Python equivalent."""
     signed = _signed(data)
     kernel = current()
     for magic in (0, 1) if kernel else ():

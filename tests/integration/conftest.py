@@ -54,7 +54,7 @@ def legacy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCl
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local Spark. Beside other programs it takes a minute to start: tests that ask for it need the time."""
+    """A local Spark. On a busy machine it takes a minute to start: tests that ask for it need the time."""
     from testkit.real.spark.session import spark_session  # half a second, which most processes need not spend
 
     # Tasks that fail are repeated three times.

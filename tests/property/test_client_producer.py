@@ -71,8 +71,10 @@ def test_what_is_unrecoverable_is_said_to_be_absent_only_where_it_is(seed: int, 
 @pytest.mark.promise("saved-numbers")
 @settings(max_examples=150)
 @given(seeds, st.integers(0, 8), st.sampled_from([0, 7, SEQUENCE_MODULUS - 4]))
-def test_a_second_life_sends_the_same_batches_and_each_is_stored_once(seed: int, before: int, start: int) -> None:
-    """The first life ends at any moment. The next one begins with the oldest batch that has no receipt, or before that
+def test_a_restarted_producer_sends_the_same_batches_and_each_is_stored_once(
+    seed: int, before: int, start: int
+) -> None:
+    """The first run ends at any moment. The next one begins with the oldest batch that has no receipt, or before that
     where the server finds what is older than the last five."""
     world = ClientWorld(Random(seed), partitions=1, next_sequences={Place("t", 0): start}, troubles=BAD)
     run(world, 200)

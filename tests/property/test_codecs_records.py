@@ -212,7 +212,7 @@ def resigned(data: bytearray) -> memoryview:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), record_lists)
-def test_a_damaged_batch_is_read_alike_by_both_our_readers_or_is_a_wire_error(
+def test_both_readers_read_a_damaged_batch_alike_or_raise_a_wire_error(
     data: st.DataObject, records: list[Record]
 ) -> None:
     original = encode_batch(records)

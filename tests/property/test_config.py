@@ -49,7 +49,7 @@ def sentences_of(path: Path, options: dict[str, Any]) -> list[str]:
 
 @quick
 @given(data=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_any_bytes_are_a_configuration_or_told(tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_are_a_configuration_or_an_error_message(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(data)
     assert all(sentences_of(path, {"upstream": "h:1"}) or ["fine"])
@@ -57,7 +57,7 @@ def test_any_bytes_are_a_configuration_or_told(tmp_path: Path, data: bytes) -> N
 
 @quick
 @given(data=files)
-def test_any_yaml_is_a_configuration_or_told_with_its_place(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_any_yaml_is_a_configuration_or_an_error_with_its_place(tmp_path: Path, data: dict[str, Any]) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(data, allow_unicode=True))
     for sentence in sentences_of(path, {}):

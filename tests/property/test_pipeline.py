@@ -1,4 +1,4 @@
-"""Whatever a log has in it, its reader says what it is and goes on, or says that it cannot."""
+"""Whatever a log has in it, its reader says what it is and continues, or says that it cannot."""
 
 from __future__ import annotations
 

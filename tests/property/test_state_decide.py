@@ -135,7 +135,7 @@ def test_nothing_known_and_not_expired_means_sequence_zero(batch: BatchIdentity)
 def test_a_batch_that_was_stored_in_parts_is_one_duplicate(
     start: int, parts: list[int], before: list[int], lost: set[int]
 ) -> None:
-    """Whoever commits a part: its proxy, or one that takes an intent over and does not know the whole batch."""
+    """Its proxy commits a part, or one that takes an intent over and does not know the whole batch."""
     entry = fresh(DATA_GENERATION, b"p" * 8, 3, start)
     offset = 100
     for count in before:
@@ -215,7 +215,7 @@ entries = st.builds(
 
 
 @given(entries)
-def test_an_entry_comes_back_as_it_was_packed_with_its_version_where_the_store_looks(entry: Entry) -> None:
+def test_an_entry_unpacks_as_packed_with_its_version_where_the_store_looks(entry: Entry) -> None:
     value = pack(entry)
     assert unpack(value) == entry
     assert int.from_bytes(value[1:9], "big") == entry.version

@@ -85,7 +85,7 @@ def test_what_is_left_are_the_records_outside_of_the_ranges_at_their_offsets(log
 
 
 @given(logs(), st.data())
-def test_of_a_set_that_was_cut_off_no_part_of_a_message_is_left_alone(log: Log, data: st.DataObject) -> None:
+def test_a_cut_off_set_never_leaves_a_part_of_a_message_alone(log: Log, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(log.records)))
     records = log.records[:cut]
     left = without_ranges(memoryview(records), log.ranges, OUTPUT_BYTES_MAX)
@@ -139,7 +139,7 @@ def test_a_wrapper_that_unpacks_to_too_much_stays_whole() -> None:
 
 
 @pytest.mark.parametrize("behind", ["v1", "v2"])
-def test_what_was_cut_off_behind_the_ranges_is_not_left_alone(behind: str) -> None:
+def test_a_part_of_a_message_after_the_ranges_is_not_left_alone(behind: str) -> None:
     hidden = message_of(1, Codec.NONE, [7])
     (shallow,) = iterate_shallow(hidden)
     ranges = Ranges(((7, 8),), {7: (shallow.crc, 7)}, 7)

@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_right(found: IdleProducer) -> bool:
-    """Was the batch found, once, at the offset that was told, quickly and without reading what had passed?"""
+    """Was the batch found, once, at the offset of its answer, quickly and without reading what had passed?"""
     once = (found.result, found.copies, found.told_offset) == ("found", 1, found.stored_offset)
     return once and found.bytes_read <= READ_BYTES_MAX and found.answered_seconds <= ANSWER_SECONDS_MAX
 

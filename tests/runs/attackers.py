@@ -30,7 +30,7 @@ _PRODUCER_ID_BITS = 61
 
 
 def forged() -> bytes:
-    """A batch that goes on under a producer id that nobody has issued."""
+    """A batch that continues the sequence of a producer id that nobody has issued."""
     return batch([b"x"], producer_id=random.getrandbits(_PRODUCER_ID_BITS), sequence=5)
 
 

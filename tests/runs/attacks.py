@@ -1,8 +1,8 @@
-"""One client that means harm, and a producer beside it that is to notice nothing: ``python -m runs.attacks [NAMES]``.
+"""One client that means harm, and a producer that is to notice nothing of it: ``python -m runs.attacks [NAMES]``.
 
-A real 0.10.2.2, Redis and proxy for each attack. Five times in turns the producer works while all is quiet, and while
-the attack lasts; newcomers, each with a connection and a producer id of its own, are timed beside it. Each attack adds
-a line to ``benchmarks/results/attacks.jsonl``, with what was required and is not so in ``not_held``."""
+A real 0.10.2.2, Redis and proxy for each attack. Five times alternately the producer works while all is quiet, and
+while the attack lasts; newcomers, each with a connection and a producer id of its own, are timed next to it. Each
+attack adds a line to ``benchmarks/results/attacks.jsonl``, with what was required and is not so in ``not_held``."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Producer:
         return served
 
     def take_late_answer(self) -> None:
-        """Of a worker that stood still and goes on."""
+        """Of a worker that stood still and resumes."""
         self._client.answer()
 
     def work_for(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> Spell:
@@ -270,7 +270,7 @@ class Freeze(Attack):
         return len(workers) == 2 and self._victim not in workers and self._proxy.get("/readyz")[0] == 200
 
     def end(self) -> Counter[str]:
-        """A supervisor that does not replace it leaves that to us: the run has to go on."""
+        """A supervisor that does not replace it leaves that to us: the run has to continue."""
         if self._victim in self._proxy.workers:
             os.kill(self._victim, signal.SIGKILL)
             return Counter({"never replaced": 1})

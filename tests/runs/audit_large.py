@@ -66,7 +66,7 @@ def batches_of(partition: int, count: int, draw: random.Random, expected: Counte
             if fault < 0.3:  # never sent
                 expected["gap"] += BATCH_RECORDS
                 continue
-            if fault < 0.6:  # sent behind the next one of its producer
+            if fault < 0.6:  # sent after the next one of its producer
                 late = data
                 expected["inversion"] += BATCH_RECORDS
                 continue

@@ -17,7 +17,7 @@ from .results import append_result
 
 RECORDS = 20_000
 EVERY_NTH_PRODUCE = 15
-"""On each side. Every fault at the broker's side is an unknown outcome, and each of those takes a second to settle."""
+"""On each side. Every fault at the broker's side is an unknown outcome, and each of those takes a second to resolve."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ replicas, the controller, partitions.
 benchmarks/results/cluster_changes.jsonl, and exit status 1 unless every record of every client is stored once, in
 order, was read by its group at least once and in order, and no error reached the user. A topic that is deleted and
 recreated under producer and reader is ``--delete-topic``: what users see of that differs from client to client, so it
-is judged apart, and beside the brokers alone (``--without-proxy``).
+is judged apart, and compared with the brokers alone (``--without-proxy``).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _followed(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[s
 
 
 def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A topic that is deleted and recreated: a line for each client. What its user is told is no complaint."""
+    """A topic that is deleted and recreated: a line for each client. What reaches its user is no complaint."""
     scene.start_clients(notes_errors=True)
     scene.wait_for_more(RECORDS_BETWEEN)
     scene.remake_topics()

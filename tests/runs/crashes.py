@@ -1,4 +1,4 @@
-"""A producer whose proxy dies again and again, and whether each retry is told the offset of the one copy in the log.
+"""A producer whose proxy dies again and again, and whether each retry gets the offset of the one copy in the log.
 
 ``python -m runs.crashes`` is ``make crashes``: ten deaths at each point, and a line of JSON of what became of them.
 """
@@ -56,7 +56,7 @@ class Death:
 
 @dataclass(slots=True)
 class Story:
-    """What was sent, told and found."""
+    """What was sent, answered and found."""
 
     deaths: list[Death] = field(default_factory=list)
     told: dict[int, int] = field(default_factory=dict)
@@ -67,10 +67,10 @@ class Story:
     """(offset, value), out of the segment files, at the end."""
     found: int = 0
     not_found: int = 0
-    """Unknown outcomes of the lives after a death, by result."""
+    """Unknown outcomes of the proxy instances after a death, by result."""
 
     def complaints(self) -> list[str]:
-        """Return every batch that is not stored exactly once, in order, at the offset that its producer was told."""
+        """Return every batch that is not stored exactly once, in order, at the offset that its producer got."""
         offsets: dict[bytes, list[int]] = {}
         for offset, value in self.stored:
             offsets.setdefault(value, []).append(offset)
@@ -141,9 +141,9 @@ class _Producer:
 def run_deaths(
     cluster: LegacyCluster, directory: Path, place: Place, plan: Sequence[tuple[CrashPoint, int]], seed: int
 ) -> Story:
-    """Let one proxy die at each of these points of its n-th produce, one life after the other; then live on.
+    """Let one proxy die at each of these points of its n-th produce, one instance after the other; then live on.
 
-    Every life begins with what the one before left open. The last one is the shipped command, and goes on until all is
+    Every instance begins with what the one before left open. The last one is the shipped command, and runs until all is
     answered.
     """
     story, random = Story(), Random(seed)

@@ -161,7 +161,7 @@ def play(directory: Path) -> None:
         (directory / "times.json").write_text(json.dumps(times, indent=1))
 
 
-# ---------------------------------------------------------------------- what is told and drawn
+# ---------------------------------------------------------------------- what is reported and drawn
 def tell_rules(prometheus: Prometheus, times: Mapping[str, Any]) -> bool:
     """Print what the alerts did; return whether Prometheus evaluated all of them."""
     length = f"{round(times['to'] - times['from'])}s"

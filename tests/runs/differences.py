@@ -1,4 +1,4 @@
-"""The same programs at a real broker with producer ids and at the proxy in front of one without: what differs.
+"""The same programs at a real broker of Kafka >= 0.11 and at the proxy in front of one of Kafka 0.10: what differs.
 
 ``python -m runs.differences`` is ``make differences``: produce requests byte for byte
 (testkit.real.clients.compared_programs), random ones, and clients whose connections break by the same seeds; then the

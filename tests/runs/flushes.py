@@ -1,4 +1,4 @@
-"""Redis emptied again and again under producers that go on, and what is in the log in the end.
+"""Redis emptied again and again under working producers, and what is in the log in the end.
 
 ``python -m runs.flushes`` is ``make flushes``: two proxies, five confluent-kafka producers whose every connection
 goes to either of them, twenty times FLUSHALL, and a line of JSON.
@@ -48,7 +48,7 @@ class Flushed:
     """Entries that Redis had when it was emptied, of all times."""
 
     def complaints(self) -> list[str]:
-        """Return what is not as it should be: everything stored once, in order, told truly, and no client error."""
+        """Return what is not as it should be: everything stored once, in order, answered truly, and no client error."""
         found = [*self.errors, *self.ours]
         if not self.verdict.is_exactly_once:
             found.append(f"{self.verdict}")

@@ -1,4 +1,4 @@
-"""A producer that behaves, beside thousands of connections that do not: its delays, and the proxy's memory.
+"""A producer that behaves, next to thousands of connections that do not: its delays, and the proxy's memory.
 
 ``python -m runs.hostile --record`` is ``make hostile``: 10,000 idle connections and 1,000 slow ones, and a line in
 benchmarks/results. Three spells in one run: quiet, under the hostile ones, quiet again.
@@ -64,7 +64,7 @@ class Figures:
 
     @property
     def p99_ratio(self) -> float:
-        """Beside the hostile ones to the quiet spell before them. What others do to the machine shows in ``after``."""
+        """With the hostile ones to the quiet spell before them. What others do to the machine shows in ``after``."""
         return self.beside.p99_ms / self.quiet.p99_ms
 
 

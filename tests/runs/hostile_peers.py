@@ -44,7 +44,7 @@ _RECEIVE_BUFFER_BYTES = 4096
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """One connection. ``to_send``: what it goes on sending; ``sent``: how much of that the other side took."""
+    """One connection. ``to_send``: what it keeps sending; ``sent``: how much of that the other side took."""
 
     kind: str
     connection: socket.socket

@@ -2,7 +2,7 @@
 
 ``python -m runs.matrix`` is ``make matrix``: a line of JSON in benchmarks/results/matrix.jsonl for each cell as soon as
 it is run, and exit status 1 unless all of them came out without a duplicate, a loss, a reorder or an error. A run that
-was interrupted goes on where it was: a cell that is in the file without a complaint, with as many records and for the
+was interrupted resumes where it was: a cell that is in the file without a complaint, with as many records and for the
 product as it is, is not run again, and those that never were come first. A client that can not be had here has a line
 that says why (``not_run``), and fails nothing. docs/reference/compatibility.md has a table of that file.
 """

@@ -1,4 +1,4 @@
-"""Real clients through the proxy to brokers that have producer ids, with faults on both sides of the proxy.
+"""Real clients through the proxy to brokers of Kafka >= 0.11, with faults on both sides of the proxy.
 
 ``python -m runs.native`` is ``make native``: a table, a line of JSON for each broker and client, and exit status 1
 unless every client came out without a duplicate, a loss, a reorder or an error.

@@ -51,7 +51,7 @@ def from_package(uv: str, package: str, name: str) -> Path:
 
 
 def from_debian() -> Path | None:
-    """Return the server of Debian's package, with its libraries beside it; None where there is no apt-get."""
+    """Return the server of Debian's package, with its libraries next to it; None where there is no apt-get."""
     if shutil.which("apt-get") is None:
         return None
     folder = CACHE / "debian"

@@ -56,7 +56,7 @@ class Crowd:
         self._round = -1
         self.producer_ids: list[int] = []
         self.offsets: list[list[int]] = [[] for _ in range(producers)]
-        """By producer: what it was told, round by round."""
+        """By producer: the offsets that it got, round by round."""
         self.codes: Counter[int] = Counter()
         for group in range(len(self._groups)):
             connection = self._connect(group)
@@ -75,7 +75,7 @@ class Crowd:
         return [b"%d:%d:%d" % (producer, number, index) + b"." * (RECORD_BYTES - 16) for index in range(RECORDS)]
 
     def send_a_round(self) -> list[float]:
-        """Send the next batch of every producer until each is told; return the seconds until each answer."""
+        """Send the next batch of every producer until each has its offset; return the seconds until each answer."""
         self._round += 1
         begun = time.monotonic()
         seconds: list[float] = []

@@ -47,7 +47,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def next_first(rows: Sequence[dict[str, object]], core: str) -> int:
-    """The seed behind the last one that was run on this core (``simulated_core``)."""
+    """The seed after the last one that was run on this core (``simulated_core``)."""
     return max((int(str(row["last_seed"])) for row in rows if row.get("core") == core), default=0) + 1
 
 

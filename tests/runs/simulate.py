@@ -1,7 +1,7 @@
 """Many random worlds on all cores: progress, how to see a failure again, and a line of figures per run that add up.
 
 Owns the work of several processes and the counting; a world is run by ``simulation.chaos``. Started by
-``make simulate SEEDS=2000``. What was run counts for this core (``simulated_core``), and a run begins behind the last
+``make simulate SEEDS=2000``. What was run counts for this core (``simulated_core``), and a run begins after the last
 seed that was run on it, unless FIRST says otherwise. Ctrl-C and SIGTERM end a run early: it saves what it has.
 """
 
@@ -66,7 +66,7 @@ class Tally:
 
     @property
     def seeds_per_hour_and_core(self) -> int:
-        """How fast it goes on one core that does nothing else."""
+        """How fast it runs on one core that does nothing else."""
         return round(3600 * self.seeds / self.cpu_seconds) if self.cpu_seconds else 0
 
 
@@ -124,7 +124,7 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
 
 
 def _begin_process() -> None:
-    """Whoever ends the run speaks to its first process, and that one to the others. A world's objects die with it, so
+    """Signals that end the run are for its first process, which ends the others. A world's objects die with it, so
     that looking for cycles among them is mostly in vain."""
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

@@ -2,7 +2,7 @@
 real broker, and some of the tests run there. ``make smoke``; a minute or two.
 
 The interpreter is the oldest one of this machine that ``requires-python`` admits. Which one that is gets printed, and a
-machine without one of the oldest minor version is told so and fails: nothing is passed over in silence."""
+machine without one of the oldest minor version gets an error message and fails: nothing is passed over in silence."""
 
 from __future__ import annotations
 

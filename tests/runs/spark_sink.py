@@ -1,8 +1,8 @@
 """A million records through the exactly-once sink, while everything around it fails; the log compared row by row.
 
 ``python -m runs.spark_sink`` is ``make spark-sink``: two proxies on one Redis before a real 0.10.2.2, tasks that fail
-in every batch, five drivers killed at different steps of ``commit``, another number of tasks and cores in each life, a
-driver that stands still and goes on when its successor is done, FLUSHALL, a proxy killed. Then the same rows through
+in every batch, five drivers killed at different steps of ``commit``, another number of tasks and cores in each run, a
+driver that stands still and resumes when its successor is done, FLUSHALL, a proxy killed. Then the same rows through
 the same proxies by Spark's own connector, which meets the same; and a line of JSON.
 """
 
@@ -50,7 +50,7 @@ class Found:
     missing: int
     damaged: int
     inversions: int
-    """Rows of one file behind those of a later one, in a partition."""
+    """Rows of one file after those of a later one, in a partition."""
 
 
 def judge(cluster: LegacyCluster, topic: str, rows: int, rows_of_file: int) -> Found:
@@ -99,12 +99,12 @@ def trouble(pair: TwoProxies, plan: Plan, done: threading.Event, seen: list[str]
 
 
 def told(plan: Plan, outcome: str) -> None:
-    """Print how a life has ended."""
+    """Print how a run of the query has ended."""
     print(f"{plan.into}: {outcome}; {finished(plan)} batches finished", flush=True)
 
 
 def life(plan: Plan, expected: str) -> None:
-    """Run one life of the query to its end."""
+    """Run the query once, to its end."""
     with Driver(plan) as driver:
         outcome = driver.wait(_LIFE_SECONDS_MAX)
         assert outcome.startswith(expected), f"{outcome}\n{driver.output[-4000:]}"
@@ -128,7 +128,7 @@ def stored_bytes(cluster: LegacyCluster, topic: str) -> int:
 
 
 def run(pair: TwoProxies, plan: Plan) -> tuple[list[str], str]:
-    """Run all lives of the query; return what happened besides, and how the zombie ended."""
+    """Play all runs of the query; return what else happened, and how the zombie ended."""
     is_ours = plan.into == "idemproxy"
     for number, step in enumerate(KILLS):
         of_life = replace(plan, cores=2 + number % 3, tasks=(2, 5, 3)[number % 3])

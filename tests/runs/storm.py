@@ -32,7 +32,7 @@ PRODUCERS, PARTITIONS = 6, 3
 ALLOWED = {0, -1, -2, *RETRIABLE}
 BACK_SECONDS_MAX = 90.0
 CALM_EVERY = 12
-"""After so many faults all of them end, and everybody has to go on."""
+"""After so many faults all of them end, and every producer has to continue."""
 _TOPIC = "storm"
 Undo = Callable[[], None]
 

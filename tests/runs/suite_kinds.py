@@ -1,7 +1,7 @@
 """The clients' own suites that can be fetched by a package's name: how each is made, pointed at an address and read.
 
-Each is told what release its broker has, and leaves out by itself what that release has not. A test that did not end is
-one that failed.
+Each gets the release of its broker as a setting, and leaves out by itself what that release has not. A test that did
+not end is one that failed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Route:
-    """One way to run a suite. ``told``: the release that it is told the broker has. ``options``: to its program.
+    """One way to run a suite. ``told``: the broker's release that it is given. ``options``: to its program.
     ``proxy_options``: to the proxy."""
 
     name: str

@@ -32,7 +32,7 @@ _BROKER_SETTINGS: Mapping[str, str | int] = {
     "delete.topic.enable": "true",
     "group.min.session.timeout.ms": 1_000,  # kafka-python's test_group has sessions of 3 s
 }
-"""What the suites expect of a broker beside automatic topics."""
+"""What the suites expect of a broker in addition to automatic topics."""
 _SESSION_TIMEOUT_MS = 20_000
 
 

@@ -1,7 +1,7 @@
 """Proxies that are killed, stopped for half a minute or asked to end while they hold unanswered batches of producers.
 
 ``python -m runs.takeovers`` is ``make takeovers``: pairs of proxies side by side, and a line of JSON of what their
-producers were told by the other proxy, how long it took, and what is in the log.
+producers got from the other proxy, how long it took, and what is in the log.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Report:
     in_log: int = 0
     """Of those, how many had that batch in the log already."""
     original: int = 0
-    """Of those, how many retries were told the offset of that copy."""
+    """Of those, how many retries got the offset of that copy."""
     seconds: list[float] = field(default_factory=list)
     """From the end of the proxy until each retry was answered."""
     codes: Counter[int] = field(default_factory=Counter)
@@ -136,7 +136,7 @@ class Bench:
 
     # ------------------------------------------------------------------ SIGSTOP
     def stop(self, moment: Moment, stop_seconds: float) -> None:
-        """Stop it instead, and let it go on when the other one has long answered; then come back to it."""
+        """Stop it instead, and let it resume when the other one has long answered; then come back to it."""
         victim = self.pair.proxies[1 - self._victim]  # the one of the next round
         losses = victim.log.count("the lease was lost")
         before = self._hold(moment)
@@ -212,7 +212,7 @@ class Bench:
         return found
 
     def _bring_to_the_other(self, begun: float, before: Mapping[int, int | None]) -> None:
-        """Every producer goes to the other proxy at once, and stays until it is told."""
+        """Every producer goes to the other proxy at once, and stays until it has its answers."""
         other = self.pair.proxies[1 - self._victim].address
         first = {index: min(producer.unanswered) for index, producer in enumerate(self._producers)}
         for producer in self._producers:

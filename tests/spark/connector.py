@@ -62,7 +62,7 @@ def topic(spark: SparkSession, cluster: LegacyCluster, proxy: ProxyProcess) -> T
     return Topic(spark, cluster, proxy)
 
 
-def test_a_batch_is_written_with_idempotence_and_read_by_both_sources_as_the_same_rows(topic: Topic) -> None:
+def test_a_batch_written_with_idempotence_is_equal_rows_for_both_sources(topic: Topic) -> None:
     topic.write(topic.rows())
     assert topic.values() == list(range(RECORDS))
     middle = {"startingOffsets": json.dumps({topic.name: {"0": 100, "1": -2}})}
@@ -80,7 +80,7 @@ def test_a_batch_is_written_with_idempotence_and_read_by_both_sources_as_the_sam
         assert ours.count() == theirs.count() > 0
 
 
-def test_a_stream_is_read_in_triggers_and_goes_on_from_its_checkpoint(topic: Topic, checkpoint: str) -> None:
+def test_a_stream_is_read_in_triggers_and_resumes_from_its_checkpoint(topic: Topic, checkpoint: str) -> None:
     seen: list[int] = []
 
     def take(frame: DataFrame, number: int) -> None:
@@ -116,7 +116,7 @@ def test_headers_are_refused_as_the_broker_stores_none(topic: Topic) -> None:
 
 
 def failing_function() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that fails in the second partition behind most of its rows, for the first attempts. Workers get
+    """Return a function that fails in the second partition after most of its rows, for the first attempts. Workers get
     it by value: they cannot import this file."""
 
     def failing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def failing_function() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Recor
 
 
 def test_a_task_that_is_tried_again_leaves_duplicates(topic: Topic) -> None:
-    """A retry of Spark is new data to any broker and proxy: this connector is at-least-once, whatever is behind it."""
+    """A retry of Spark is new data to any broker and proxy: this connector is at-least-once, whatever it writes to."""
     frame = topic.rows(FAILING_RECORDS).mapInArrow(failing_function(), "key string, value string")
     topic.write(frame)
     found: list[Any] = topic.values()

@@ -60,7 +60,7 @@ def test_a_driver_killed_at_every_step_of_commit(cluster: LegacyCluster, plan: P
 
 
 @pytest.mark.parametrize("step", ["before the manifest", "before batch 7"])
-def test_a_zombie_driver_that_goes_on_later(cluster: LegacyCluster, plan: Plan, step: str) -> None:
+def test_a_zombie_driver_that_resumes_later_adds_nothing(cluster: LegacyCluster, plan: Plan, step: str) -> None:
     with Driver(replace(plan, mishap=("stop", step))) as zombie:
         wait_until(Path(plan.folder, f"stop {step}").exists, "it stands still", START_SECONDS_MAX)
         with Driver(replace(plan, tasks=4)) as driver:

@@ -1,6 +1,6 @@
 """The sink on a cluster: a standalone master and two workers, each an executor with one core. Tasks that run twice at
-once, since Spark takes the first attempt for a slow one, and an executor that stands still and goes on when all is over
-(a zombie): each row is in the log once, and rows of a later batch are behind those of an earlier one, though each batch
+once, since Spark takes the first attempt for a slow one, and an executor that stands still and resumes when all is over
+(a zombie): each row is in the log once, and rows of a later batch are after those of an earlier one, though each batch
 was shuffled between the executors. Minutes; ``make test-spark``."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPECULATION = {
     "spark.speculation.multiplier": "1.5",
     "spark.speculation.minTaskRuntime": "2s",
     "spark.executor.heartbeatInterval": "5s",
-    "spark.network.timeout": "600s",  # an executor that stands still is not given up meanwhile
+    "spark.network.timeout": "600s",  # an executor that stands still is not declared lost meanwhile
 }
 pytestmark = pytest.mark.timeout(1800)
 
@@ -62,7 +62,7 @@ def test_a_task_that_runs_twice_at_once_is_in_the_topic_once(cluster: LegacyClus
     check_rows(cluster, plan.topic, PARTITIONS, FILES, ROWS)
 
 
-def test_an_executor_that_goes_on_when_all_is_over_adds_nothing(cluster: LegacyCluster, plan: Plan) -> None:
+def test_an_executor_that_resumes_when_all_is_over_adds_nothing(cluster: LegacyCluster, plan: Plan) -> None:
     # Without a shuffle: what others would fetch from an executor that stands still, they would wait for.
     settings = (*plan.settings, ("spark.speculation.task.duration.threshold", "4s"))
     with Driver(replace(plan, hindrance="stop", tasks=0, settings=settings)) as driver:

@@ -72,7 +72,7 @@ def moment(plan: Plan) -> str:
 
 
 def killed(plan: Plan, rest: random.Random) -> str:
-    """Run a life that is killed at random: in a batch, or when one is decided and published;
+    """Run a driver that is killed at random: in a batch, or when one is decided and published;
     return what it was at."""
     measure = rest.choice([last_change, manifests])
     before = measure(plan)
@@ -130,7 +130,7 @@ def test_a_changelog_has_each_change_once_whenever_the_driver_is_killed(
     rest = random.Random(seed)
     moments: Counter[str] = Counter()
     for life in range(KILLS + 1):
-        write_rows(Path(plan.source), 1, KEYS * ROWS_OF_KEY, first=life)  # each life has work to be killed in
+        write_rows(Path(plan.source), 1, KEYS * ROWS_OF_KEY, first=life)  # each driver has work to be killed in
         of_life = replace(plan, cores=2 + life % 2)
         if life < KILLS:
             moments[killed(of_life, rest)] += 1

@@ -10,11 +10,11 @@ from .program import FLUSH_SECONDS_MAX, Program
 
 
 def main() -> None:
-    """Send until told to stop, wait for all answers, say what became of them."""
+    """Send until the run stops it, wait for all answers, say what became of them."""
     program = Program()
 
     def noticed(error: KafkaError) -> None:
-        # Broken connections are news, not failures: librdkafka tells of them and goes on.
+        # Broken connections are news, not failures: librdkafka tells of them and continues.
         if error.fatal():
             program.noticed(error)
             program.is_broken = True

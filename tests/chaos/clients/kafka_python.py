@@ -11,7 +11,7 @@ from .program import FLUSH_SECONDS_MAX, Program
 
 
 def main() -> None:
-    """Send until told to stop, wait for all answers, say what became of them."""
+    """Send until the run stops it, wait for all answers, say what became of them."""
     program = Program()
     producer = KafkaProducer(**program.given["settings"])
 

@@ -1,5 +1,5 @@
-"""What the Python producers of a chaos run have in common: their argument (JSON), the pace, the file of what they were
-told, the end. They send until a file tells them to stop. Speaks no Kafka."""
+"""What the Python producers of a chaos run have in common: their argument (JSON), the pace, the file of the answers
+that they got, the end. They send until a file tells them to stop. Speaks no Kafka."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Program:
             time.sleep(max(0.0, _TURN_SECONDS - (time.monotonic() - now)))
 
     def acknowledged(self, partition: int, number: int, offset: int) -> None:
-        """The client was told that this record is stored."""
+        """The client reported this record as stored."""
         with self._lock:
             self._acked += 1
             self._done[partition] += 1
             self._told.write(f"a {partition} {number} {offset} {time.time_ns() // 1_000_000}\n")
 
     def failed(self, partition: int, number: int, error: object) -> None:
-        """The client was told that this record is given up."""
+        """The client reported this record as failed."""
         with self._lock:
             self._failed += 1
             self._done[partition] += 1

@@ -47,7 +47,7 @@ TIMEOUT_SECONDS = 15
 COORDINATOR_SECONDS = 30
 PROXY = ("proxy.example", 19092)
 LEVELS = range(4)
-"""A client at level n speaks version n of each API, or the highest that it is told."""
+"""A client at level n speaks version n of each API, or the highest that it is offered."""
 
 _names = itertools.count(1)
 

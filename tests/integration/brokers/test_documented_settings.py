@@ -1,4 +1,4 @@
-"""The defaults that are told of old brokers' settings are those that are in the brokers' own classes."""
+"""The defaults that the proxy reports for old brokers' settings are those that are in the brokers' own classes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_same_seed_chooses_the_same_faults() -> None:
 
 
 class Upstream:
-    """Answers every frame with its correlation id, unless it is told not to, and remembers all frames."""
+    """Answers every frame with its correlation id, unless ``answers`` is false, and remembers all frames."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -229,7 +229,7 @@ def test_slow_answers_keep_their_order() -> None:
         assert relay.faults >= 1
 
 
-def test_a_client_that_hangs_up_in_order_is_passed_on_after_all_that_it_sent() -> None:
+def test_relay_passes_on_a_clients_orderly_close_after_all_its_data() -> None:
     with relayed() as (_, upstream, client):
         upstream.answers = False
         client.sendall(b"".join(request(PRODUCE, 2, number, produce_body(2, 0, b"x" * 50_000)) for number in range(40)))
@@ -246,7 +246,7 @@ def test_a_client_that_resets_resets_the_upstream() -> None:
         wait_until(lambda: upstream.resets == 1, "the upstream is reset")
 
 
-def test_an_upstream_that_is_away_resets_the_client_and_the_relay_goes_on() -> None:
+def test_an_unreachable_upstream_resets_the_client_and_the_relay_keeps_running() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = unused.getsockname()
     with FaultRelay(address) as relay:

@@ -24,7 +24,7 @@ def results(scene: LossyScene, producer_id: int) -> list[str]:
 
 @pytest.mark.promise("no-markers")
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4"])
-def test_where_the_topic_has_a_codec_a_lost_answer_is_found_from_the_second_append_on(
+def test_a_compressed_topic_keeps_lost_answers_findable_from_the_second_append_on(
     scene: LossyScene, compression: str
 ) -> None:
     place = (fresh_topic(scene.cluster, 1, config={"compression.type": compression}), 0)
@@ -39,7 +39,7 @@ def test_where_the_topic_has_a_codec_a_lost_answer_is_found_from_the_second_appe
     assert [value for _, value in stored_values(scene.cluster, place)] == [b"first", b"second", b"third"]
 
 
-def test_where_the_topic_is_stored_uncompressed_it_is_said_and_a_lost_answer_fails_for_good(scene: LossyScene) -> None:
+def test_an_uncompressed_topic_is_logged_and_a_lost_answer_fails_for_good(scene: LossyScene) -> None:
     place = (fresh_topic(scene.cluster, 1, config={"compression.type": "uncompressed"}), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()

@@ -104,7 +104,7 @@ def produce(proxy: ConfiguredProxy, topic: str, sequence: int, producer_id: int 
 
 
 @pytest.mark.parametrize("idempotence", ["auto", "native", "proxy"])
-def test_a_proxy_of_another_cluster_under_the_same_name_changes_nothing_and_the_good_ones_start_again(
+def test_a_proxy_of_another_cluster_changes_nothing_and_the_right_one_restarts(
     legacy_broker: LegacyCluster, modern: LegacyCluster, redis: RedisProcess, tmp_path: Path, idempotence: str
 ) -> None:
     topic = fresh_topic(legacy_broker)
@@ -226,7 +226,7 @@ class Upgraded:
         self.cluster.start_broker(broker)
 
     def send(self, partition: int) -> int:
-        """The answer to the next batch of this partition's producer; it goes on once that is appended."""
+        """The answer to the next batch of this partition's producer; the same batch again until it is appended."""
         records = batch([b"%d" % self.sent[partition]], producer_id=self.ids[partition], sequence=self.sent[partition])
         with RawClient((HOST, self.proxy.address[1] + 1 + partition)) as client:
             code = client.produce_one(TOPIC, partition, records, timeout_ms=4000).error_code
@@ -272,7 +272,7 @@ def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_s
             for broker in range(3):
                 scene.become(broker, TRANSACTIONS)
                 proxy.wait_for_log(f"broker {broker} at .* stores message format .* batches .* wait")
-                for partition in range(broker + 1, 3):  # leaders that store the old format are served
+                for partition in range(broker + 1, 3):  # leaders that store message format v1 are served
                     scene.insist(partition)
                 for partition in range(broker + 1):
                     assert scene.send(partition) in RETRIABLE

@@ -1,6 +1,6 @@
-"""A broker from 0.11 on behind the proxy that keeps the old message format, single topics in its own: also when the
- format of one is raised and lowered under a proxy that runs. There our wrappers are stored without their key: the
-batch marker is gone."""
+"""A broker from 0.11 on behind the proxy that keeps message format v1, single topics in its own: also when the format
+of one is raised and lowered under a proxy that runs. There our wrappers are stored without their key: the batch marker
+is gone."""
 
 import sys
 import time
@@ -70,7 +70,7 @@ def lines(scene: LossyScene, text: str) -> int:
     return sum(text in line for line in scene.proxy.log.splitlines())
 
 
-def test_where_it_stores_the_old_format_batch_markers_are_kept_and_a_lost_answer_is_found(scene: LossyScene) -> None:
+def test_message_format_v1_keeps_batch_markers_and_a_lost_answer_is_found(scene: LossyScene) -> None:
     place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
@@ -82,7 +82,7 @@ def test_where_it_stores_the_old_format_batch_markers_are_kept_and_a_lost_answer
 
 
 @pytest.mark.promise("raised-format")
-def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_fails_for_good(
+def test_message_format_v2_is_logged_at_once_and_a_lost_answer_fails(
     scene: LossyScene,
 ) -> None:
     place = (fresh_topic(scene.cluster, 1, config=NEW_FORMAT), 0)
@@ -98,7 +98,7 @@ def test_where_it_stores_its_own_format_that_is_said_at_once_and_a_lost_answer_f
 
 
 @pytest.mark.promise("raised-format")
-def test_a_format_that_is_raised_under_a_running_proxy_is_noticed_and_so_is_its_return(scene: LossyScene) -> None:
+def test_a_raised_message_format_is_noticed_while_running_and_its_return_too(scene: LossyScene) -> None:
     place = (fresh_topic(scene.cluster, 1, config=OLD_FORMAT), 0)
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()

@@ -152,7 +152,7 @@ def scene_end(scene: LossyScene, place: Place) -> int:
 
 # ---------------------------------------------------------------------- a log that has changed
 class Orphan:
-    """A batch that its proxy reserved before it died: behind one that is committed, and behind foreign records."""
+    """A batch that its proxy reserved before it died: after one that is committed, and after foreign records."""
 
     def __init__(self, scene: LossyScene, mortal: MortalProxy, place: Place, point: CrashPoint) -> None:
         self.place = place
@@ -218,7 +218,7 @@ class Orphan:
 
 
 def never_forwarded_again(orphan: Orphan, reason: str) -> None:
-    """The producer is told that nobody knows, however often it asks; it can go on in a new epoch."""
+    """The proxy returns ``INVALID_RECORD``, however often the producer retries; in a new epoch it can continue."""
     before = orphan.stored()
     for _ in range(2):
         answer = orphan.retry()
@@ -300,7 +300,7 @@ def test_in_a_topic_that_was_recreated_a_batch_is_looked_for_from_the_start(
 
 
 @pytest.mark.parametrize("foreign_records", [0, 3, 20])
-def test_in_a_topic_that_was_recreated_a_batch_that_is_not_there_is_forwarded_once(
+def test_a_batch_missing_from_a_recreated_topic_is_forwarded_once(
     scene: LossyScene, mortal: MortalProxy, direct: RawClient, foreign_records: int
 ) -> None:
     topic = fresh_topic(scene.cluster, 1)

@@ -56,7 +56,7 @@ def listed(client: RawClient) -> set[str]:
 
 
 def described(client: RawClient, name: str, *, may_create: bool = True) -> Any:
-    """One topic as Metadata has it; whoever may not create it has to speak a version that can say so."""
+    """One topic as Metadata has it; a client that may not create it has to speak a version that can say so."""
     wanted = [{"name": name}]
     if may_create:
         return client.ask(ApiKey.METADATA, 1, topics=wanted).topics[0]
@@ -101,9 +101,7 @@ def test_a_topic_that_a_client_creates_or_deletes_is_seen_at_once(client: RawCli
         assert name not in listed(direct)
 
 
-def test_a_topic_that_the_broker_creates_by_itself_can_be_used_as_soon_as_there(
-    client: RawClient, direct: RawClient
-) -> None:
+def test_an_automatically_created_topic_is_usable_once_the_broker_has_it(client: RawClient, direct: RawClient) -> None:
     later: list[float] = []
     while len(later) < TRIES or (min(later) >= LATER_SECONDS_MAX and len(later) < 4 * TRIES):
         name = a_name()
@@ -122,7 +120,7 @@ def leads(direct: RawClient, topic: str, partition: int) -> bool:
 
 
 @pytest.mark.promise("creates-no-topic")
-def test_a_partition_that_is_added_can_be_produced_to_as_soon_as_the_proxy_may_look_again(
+def test_an_added_partition_accepts_batches_as_soon_as_metadata_may_be_refreshed(
     creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:
     producer_id = client.new_producer_id()
@@ -137,7 +135,7 @@ def test_a_partition_that_is_added_can_be_produced_to_as_soon_as_the_proxy_may_l
 
 
 @pytest.mark.promise("creates-no-topic")
-def test_a_topic_that_is_deleted_under_its_producer_is_not_created_again_by_the_proxy(
+def test_a_topic_deleted_under_its_producer_is_not_recreated_by_the_proxy(
     creating_broker: LegacyCluster, client: RawClient, direct: RawClient
 ) -> None:
     name = a_name()

@@ -106,8 +106,8 @@ def test_a_start_before_brokers_that_cannot_be_served_ends_with_one_sentence(
 
 
 @pytest.mark.promise("brokers-from-0-11")
-def test_a_broker_that_is_upgraded_is_served_as_long_as_it_keeps_the_old_format(tmp_path: Path) -> None:
-    """Then it is read, and gets no batch; the proxy runs on, and serves it again in the old format."""
+def test_an_upgraded_broker_is_served_while_it_keeps_message_format_v1(tmp_path: Path) -> None:
+    """After that it is read, and gets no batch; the proxy keeps running, and serves it again in message format v1."""
     kafka = tmp_path / "kafka"
     with LegacyCluster(kafka) as cluster:
         address = cluster.address(0)
@@ -141,7 +141,7 @@ def become(cluster: LegacyCluster, settings: Mapping[str, str]) -> None:
     cluster.start_broker(0)
 
 
-def test_where_brokers_give_idempotence_one_without_producer_ids_is_not_served_until_it_has_them(
+def test_native_mode_does_not_serve_a_kafka_0_10_broker_until_upgraded(
     tmp_path: Path,
 ) -> None:
     """Nor does a client reach it: the proxy passes nothing on to it."""
@@ -171,7 +171,7 @@ def test_where_brokers_give_idempotence_one_without_producer_ids_is_not_served_u
 
 
 @pytest.mark.promise("brokers-before-0-10")
-def test_a_broker_in_whose_place_comes_one_that_cannot_be_served_is_named_once_and_served_again_later(
+def test_a_broker_downgraded_to_0_9_is_logged_once_and_later_served(
     tmp_path: Path,
 ) -> None:
     with LegacyCluster(tmp_path / "kafka") as cluster:

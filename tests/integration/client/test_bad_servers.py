@@ -1,4 +1,4 @@
-"""The product's own client and servers that are none: it says so, in time, and leaves nothing behind."""
+"""The product's own client and servers that are none: it says so, in time, and leaves no thread."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_question_ends_in_time_with_a_sentence(server: BadServer) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_batch_is_given_up_in_time_and_was_not_sent(server: BadServer, shell: str) -> None:
+def test_an_undeliverable_batch_fails_in_time_and_was_not_sent(server: BadServer, shell: str) -> None:
     before = set(threading.enumerate())
     with pytest.raises(NotDelivered) as given_up:
         SHELLS[shell](

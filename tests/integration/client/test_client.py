@@ -118,7 +118,7 @@ def test_whatever_happens_to_connections_each_record_is_stored_once(
 
 
 @pytest.mark.promise("saved-numbers")
-def test_a_client_that_is_killed_goes_on_with_its_saved_numbers(
+def test_a_killed_client_resumes_with_its_saved_producer_state(
     shell: str, bootstrap: str, place: Place, legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     state_file = tmp_path / "state.json"

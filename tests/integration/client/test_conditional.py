@@ -112,7 +112,7 @@ def test_two_writers_by_two_proxies_append_where_the_log_ends_or_not_at_all(
 
 
 @pytest.mark.promise("conditional")
-def test_a_batch_that_is_sent_again_is_told_its_offset_and_anothers_of_the_same_size_is_not_taken_for_it(
+def test_a_retried_batch_gets_its_offset_unlike_anothers_of_equal_size(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:
     one, other = writers
@@ -250,7 +250,7 @@ def test_a_writer_may_have_several_batches_under_way(
 
 
 @pytest.mark.promise("conditional")
-def test_a_proxy_that_is_killed_leaves_no_unknown_outcome_behind(
+def test_a_killed_proxy_leaves_no_unknown_outcome(
     pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient]
 ) -> None:
     one, other = writers
@@ -262,7 +262,7 @@ def test_a_proxy_that_is_killed_leaves_no_unknown_outcome_behind(
     pair.proxies[0].start()
 
 
-def test_a_batch_behind_a_foreign_record_ends_as_displaced(
+def test_a_batch_after_a_foreign_record_ends_as_displaced(
     pair: TwoProxies, place: Place, legacy_broker: LegacyCluster
 ) -> None:
     host, port = pair.addresses[0]

@@ -195,7 +195,7 @@ def test_a_changelog_has_counted_each_record_once(
 
 
 @pytest.mark.promise("copies")
-def test_what_comes_again_by_a_crash_is_told_by_its_source_coordinates(
+def test_records_repeated_after_a_crash_are_identified_by_their_source_coordinates(
     pair: TwoProxies, bootstrap: str, feed: Callable[[str, int, int], None], tmp_path: Path
 ) -> None:
     def more() -> None:

@@ -1,5 +1,5 @@
 """The worked example of conditional publish (examples/kv_store.py): nodes that lead side by side, are killed and stand
-still, by two proxies in front of a real broker. What its users are told is linearizable, by an existing checker."""
+still, by two proxies in front of a real broker. The answers to its users are linearizable, by an existing checker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
 
 
 @pytest.mark.promise("conditional")
-def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_killed(
+def test_answers_to_users_are_linearizable_while_leaders_and_a_proxy_are_killed(
     cluster: LegacyCluster, tmp_path: Path
 ) -> None:
     checker_program()
@@ -65,7 +65,7 @@ def test_what_users_are_told_is_linearizable_while_leaders_and_a_proxy_are_kille
     assert_retention_takes_nothing(cluster, TOPIC)
 
 
-def test_operations_behind_a_foreign_record_end_with_an_error(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+def test_operations_after_a_foreign_record_end_with_an_error(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     topic = "kv-displaced"
     legacy_broker.create_topic(topic, 1)
     with TwoProxies(tmp_path, legacy_broker, settings="topics: {conditional: [kv-*]}") as pair:

@@ -62,7 +62,7 @@ def test_killed_at_random_with_proxies_and_brokers_it_copies_each_record_once(sc
     assert scene.compare() == Compared(before + 6000, 0, 0, 0)
 
 
-def test_an_instance_that_stood_still_while_another_one_went_on_does_no_harm(scene: MirrorScene) -> None:
+def test_an_instance_that_stood_still_while_another_one_worked_does_no_harm(scene: MirrorScene) -> None:
     before = scene.compare().stored
     scene.feed(2000)
     with scene.instance("zombie") as zombie:

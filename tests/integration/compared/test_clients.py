@@ -43,7 +43,7 @@ sys.exit(f"{left} left, {failures[:1]}" if left or failures else 0)
 
 @pytest.mark.promise("compared-2")
 @pytest.mark.parametrize("version", [LAST_3X_CLIENT, MODERN_CLIENT])
-def test_javas_admin_client_is_told_of_the_proxys_own_addresses_alone(shared_proxy: ProxyProcess, version: str) -> None:
+def test_javas_admin_client_sees_only_the_proxys_own_addresses(shared_proxy: ProxyProcess, version: str) -> None:
     host, port = shared_proxy.address
     class_path = f"{compiled('ClusterDescriber', version)}:{client_class_path(version)}"
     command = [str(java_runtime()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "ClusterDescriber"]
@@ -71,7 +71,7 @@ def test_kafka_pythons_admin_client_too(shared_proxy: ProxyProcess) -> None:
 @pytest.mark.promise("compared-4")
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
 @pytest.mark.parametrize("is_idempotent", [True, False])
-def test_an_old_librdkafka_goes_on_compressing(
+def test_an_old_librdkafka_keeps_compressing(
     shared_proxy: ProxyProcess, client: RawClient, place: Place, codec: str, is_idempotent: bool
 ) -> None:
     host, port = shared_proxy.address

@@ -41,7 +41,7 @@ def secure(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactor
 
 
 class AllAtOnce:
-    """Keeps what a client is to send until it is told to, and lets it send that in one piece."""
+    """Keeps what a client is to send until ``go``, and lets it send that in one piece."""
 
     def __init__(self, client: RawClient) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class AllAtOnce:
 
 
 @pytest.mark.promise("compared-10")
-def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_connected_yet(
+def test_requests_in_one_piece_keep_their_order_before_the_broker_is_connected(
     shared_proxy: ProxyProcess, place: Place
 ) -> None:
     topic, partition = place
@@ -83,7 +83,7 @@ def test_requests_in_one_piece_are_answered_in_order_though_the_broker_is_not_co
 @pytest.mark.promise("compared-5")
 @pytest.mark.parametrize("count", [3, 20, 1000])
 @pytest.mark.parametrize("over_tls", [False, True], ids=["plain", "TLS"])
-def test_batches_without_acks_are_all_stored_though_their_client_hangs_up_behind_the_last_one(
+def test_batches_without_acks_are_all_stored_although_their_client_disconnects_at_once(
     shared_proxy: ProxyProcess, secure: Secure, client: RawClient, place: Place, over_tls: bool, count: int
 ) -> None:
     values = [str(number).encode() for number in range(count)]

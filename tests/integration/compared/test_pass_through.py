@@ -80,7 +80,7 @@ def test_who_wants_no_answer_may_flush_and_go(world: World, partition: int, coun
         )
 
 
-def test_who_may_not_write_and_wants_no_answer_moves_nothing_and_is_hung_up_on(world: World) -> None:
+def test_an_unauthorized_write_without_acks_changes_nothing_and_ends_the_connection(world: World) -> None:
     with authenticated(world, "alice") as alice:
         producer_id = alice.new_producer_id()
     named, plain = batch([b"named"], producer_id=producer_id), batch([b"plain"])
@@ -94,7 +94,7 @@ def test_who_may_not_write_and_wants_no_answer_moves_nothing_and_is_hung_up_on(w
 
 
 @pytest.mark.parametrize("name", ["nobody", "bob"])
-def test_what_a_stranger_or_someone_without_the_right_leaves_behind_is_not_stored(world: World, name: str) -> None:
+def test_writes_of_departed_unauthenticated_or_unauthorized_clients_are_not_stored(world: World, name: str) -> None:
     with RawClient(world.cluster.address(0)) as direct:
         before = direct.end_offset(TOPIC, 0)
         with RawClient(world.proxy.address) if name == "nobody" else authenticated(world, name) as client:

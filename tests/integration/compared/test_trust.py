@@ -29,7 +29,7 @@ class Trust:
 
 
 @pytest.mark.promise("compared-15")
-def test_clients_of_a_new_authority_are_let_in_and_those_of_the_old_one_no_more(tmp_path: Path) -> None:
+def test_reloaded_client_authorities_admit_new_clients_and_reject_old_ones(tmp_path: Path) -> None:
     trust = Trust(tmp_path)
     own = trust.old.issue("listener")
     settings = TlsServer(own.cert, own.key, client_ca_file=trust.file, client_auth="required")

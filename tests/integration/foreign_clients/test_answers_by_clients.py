@@ -93,7 +93,7 @@ def kafka_python(address: Address, topic: str, _directory: Path) -> int:
             stored += 1
         except KafkaError:
             pass
-    with suppress(KafkaError):  # it waits for records that it has given up
+    with suppress(KafkaError):  # it waits for records that it has failed
         producer.close(timeout=2)
     return stored
 

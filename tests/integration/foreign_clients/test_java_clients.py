@@ -1,4 +1,4 @@
-"""Our Java programs against a real 0.10.2.2 broker: what each data generation of the client does without a proxy."""
+"""Our Java programs against a real 0.10.2.2 broker: what each release of the client does without a proxy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def children() -> Iterator[ChildProcesses]:
 @pytest.mark.parametrize(
     ("version", "settings"), [(OLD_CLIENT, PATIENT), (LAST_3X_CLIENT, {"enable.idempotence": "false", **PATIENT})]
 )
-def test_a_plain_java_producer_is_told_the_offsets_that_its_records_have(
+def test_a_plain_java_producer_gets_the_offsets_that_its_records_have(
     cluster: LegacyCluster, children: ChildProcesses, tmp_path: Path, version: str, settings: dict[str, str]
 ) -> None:
     topic = fresh_topic(cluster, PARTITIONS)

@@ -1,5 +1,5 @@
-"""The client ids that ``idemproxy inspect`` shows: told by running proxies at their admin ports, or not told, which is
-said."""
+"""The client ids that ``idemproxy inspect`` shows: running proxies report them at their admin ports, or it says that
+they did not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def answering(body: bytes, status: bytes = b"200 OK") -> Callable[[socket.socket
     return lambda connection: connection.sendall(head + body)
 
 
-# ---------------------------------------------------------------------- told
+# ---------------------------------------------------------------------- reported
 def test_a_running_proxy_tells_the_client_id_of_each_producer(
     proxy: ProxyProcess, redis: ExternalRedis, url: str, place: Place, admin: Admin
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_client_id_controls_no_terminal_and_is_whole_for_machines(
     assert row["client_id"] == "a\x1b[2Jb\nc"
 
 
-# ---------------------------------------------------------------------- not told
+# ---------------------------------------------------------------------- not reported
 def test_where_nobody_is_asked_the_last_line_says_who_could_be(
     proxy: ProxyProcess, redis: ExternalRedis, url: str, place: Place
 ) -> None:
@@ -202,7 +202,7 @@ def test_a_view_without_producers_refuses_the_option(url: str, admin: Admin) -> 
         (lambda connection: None, "it closed the connection without an answer; is it an admin port?"),
     ],
 )
-def test_what_is_no_admin_port_is_named_with_the_reason_and_others_are_asked_all_the_same(
+def test_a_wrong_admin_address_is_named_with_the_reason_and_others_answer(
     proxy: ProxyProcess,
     redis: ExternalRedis,
     url: str,
@@ -222,7 +222,7 @@ def test_what_is_no_admin_port_is_named_with_the_reason_and_others_are_asked_all
     assert done.stderr == f"idemproxy: {last}\n"
 
 
-def test_a_closed_port_and_a_name_that_nobody_has_are_told_apart(
+def test_a_closed_port_and_an_unknown_host_name_have_different_reasons(
     proxy: ProxyProcess, redis: ExternalRedis, url: str, place: Place
 ) -> None:
     producer_id = begin_as(proxy, redis, place, "lost")

@@ -49,7 +49,7 @@ def test_forgetting_asks_first_and_says_what_it_costs(
     assert (row["state"], row["window"], row["version"]) == ("unverified", [], before.version + 1)
 
 
-def test_a_forgotten_producer_goes_on_and_its_retries_find_their_first_copy(
+def test_a_forgotten_producer_continues_and_its_retries_find_their_first_copy(
     producer: RawClient, redis: ExternalRedis, url: str, place: Place
 ) -> None:
     producer_id = begin(producer, redis, place)

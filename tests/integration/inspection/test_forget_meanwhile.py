@@ -52,7 +52,7 @@ def forget(redis: ExternalRedis, meanwhile: Callable[[], object], force: bool = 
     return status, out.getvalue().splitlines()[-2:]
 
 
-def test_an_entry_that_was_written_since_it_was_shown_stays_and_the_others_are_forgotten(redis: ExternalRedis) -> None:
+def test_an_entry_written_since_it_was_shown_stays_and_others_are_forgotten(redis: ExternalRedis) -> None:
     for key in KEYS:
         redis.call("SET", key, pack(ENTRY))
     newer = pack(Entry(6, bytes(16), bytes(8), 0, 1))
@@ -65,9 +65,7 @@ def test_an_entry_that_was_written_since_it_was_shown_stays_and_the_others_are_f
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_an_owner_that_has_come_back_since_keeps_what_it_has_open_unless_it_is_forced(
-    redis: ExternalRedis, force: bool
-) -> None:
+def test_a_returned_owner_keeps_its_open_intent_unless_forget_is_forced(redis: ExternalRedis, force: bool) -> None:
     redis.call("SET", KEYS[0], pack(LEFT))
     status, lines = forget(redis, lambda: redis.call("SET", member_key("default", OWNER), b"1"), force)
     assert status == int(not force)

@@ -45,7 +45,7 @@ def test_a_duplicate_is_left_out_for_every_consumer_and_stays_in_the_log(
 
 
 @pytest.mark.promise("hidden-ranges")
-def test_a_consumer_that_stands_before_a_hidden_end_goes_on_with_what_comes_next(
+def test_a_consumer_before_a_hidden_log_end_reads_what_is_appended_next(
     producer: RawClient, url: str, log: Place
 ) -> None:
     append(producer, log, b"a0")
@@ -98,7 +98,7 @@ def test_what_the_log_does_not_have_is_refused_with_a_sentence(producer: RawClie
     assert (backwards.returncode, "the last one is below the first one" in backwards.stderr) == (2, True)
 
 
-def test_a_topic_that_is_not_there_is_refused_soon_and_leaves_nothing_behind(
+def test_hiding_in_an_unknown_topic_is_refused_soon_and_stores_nothing(
     proxy: ProxyProcess, redis: ExternalRedis, url: str, log: Place
 ) -> None:
     for topic, partition in ((f"no-{log[0]}", 0), (log[0], 7), ("no topic has this name", 0)):

@@ -201,7 +201,7 @@ def test_what_a_proxy_has_found_is_added_out_of_its_journal(
     assert (again.returncode, "nothing to add" in again.stdout) == (0, True)
 
 
-def test_a_topic_that_is_not_compacted_or_not_there_is_told(
+def test_a_topic_that_is_missing_or_not_compacted_is_reported(
     legacy_broker: LegacyCluster, redis: ExternalRedis, url: str, log: Place, tmp_path: Path
 ) -> None:
     plain = fresh_topic(legacy_broker, 1)

@@ -26,7 +26,7 @@ from testkit.real.store.inspecting import Place
 
 BATCHES, PER_BATCH, KILLS = 60, 20, 8
 COPIES = ((3, 1), (10, 4), (30, 12), (50, 2))
-"""Behind which batch duplicates lie, and of how many batches."""
+"""After which batch duplicates lie, and of how many batches."""
 FETCH_BYTES = 3_000
 READ_SECONDS_MAX = 60.0
 

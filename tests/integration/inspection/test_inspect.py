@@ -91,7 +91,7 @@ def test_a_topic_and_one_partition_of_it_are_shown_alone(producer: RawClient, re
     assert "did you mean small?" in none.stderr
 
 
-def test_an_open_intent_is_shown_with_its_owner_and_how_long_it_has_been_untouched(
+def test_an_open_intent_is_shown_with_its_owner_and_time_untouched(
     legacy_broker: LegacyCluster, producer: RawClient, redis: ExternalRedis, url: str, place: Place
 ) -> None:
     producer_id = begin(producer, redis, place)

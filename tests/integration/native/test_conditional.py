@@ -104,7 +104,7 @@ def test_a_conditional_batch_is_refused_in_its_turn_in_every_version(
     assert in_log(world, topic) == [b"usual"] * 2
 
 
-def test_the_others_of_a_request_are_told_to_come_again(writer: RawClient, world: World, topic: str) -> None:
+def test_other_batches_of_a_refused_request_get_a_retriable_error(writer: RawClient, world: World, topic: str) -> None:
     usual = [(topic, at, batch([b"%d" % at])) for at in range(2)]
     answers = writer.produce([*usual, (topic, 2, conditional(0, b"refused"))], version=NEWEST)
     assert [(one.partition, one.error_code) for one in answers] == [(0, COME_AGAIN), (1, COME_AGAIN), (2, NOT_SERVED)]
@@ -136,9 +136,7 @@ def test_one_that_comes_when_its_request_has_gone_on_ends_the_connection(
     assert in_log(world, topic) == []
 
 
-def test_what_was_asked_before_one_that_ends_the_connection_is_answered_also_after_a_fin(
-    world: World, topic: str
-) -> None:
+def test_a_request_before_one_that_ends_the_connection_is_answered_after_fin(world: World, topic: str) -> None:
     rows = [{"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1000}]
     fields = {"replica_id": -1, "max_wait_ms": 2000, "min_bytes": 1, "topics": [{"topic": topic, "partitions": rows}]}
     with RawClient(world.proxy.address) as client:
@@ -151,7 +149,7 @@ def test_what_was_asked_before_one_that_ends_the_connection_is_answered_also_aft
         assert client.is_closed()
 
 
-def test_one_that_is_too_large_to_be_kept_or_wants_no_answer_ends_the_connection(world: World, topic: str) -> None:
+def test_a_batch_that_is_too_large_or_without_acks_ends_the_connection(world: World, topic: str) -> None:
     too_large = conditional(0, bytes(limits.CONDITIONAL_REFUSED_BYTES_MAX))
     for records, acks in ((too_large, -1), (conditional(0, b"no answer"), 0), (batch([b"b"], headers=HEADER), 0)):
         with RawClient(world.proxy.address) as client:
@@ -181,7 +179,7 @@ def test_the_client_says_that_nobody_serves_it_at_the_proxy_and_at_the_broker(wo
 
 
 # ---------------------------------------------------------------------- others' clients, by the header
-def test_other_clients_are_told_and_go_on_with_usual_records(world: World, topic: str) -> None:
+def test_other_clients_get_invalid_topic_exception_and_continue_with_usual_records(world: World, topic: str) -> None:
     for settings in ({}, {"enable_idempotence": False}):
         python = KafkaProducer(bootstrap_servers=world.bootstrap, **settings)
         python.send(topic, b"python", partition=0).get(WAIT_SECONDS)
@@ -205,7 +203,7 @@ def test_a_value_that_looks_like_one_passes(writer: RawClient, world: World, top
     assert in_log(world, topic) == values
 
 
-def test_what_is_told_has_the_topics_id_in_the_newest_version() -> None:
+def test_the_refusal_has_the_topic_id_in_the_newest_version() -> None:
     topic = UUID(int=5)
     body = refused(BY_TOPIC_ID, [Part(topic.bytes, 3, True), Part(topic.bytes, 4, False)])
     (told,) = messages.decode_response(ApiKey.PRODUCE, BY_TOPIC_ID, body).responses

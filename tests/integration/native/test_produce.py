@@ -82,7 +82,7 @@ def leader_of(world: World, topic: str) -> tuple[str, int]:
 
 
 # ---------------------------------------------------------------------- what the operator sees
-def test_the_log_metrics_and_status_say_that_the_brokers_give_idempotence_and_there_is_no_redis(world: World) -> None:
+def test_log_metrics_and_status_report_native_idempotence_and_no_redis(world: World) -> None:
     line = world.proxy.wait_for_log("upstream.idempotence: native")
     assert "may be another service" not in world.proxy.log
     assert "no Redis is used" in line
@@ -131,7 +131,7 @@ def test_every_version_of_the_answers_with_addresses_has_the_proxys(world: World
     assert int(asked["describe_cluster"]) > told[ApiKey.DESCRIBE_CLUSTER]
 
 
-def test_clients_are_told_the_brokers_own_ranges_but_for_what_cannot_pass(world: World) -> None:
+def test_clients_get_the_brokers_version_ranges_but_for_what_cannot_pass(world: World) -> None:
     software = {"client_software_name": "test", "client_software_version": "1"}
 
     def ranges(client: RawClient, version: int) -> dict[int, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Real clients show a real broker with producer ids who they are, through the proxy: tokens pass as bytes, too."""
+"""Real clients show a real broker of Kafka >= 0.11 who they are, through the proxy: tokens pass as bytes, too."""
 
 from __future__ import annotations
 

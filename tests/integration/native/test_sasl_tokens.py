@@ -93,7 +93,7 @@ def test_a_client_whose_first_answer_takes_long_is_not_taken_for_a_stranger(prox
 
 
 @pytest.mark.parametrize("is_begun_only", [True, False])
-def test_a_request_behind_a_wrong_token_does_not_make_a_client_known(
+def test_a_request_after_a_wrong_token_does_not_authenticate_the_client(
     proxy: ConfiguredProxy, is_begun_only: bool
 ) -> None:
     """A request that has only begun is one that the broker cannot refuse yet."""

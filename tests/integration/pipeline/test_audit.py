@@ -36,7 +36,7 @@ from testkit.stage.logs import BEGUN_MS, modern, numbered, plain, wrapper
 Place = tuple[str, int]
 FAULTS = {"duplicate": 25, "gap": 6, "inversion": 3, "epoch_regression": 2, "foreign_writer": 9}
 pytestmark = pytest.mark.timeout(600)
-"""Beside other programs a session takes a minute to start."""
+"""On a busy machine a session takes a minute to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Scene:
 
 
 def append(client: RawClient, place: Place, data: bytes) -> int:
-    """Append bytes of the old format straight to the broker; return the offset of the first record."""
+    """Append bytes of message format v1 straight to the broker; return the offset of the first record."""
     client.send_produce([(*place, data)], version=2, acks=1)
     (answer,) = client.produce_answer(2)
     assert answer.error_code == 0, answer
@@ -83,7 +83,7 @@ def inject(direct: RawClient, topic: str) -> None:
     append(direct, place, wrapper(numbered(38, 5), 0, Identity(5, 0, 38, 5)))  # from 30 on 8 are missing,
     append(direct, place, wrapper(numbered(31, 3), 0, Identity(5, 0, 31, 3), codec=Codec.LZ4))  # 3 of them come later,
     append(direct, place, wrapper(numbered(50, 2), 0, Identity(5, 1, 0, 2)))
-    append(direct, place, wrapper(numbered(43, 2), 0, Identity(5, 0, 43, 2)))  # and an epoch that has ended goes on
+    append(direct, place, wrapper(numbered(43, 2), 0, Identity(5, 0, 43, 2)))  # and an epoch that has ended continues
     append(direct, place, wrapper(numbered(60, 4), 0, Identity(6, 0, 1, 4)))  # 1 is missing before its first
     append(direct, place, plain(numbered(900, 9)))
     place = (topic, 1)
@@ -187,7 +187,9 @@ def test_an_empty_topic_is_clean(spark: SparkSession, scene: Scene, tmp_path: Pa
     assert "Clean" in (tmp_path / "report.html").read_text()
 
 
-def test_what_a_client_was_told_and_is_not_there_is_found(spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
+def test_an_acknowledged_batch_that_is_not_in_the_log_is_found(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
     forged = tmp_path / "journal.jsonl"
     lines = scene.journal.read_text().splitlines(keepends=True)
     (last,) = [line for line in lines if '"event":"answered"' in line and f'"{scene.clean}"' in line][-1:]
@@ -219,7 +221,7 @@ def test_segment_files_of_a_dead_broker_say_the_same(
     assert of_topic["newer"] == {"duplicate": 5, "gap": 2}
 
 
-def test_what_is_not_read_of_segment_files_is_told(
+def test_unread_parts_of_segment_files_are_reported(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A segment in the middle is gone, the last one ends in a part of an entry; the first batches of another topic were

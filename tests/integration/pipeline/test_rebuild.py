@@ -1,5 +1,5 @@
-"""``idemproxy rebuild`` on a real 0.10.2.2: after Redis has lost everything, producers go on at once, and nothing is in
-the log twice."""
+"""``idemproxy rebuild`` on a real 0.10.2.2: after Redis has lost everything, producers continue at once, and nothing is
+in the log twice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scene:
         return answer
 
     def send_all(self, number: int) -> None:
-        """Every producer sends its next batch; none is told an error."""
+        """Every producer sends its next batch; none gets an error."""
         with RawClient(self.proxy.address) as client:
             for producer in range(PRODUCERS):
                 answer = self.send(client, producer, number)
@@ -84,7 +84,7 @@ def scene(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[Scene]:
         yield Scene(legacy_broker, proxy)
 
 
-def test_after_flushall_producers_go_on_at_once_and_retries_are_duplicates(scene: Scene) -> None:
+def test_after_flushall_producers_continue_at_once_and_retries_are_duplicates(scene: Scene) -> None:
     for number in range(7):
         scene.send_all(number)
     scene.proxy.entries()  # nothing is under way
@@ -129,7 +129,7 @@ def test_spark_does_the_same_range_by_range(
     assert len(scene.stored()) == PRODUCERS * RECORDS * 4
 
 
-def test_what_may_have_records_without_a_batch_marker_behind_it_stays_unverified_and_is_read_from_there(
+def test_an_entry_before_unmarked_records_stays_unverified_and_is_read_from_there(
     scene: Scene,
 ) -> None:
     scene.send_all(0)
@@ -145,7 +145,7 @@ def test_what_may_have_records_without_a_batch_marker_behind_it_stays_unverified
     assert len(scene.stored()) == PRODUCERS * 2 * RECORDS + PARTITIONS
 
 
-def test_what_redis_has_less_than_the_log_is_raised_and_what_it_has_more_is_left(scene: Scene) -> None:
+def test_an_entry_below_the_log_is_raised_and_one_above_is_left(scene: Scene) -> None:
     """Less, as of a replica that was promoted by hand; more, as of a log that has lost its end."""
     scene.send_all(0)
     keys = [key for key in scene.proxy.entries() if scene.topic.encode() in key]

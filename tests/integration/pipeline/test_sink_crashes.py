@@ -1,4 +1,4 @@
-"""Whoever commits batches is killed at every step, or stands still while another one goes on: each row is in the log
+"""A committer of batches is killed at every step, or stands still while another one works: each row is in the log
 once, and in order.
 
 A small program plays the part of Spark here; with Spark: tests/spark/sink_under_kills.py (``make test-spark``)."""
@@ -75,7 +75,7 @@ def test_killed_in_every_step_with_redis_emptied_meanwhile(
         ("before published", "done"),
     ],
 )
-def test_a_zombie_that_goes_on_when_its_successor_is_done(
+def test_a_zombie_that_resumes_when_its_successor_is_done_does_no_harm(
     legacy_broker: LegacyCluster, plan: CommitterPlan, step: str, ends: str
 ) -> None:
     with Committer(replace(plan, mishap=("stop", step))) as zombie:

@@ -1,4 +1,4 @@
-"""A publication that was begun goes on where the server says that it stopped: nothing is sent twice. Where the server
+"""A publication that was begun resumes where the server says that it stopped: nothing is sent twice. Where the server
 says nothing it is searched for, with the same end."""
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def pair(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[TwoProxies]:
 
 
 @pytest.mark.promise("sink-starts-again")
-def test_another_proxy_tells_of_a_named_producer_and_searches_for_one_without_a_name(
+def test_another_proxy_knows_progress_by_producer_name_and_searches_without_one(
     legacy_broker: LegacyCluster, pair: TwoProxies, tmp_path: Path, sent: list[object]
 ) -> None:
     first, second = pair.proxies

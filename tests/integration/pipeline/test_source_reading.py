@@ -395,7 +395,7 @@ def test_gaps_of_compaction_are_no_loss(cluster: LegacyCluster) -> None:
     assert seen[-1] == 99
 
 
-def test_a_topic_that_was_recreated_ends_a_stream_or_is_read_from_where_it_is(
+def test_recreated_topic_ends_a_stream_unless_fail_on_data_loss_is_false(
     cluster: LegacyCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "LAG_SECONDS_MAX", 0.2)

@@ -70,7 +70,7 @@ def test_a_clean_up_keeps_first_copies_and_puts_back_what_has_changed_places(spa
     assert {row.partition for row in found} == {0}
 
 
-def test_a_duplicate_of_a_batch_is_told_by_its_batch_marker(spark: SparkSession) -> None:
+def test_a_duplicate_of_a_batch_is_recognized_by_its_batch_marker(spark: SparkSession) -> None:
     batches = spark.createDataFrame(
         [("out", 0, 0, 1, 7, 0, 0, 2, True), ("out", 0, 2, 3, 7, 0, 2, 2, True), ("out", 0, 4, 5, 7, 0, 0, 2, True)],
         "topic string, partition int, baseOffset bigint, lastOffset bigint, producerId bigint, producerEpoch int, "
@@ -146,7 +146,7 @@ def scene(spark: SparkSession, legacy_broker: LegacyCluster, shared_proxy: Proxy
     return Scene(spark, legacy_broker, shared_proxy, tmp_path)
 
 
-def test_a_topic_is_repartitioned_told_twice_and_cleaned(scene: Scene) -> None:
+def test_a_topic_is_repartitioned_repeated_in_part_and_cleaned(scene: Scene) -> None:
     source, wide, pristine = scene.topic(2), scene.topic(5), scene.topic(5)
     scene.fill(source, 2, 0, 60)
     scene.run("repartition", [source], wide, carrier="value")

@@ -24,7 +24,7 @@ from testkit.real.spark.sink_driver import Plan, number_of, run_query, value_of,
 PARTITIONS = 3
 ROWS = 2000
 pytestmark = pytest.mark.timeout(1800)
-"""Beside other programs a session takes a minute to start, and as long a batch."""
+"""On a busy machine a session takes a minute to start, and as long a batch."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ class Scene:
         self.rows += files * ROWS
 
     def plan(self, **more: object) -> Plan:
-        """A life of the query."""
+        """A run of the query."""
         given: dict[str, object] = {"tasks": 0, "failures": 0, **more}
         return Plan(self.bootstrap, self.topic, str(self.folder / "source"), str(self.folder), **given)  # type: ignore[arg-type]
 
@@ -110,7 +110,7 @@ def test_failing_tasks_and_repeated_batches_leave_each_row_once_and_in_order(spa
     assert sorted(path.name for path in (scene.sink / "stage").iterdir()) == ["1", "2"]
 
 
-def test_a_publication_that_stopped_half_way_goes_on_even_if_redis_was_emptied(
+def test_a_publication_that_stopped_half_way_resumes_even_if_redis_was_emptied(
     spark: SparkSession, scene: Scene, shared_proxy: ProxyProcess
 ) -> None:
     options = (("kafka.batch.size", "4096"),)
@@ -258,7 +258,7 @@ def test_modes_that_the_sink_does_not_have_are_refused(spark: SparkSession, scen
 
 
 def test_a_continuous_query_ends_with_a_sentence(spark: SparkSession, scene: Scene) -> None:
-    """Spark begins it, calls no writer, and would go on for ever."""
+    """Spark begins it, calls no writer, and would run for ever."""
     rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
     writer = rows.writeStream.format("idemproxy").option("kafka.bootstrap.servers", scene.bootstrap)
     query = (

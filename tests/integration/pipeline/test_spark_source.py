@@ -1,5 +1,5 @@
 """``format("idemproxy")`` in a real Spark on a real 0.10.2.2: the format is found without being registered, batches and
-streams are read, a query goes on from its checkpoint, and what is wrong is told in one sentence."""
+streams are read, a query resumes from its checkpoint, and what is wrong is said in one error message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testkit.real.spark.session import run_to_end
 from testkit.stage.logs import numbered, plain, wrapper
 
 pytestmark = pytest.mark.timeout(600)
-"""Beside other programs a session takes a minute to start."""
+"""On a busy machine a session takes a minute to start."""
 RECORDS_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
 )
@@ -107,7 +107,7 @@ def test_an_empty_topic_has_no_rows(reading: Reading) -> None:
     assert reading.batch().count() == 0
 
 
-def test_a_stream_ends_where_the_topic_does_and_goes_on_from_its_checkpoint(reading: Reading, tmp_path: Path) -> None:
+def test_a_stream_ends_where_the_topic_does_and_resumes_from_its_checkpoint(reading: Reading, tmp_path: Path) -> None:
     sink = Sink()
     reading.write(100)
     query = run(reading.stream(startingOffsets="earliest", maxOffsetsPerTrigger="40"), tmp_path, sink)

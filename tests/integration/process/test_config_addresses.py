@@ -1,4 +1,4 @@
-"""What clients are told and what it leads to, with real brokers: ports that stay, brokers that come and go, IPv6."""
+"""Addresses that clients get and what they lead to, with real brokers: fixed ports, brokers that come and go, IPv6."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MovingCluster(LegacyCluster):
 
 
 def brokers_of(address: tuple[str, int]) -> dict[int, tuple[str, int]]:
-    """Where a client that comes here is told that the brokers are."""
+    """The addresses of the brokers that a client gets here."""
     with RawClient(address) as client:
         answer = client.ask(ApiKey.METADATA, 1, topics=[])
     return {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
@@ -51,7 +51,7 @@ def can_append(address: tuple[str, int], topic: str, partition: int, sequence: i
 
 
 @pytest.mark.promise("compared-11", "compared-12")
-def test_a_brokers_port_stays_the_same_while_it_goes_and_comes_and_over_restarts_of_the_proxy(tmp_path: Path) -> None:
+def test_a_brokers_port_stays_the_same_over_restarts_of_broker_and_proxy(tmp_path: Path) -> None:
     ports = sorted(free_ports(3))
     with LegacyCluster(tmp_path / "kafka", brokers=2) as cluster:
         cluster.create_topic("t", 2, 2)
@@ -120,7 +120,7 @@ def test_brokers_that_are_reached_by_ipv6_alone_serve_clients_that_came_by_ipv6(
 
 
 @pytest.mark.promise("compared-12")
-def test_a_broker_that_moves_to_another_address_keeps_its_port_and_its_producers_go_on(tmp_path: Path) -> None:
+def test_a_moved_broker_keeps_its_port_and_its_producers_continue(tmp_path: Path) -> None:
     ports = sorted(free_ports(2))
     with (
         Forwarder("127.0.0.1") as old,

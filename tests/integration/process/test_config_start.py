@@ -40,7 +40,7 @@ def bootstrap_of(cluster: LegacyCluster) -> str:
 
 
 def brokers_of(client: RawClient) -> dict[int, tuple[str, int]]:
-    """Where this client is told that the brokers are."""
+    """The addresses of the brokers that this client gets."""
     answer = client.ask(ApiKey.METADATA, 1, topics=[])
     return {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
 
@@ -74,7 +74,7 @@ def write(path: Path, data: Mapping[str, Any]) -> Path:
 
 
 # ---------------------------------------------------------------------- run
-def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own_addresses(
+def test_two_listeners_serve_clients_and_each_advertises_its_own_addresses(
     legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     first, second, third, fourth = sorted(free_ports(4))
@@ -108,9 +108,7 @@ def test_a_file_with_two_listeners_serves_clients_at_both_and_tells_each_its_own
 
 
 @pytest.mark.promise("compared-12")
-def test_a_broker_that_is_not_listed_is_told_of_and_not_advertised(
-    legacy_broker: LegacyCluster, tmp_path: Path
-) -> None:
+def test_a_broker_that_is_not_listed_is_logged_and_not_advertised(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     bootstrap, first = sorted(free_ports(2))
     listener = {"bind": f"127.0.0.1:{bootstrap}", "first_broker_port": first, "broker_ids": "7"}
     settings = {"upstream": {"bootstrap": [bootstrap_of(legacy_broker)]}, "listeners": [listener]}
@@ -121,7 +119,7 @@ def test_a_broker_that_is_not_listed_is_told_of_and_not_advertised(
             assert brokers_of(client) == {}
 
 
-def test_a_client_that_came_by_ipv4_to_a_socket_for_both_is_told_an_ipv4_address(
+def test_an_ipv4_client_of_a_dual_stack_socket_gets_an_ipv4_address(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     bootstrap, first = sorted(free_ports(2))
@@ -232,7 +230,7 @@ def test_hangups_disturb_no_producer(legacy_broker: LegacyCluster, place: Place,
         assert " away" not in proxy.log
 
 
-def test_a_hangup_goes_on_in_a_new_file_when_the_journal_was_moved_away_or_nothing_changes(
+def test_sighup_reopens_a_moved_journal_even_if_no_setting_has_changed(
     legacy_broker: LegacyCluster, place: Place, tmp_path: Path
 ) -> None:
     bootstrap, first = sorted(free_ports(2))
@@ -321,7 +319,7 @@ def test_check_tells_addresses_of_different_clusters(legacy_broker: LegacyCluste
     assert re.search(r"^PROBLEM upstream: the addresses belong to several clusters: \S{22}, \S{22}$", out, re.MULTILINE)
 
 
-def test_check_tries_the_brokers_and_redis_and_says_what_is_wrong_in_a_line_each(
+def test_check_connect_tries_brokers_and_redis_and_prints_a_line_per_problem(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     name = "0-not-compressed"  # the first of all: fifty are looked at, and other tests share this broker

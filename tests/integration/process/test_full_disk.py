@@ -27,7 +27,7 @@ def redis_servers(directory: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("place", ["instances.new", "redis/redis.socket"])
-def test_a_start_ends_with_one_sentence_and_leaves_nothing_behind(
+def test_a_start_ends_with_one_error_message_and_leaves_no_redis(
     legacy_broker: LegacyCluster, tmp_path: Path, place: str
 ) -> None:
     proxy = ProxyProcess(tmp_path, legacy_broker.address(0))
@@ -46,7 +46,7 @@ def test_a_start_ends_with_one_sentence_and_leaves_nothing_behind(
     assert lines[0].endswith("No space left on device")
 
 
-def test_while_it_runs_it_says_so_once_serves_on_and_writes_again_when_there_is_room(
+def test_a_running_proxy_reports_a_full_disk_once_and_keeps_serving(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     topic, journal = fresh_topic(legacy_broker, 1), tmp_path / "journal"
@@ -68,7 +68,7 @@ def test_while_it_runs_it_says_so_once_serves_on_and_writes_again_when_there_is_
         assert "Traceback" not in proxy.log
 
 
-def test_a_journal_that_stands_still_goes_on_by_itself(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
+def test_a_journal_that_stands_still_resumes_by_itself(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     """The file itself is the same all the time: its size is limited, as by a quota, until the limit is taken away."""
     topic, journal = fresh_topic(legacy_broker, 1), tmp_path / "journal"
     with ProxyProcess(tmp_path, legacy_broker.address(0), options=("--journal", str(journal))) as proxy:

@@ -1,5 +1,5 @@
-"""The journal of a real proxy in front of a real broker: what clients were told is in it after any SIGKILL, in however
-many files; and nobody is told anything while a required one cannot be written."""
+"""The journal of a real proxy in front of a real broker: every answer that a client got is in it after any SIGKILL, in
+however many files; and no client gets an answer while a required one cannot be written."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Sender(threading.Thread):
 
 
 @pytest.mark.promise("journal")
-def test_after_every_sigkill_the_journal_tells_exactly_what_clients_were_told(
+def test_after_every_sigkill_the_journal_has_exactly_the_answers_of_clients(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     topic, journal = fresh_topic(legacy_broker, 1), tmp_path / "logs" / "journal.jsonl"
@@ -151,7 +151,7 @@ def required(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[tuple[Con
 
 
 @pytest.mark.promise("journal-required")
-def test_while_a_required_journal_cannot_be_written_nobody_is_told_anything_and_then_each_batch_once(
+def test_an_unwritable_required_journal_stops_answers_and_duplicates_no_batch_afterwards(
     legacy_broker: LegacyCluster, required: tuple[ConfiguredProxy, Path]
 ) -> None:
     """The disk is full: the size of the proxy's files is limited, as by a quota."""
@@ -167,7 +167,7 @@ def test_while_a_required_journal_cannot_be_written_nobody_is_told_anything_and_
             client.send_produce([(topic, 0, records[2])])
         told = 1
         try:
-            while True:  # what had its line before is told
+            while True:  # a batch that had its line before gets its answer
                 assert client.produce_answer()[0].error_code == 0
                 told += 1
         except ConnectionError:

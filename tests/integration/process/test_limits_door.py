@@ -1,4 +1,4 @@
-"""The door on real sockets: who waits, who is closed at once, and that whoever has gone makes room, also over TLS."""
+"""The door on real sockets: who waits, who is closed at once, and that one who has gone makes room, also over TLS."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_comes_above_the_pace_waits_and_is_taken_in_the_end() -> None:
     play(Caps(connection_creation_rate_max=rate), act)
 
 
-def test_one_too_many_of_an_address_is_closed_and_whoever_goes_makes_room() -> None:
+def test_an_excess_connection_of_an_address_is_closed_and_leavers_make_room() -> None:
     async def act(scene: Scene) -> None:
         with scene.knock() as first, scene.knock():
             await until(lambda: len(scene.accepted) == 2)
@@ -103,7 +103,7 @@ def test_one_too_many_of_an_address_is_closed_and_whoever_goes_makes_room() -> N
     play(Caps(connections_per_ip_max=2), act)
 
 
-def test_who_is_refused_behind_the_door_is_not_counted_any_more() -> None:
+def test_a_connection_that_the_endpoint_refuses_is_not_counted_any_more() -> None:
     async def act(scene: Scene) -> None:
         scene.is_full = True
         for _ in range(5):
@@ -151,7 +151,7 @@ def test_over_tls_who_fails_and_who_goes_makes_room_as_well(tmp_path: Path) -> N
     play(Caps(connections_per_ip_max=1), act, kit)
 
 
-def test_too_few_descriptors_for_the_connections_that_are_allowed_are_told_at_the_start(tmp_path: Path) -> None:
+def test_too_few_descriptors_for_the_allowed_connections_are_reported_at_the_start(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "idemproxy", "run", "--upstream", "127.0.0.1:1", "--data-directory", f"{tmp_path}"]
     with subprocess.Popen(
         ["bash", "-c", 'ulimit -n 300; exec "$@"', "bash", *run], stderr=subprocess.PIPE, text=True

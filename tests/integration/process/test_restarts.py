@@ -1,4 +1,4 @@
-"""Ends and restarts of the proxy and its Redis under producers that go on: nothing is lost, doubled or out of order.
+"""Ends and restarts of the proxy and its Redis under working producers: nothing is lost, doubled or out of order.
 
 SIGTERM ends the private Redis too, so the entries are unverified after it and the log is read (rule R10); nothing that
 was under way is in doubt, though."""
@@ -31,7 +31,7 @@ def proxy(legacy_broker: LegacyCluster, tmp_path: Path) -> Iterator[ProxyProcess
 
 
 class Producer:
-    """A producer that connects again and sends again as long as it is told to."""
+    """A producer that connects again when its connection is lost; ``insists`` sends until the answer is final."""
 
     def __init__(self, proxy: ProxyProcess, place: Place) -> None:
         self.place = place
@@ -192,7 +192,7 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
         time.sleep(0.5)  # the others have been read by then
         proxy.signal(end)
         proxy.wait_for_log("draining")
-        proxy.signal(end)  # a worker is told by systemd and by its supervisor
+        proxy.signal(end)  # a worker gets it from systemd and from its supervisor
         assert late.send(0).error_code == 19
         with RawClient(proxy.address) as newcomer:
             assert newcomer.is_closed()
@@ -210,7 +210,7 @@ def test_sigterm_finishes_what_is_under_way_and_takes_nothing_new(
 
 # ---------------------------------------------------------------------- its Redis
 @pytest.mark.promise("redis-away")
-def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_goes_on(
+def test_while_redis_is_away_nothing_is_forwarded_and_afterwards_every_producer_continues(
     proxy: ProxyProcess,
     producer: Producer,
     producers: Callable[[Place], Producer],

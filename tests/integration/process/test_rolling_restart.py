@@ -59,7 +59,7 @@ def topic(topics: Iterator[str]) -> str:
 
 
 @pytest.mark.promise("rolling-restart", "compared-6")
-def test_a_rolling_restart_under_load_leaves_no_unknown_outcome_behind_and_reaches_no_user(
+def test_a_rolling_restart_under_load_leaves_no_unknown_outcome_or_user_error(
     pair: TwoProxies, topic: str, tmp_path: Path
 ) -> None:
     """Rule R15."""

@@ -94,7 +94,7 @@ def is_reserved(pair: TwoProxies, producer: RovingProducer) -> bool:
 
 @pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("hangs_up", [False, True], ids=["both_wait", "the_first_hung_up"])
-def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_the_same_offset(
+def test_a_retry_at_the_other_proxy_waits_and_gets_the_same_offset(
     pair: TwoProxies, producer: RovingProducer, hangs_up: bool
 ) -> None:
     pair.relays[0].keep(Keeping.ANSWERS)
@@ -121,7 +121,7 @@ def test_a_retry_at_the_other_proxy_waits_for_the_one_that_works_on_it_and_gets_
 
 @pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
-def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_one_copys_offset(
+def test_after_a_proxy_died_the_other_answers_retries_with_the_stored_offset(
     pair: TwoProxies, producer: RovingProducer, keeping: Keeping
 ) -> None:
     resolved = pair.proxies[1].log.count("resolved as ")
@@ -145,7 +145,7 @@ def test_a_retry_after_the_first_proxy_died_is_answered_by_the_other_with_the_on
 
 
 @pytest.mark.promise("client-moves")
-def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_order(
+def test_a_client_that_moves_amid_a_pipeline_gets_all_offsets_in_order(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
     pair.relays[0].keep(Keeping.ANSWERS)
@@ -163,7 +163,7 @@ def test_a_client_that_moves_in_the_middle_of_a_pipeline_is_told_all_offsets_in_
 
 
 @pytest.mark.promise("client-moves")
-def test_a_client_that_comes_back_before_its_retry_was_answered_finds_it_at_the_first_proxy(
+def test_a_client_that_returns_before_its_retry_is_answered_gets_the_offset(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
     pair.relays[0].keep(Keeping.ANSWERS)
@@ -203,10 +203,10 @@ def test_a_proxy_that_slept_past_its_lease_between_reserve_and_send_sends_nothin
 
 
 @pytest.mark.promise("intent-without-client")
-def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_afterwards(
+def test_an_open_batch_of_a_dead_proxy_and_departed_client_blocks_nobody(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
-    """The client gave the batch up and goes on under a new producer id; somebody else's batches never wait for it."""
+    """The client abandoned the batch and continues under a new producer id; others' batches never wait for it."""
     other = RovingProducer(producer.place)
     pair.relays[0].keep(Keeping.REQUESTS)
     producer.add(1)
@@ -229,7 +229,7 @@ def test_what_a_dead_proxy_left_open_for_a_client_that_left_too_blocks_nobody_af
 
 
 @pytest.mark.promise("client-moves")
-def test_the_same_batches_at_both_proxies_at_the_same_moment_are_stored_once_and_told_the_same(
+def test_simultaneous_batches_at_both_proxies_are_stored_once_with_equal_offsets(
     pair: TwoProxies, producer: RovingProducer
 ) -> None:
     """An old connection's requests may still be read by one proxy when the client is at the other one already."""
@@ -255,10 +255,10 @@ def test_the_same_batches_at_both_proxies_at_the_same_moment_are_stored_once_and
 @pytest.mark.promise("epoch-waits")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
 @pytest.mark.parametrize("dies", [False, True], ids=["its_proxy_lives", "its_proxy_died"])
-def test_a_new_epoch_at_the_other_proxy_comes_after_what_the_old_one_left_open(
+def test_a_new_epoch_at_the_other_proxy_follows_the_open_batch(
     pair: TwoProxies, producer: RovingProducer, dies: bool, keeping: Keeping
 ) -> None:
-    """The client has given the batch up: it is stored at most once, and nothing of it comes behind the new epoch."""
+    """The client has abandoned the batch: it is stored at most once, and nothing of it comes after the new epoch."""
 
     def epoch_1(sequence: int) -> tuple[int, int]:
         records = batch([b"new:%d" % sequence], producer_id=producer.producer_id, epoch=1, sequence=sequence)
@@ -303,7 +303,7 @@ def restart_without_the_last_writes(redis: ExternalRedis) -> None:
 
 @pytest.mark.promise("redis-loses-writes")
 @pytest.mark.parametrize("forgets", [empty, restart_without_the_last_writes])
-def test_what_a_dead_proxy_had_out_is_found_by_the_other_though_redis_forgot_the_intent(
+def test_a_dead_proxys_batch_is_found_although_redis_lost_the_intent(
     pair: TwoProxies, producer: RovingProducer, forgets: Callable[[ExternalRedis], None]
 ) -> None:
     pair.relays[0].keep(Keeping.ANSWERS)
@@ -324,9 +324,7 @@ def test_what_a_dead_proxy_had_out_is_found_by_the_other_though_redis_forgot_the
 
 
 @pytest.mark.promise("redis-loses-writes")
-def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_other(
-    pair: TwoProxies, producer: RovingProducer
-) -> None:
+def test_the_other_proxy_waits_for_a_late_write_without_its_intent(pair: TwoProxies, producer: RovingProducer) -> None:
     """It sleeps between its look at the lease and the write, for less than the lease; meanwhile Redis is emptied."""
     sleeper = pair.proxies[0]
     stop_before(sleeper, STOP_BEFORE_WRITE)
@@ -350,7 +348,7 @@ def test_a_proxy_that_writes_after_redis_forgot_its_intent_is_waited_for_by_the_
 
 @pytest.mark.promise("client-moves")
 @pytest.mark.parametrize("keeping", [Keeping.ANSWERS, Keeping.REQUESTS], ids=["in_the_log", "not_in_the_log"])
-def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_proxy(
+def test_the_other_proxy_resolves_a_batch_whose_living_owner_lost_its_lease(
     pair: TwoProxies, producer: RovingProducer, keeping: Keeping
 ) -> None:
     pair.relays[0].keep(keeping)
@@ -379,7 +377,7 @@ def test_a_batch_whose_owner_lives_and_lost_its_lease_is_settled_by_the_other_pr
 
 
 @pytest.mark.promise("client-moves", "compared-14")
-def test_clients_that_reconnect_at_random_to_either_proxy_under_lost_answers_find_each_batch_once(
+def test_clients_that_switch_proxies_under_lost_answers_store_each_batch_once(
     legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     legacy_broker.create_topic("random-walk", 3)

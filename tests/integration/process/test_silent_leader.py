@@ -22,7 +22,7 @@ def concerns(admin: int) -> list[str]:
         return found
 
 
-def test_a_leader_that_stands_still_shows_in_the_log_and_on_the_status_page_within_five_seconds(tmp_path: Path) -> None:
+def test_a_silent_leader_shows_in_log_and_status_page_within_five_seconds(tmp_path: Path) -> None:
     (admin,) = free_ports(1)
     options = ("--admin-bind", f"127.0.0.1:{admin}")
     with LegacyCluster(tmp_path / "kafka") as cluster:

@@ -13,7 +13,7 @@ from testkit.real.proxies.proxy_process import ProxyProcess
 def test_a_process_that_was_stopped_says_for_how_long(legacy_broker: LegacyCluster, tmp_path: Path) -> None:
     with ProxyProcess(tmp_path, legacy_broker.address(0)) as proxy:
         proxy.signal(signal.SIGSTOP)
-        time.sleep(5)  # longer than what is told
+        time.sleep(5)  # longer than the shortest standstill that is reported
         proxy.signal(signal.SIGCONT)
         line = proxy.wait_for_log(r"this process stood still for [0-9.]+ s")
         assert " ERROR " in line

@@ -49,7 +49,7 @@ def test_a_start_that_waits_for_a_broker_says_why_it_is_not_there(tmp_path: Path
         proxy.__exit__()
 
 
-def test_a_name_that_nobody_has_is_told_in_words(tmp_path: Path) -> None:
+def test_an_unknown_host_name_is_reported_in_words(tmp_path: Path) -> None:
     proxy = ProxyProcess(tmp_path, ("no.such.host.invalid", 9092))
     proxy.launch()
     try:
@@ -61,7 +61,7 @@ def test_a_name_that_nobody_has_is_told_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("private-redis")
-def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
+def test_a_private_redis_that_dies_is_restarted_and_its_producers_continue(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     legacy_broker.create_topic("redis-dies", 1, 1)
@@ -94,7 +94,7 @@ def test_a_private_redis_that_dies_is_started_again_and_its_producers_go_on(
 
 
 @pytest.mark.promise("flushall")
-def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_duplicate(
+def test_an_emptied_store_is_noticed_and_a_producer_continues_without_duplicates(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     legacy_broker.create_topic("emptied", 1, 1)
@@ -108,7 +108,7 @@ def test_a_store_that_was_emptied_is_noticed_and_a_producer_goes_on_without_a_du
 
         def send(sequence: int) -> tuple[int, int]:
             """Try until there is an answer for good, as clients do: once the loss is noticed their connections are
-            closed, and leases of the lost life are waited for."""
+            closed, and leases of the lost data generation are waited for."""
             nonlocal client
             records = batch([b"%d" % sequence], producer_id=producer_id, sequence=sequence)
             for _ in range(TRIES_MAX):

@@ -1,4 +1,4 @@
-"""A broker's port that another process holds: the start ends, and of a broker that comes later no client is told."""
+"""A broker's port that another process holds: the start ends, and clients do not see a broker that comes later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings_of(cluster: LegacyCluster, port: int, **listener: Any) -> dict[str,
 
 
 def sentence_of_a_start(directory: Path, settings: dict[str, Any]) -> str:
-    """What ``idemproxy run`` says when it ends with status 2, beside its notes."""
+    """What ``idemproxy run`` says when it ends with status 2, without its notes."""
     proxy = ConfiguredProxy(directory, settings)
     try:
         proxy.launch()
@@ -93,14 +93,14 @@ def ports_taken(admin: int) -> float:
 
 
 def brokers_and_leaders(client: RawClient, topic: str) -> tuple[set[int], dict[int, tuple[int, int]]]:
-    """The brokers that a client is told of, and of each partition the error and the leader."""
+    """The brokers that a client gets, and of each partition the error and the leader."""
     answer = client.ask(ApiKey.METADATA, 1, topics=[topic])
     (told,) = answer.topics
     partitions = {one.partition_index: (one.error_code, one.leader_id) for one in told.partitions}
     return {broker.node_id for broker in answer.brokers}, partitions
 
 
-def test_clients_are_told_nothing_of_a_broker_that_came_later_until_its_port_is_free(tmp_path: Path) -> None:
+def test_clients_do_not_see_a_later_broker_until_its_port_is_free(tmp_path: Path) -> None:
     bootstrap, admin = neighbouring_ports(3), free_ports(1)[0]
     second = bootstrap + 2
     with LegacyCluster(tmp_path / "kafka", brokers=2, auto_create_topics=False, session_timeout_ms=4000) as cluster:

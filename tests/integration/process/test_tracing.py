@@ -82,7 +82,7 @@ def steps(children: list[Span]) -> list[tuple[str, str | int | None]]:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector that every process started from here on is told of."""
+    """A collector whose endpoint every process started from here on has."""
     one = Collector()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.endpoint)
     yield one

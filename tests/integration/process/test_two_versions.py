@@ -117,9 +117,7 @@ def test_neighbours_share_their_producers_and_each_finishes_what_the_other_left_
 
 
 @pytest.mark.parametrize("neighbours", [(VERSION_TOO_FAR, TOO_FAR)], indirect=True, ids=["too far"])
-def test_what_is_too_far_ahead_to_be_read_is_left_alone_and_its_producer_waits_for_who_can(
-    neighbours: Neighbours, place: Place
-) -> None:
+def test_an_entry_of_a_newer_format_waits_untouched_for_a_newer_proxy(neighbours: Neighbours, place: Place) -> None:
     old, new, redis, options = neighbours.old, neighbours.new, neighbours.redis, neighbours.options
     with RawClient(new.address) as client:
         producer_id = client.new_producer_id()

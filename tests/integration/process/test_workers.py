@@ -1,5 +1,5 @@
-"""``idemproxy run --workers 2`` in front of a real broker: one copy of each record whoever dies, one admin port for
-all, and nobody left behind."""
+"""``idemproxy run --workers 2`` in front of a real broker: one copy of each record whichever process dies, one
+admin port for all, and no process left over."""
 
 import fcntl
 import json
@@ -60,7 +60,7 @@ def test_workers_that_are_killed_lose_and_repeat_nothing_and_are_replaced(
         )
         try:
             told.update(produce(settings, topic, PARTITIONS, RECORDS, name))
-        except BaseException as error:  # told by the test's own thread
+        except BaseException as error:  # the test's own thread reports it
             failures.append(error)
 
     threads = [threading.Thread(target=load, args=(f"producer-{index}",)) for index in range(PRODUCERS)]
@@ -156,7 +156,7 @@ def test_the_private_redis_is_the_supervisors_and_comes_back(proxy: Supervised, 
     wait_until(lambda: "idemproxy_redis_restarts_total 1.0" in proxy.get("/metrics")[1], "the restart is counted")
 
 
-def test_what_a_restart_is_needed_for_is_refused_once_and_the_rest_reaches_all_workers(
+def test_a_setting_that_needs_a_restart_is_refused_once_others_reload_everywhere(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     config = tmp_path / "idemproxy.yaml"
@@ -201,7 +201,7 @@ def test_what_ends_one_worker_for_good_ends_all(legacy_broker: LegacyCluster, tm
         assert "worker 2 has found what ends the proxy" in proxy.log
 
 
-def test_a_worker_that_cannot_start_again_is_tried_again_and_the_others_go_on(
+def test_a_worker_that_cannot_restart_is_retried_and_the_others_are_unaffected(
     proxy: Supervised, legacy_broker: LegacyCluster
 ) -> None:
     """What ends a start may have passed when the next one is tried, and a worker that runs lives through it."""
@@ -224,7 +224,7 @@ def test_a_worker_that_cannot_start_again_is_tried_again_and_the_others_go_on(
     assert is_alive(other)
 
 
-def test_what_ends_the_proxy_while_it_serves_ends_all_also_from_a_worker_that_was_replaced(proxy: Supervised) -> None:
+def test_a_fatal_error_in_replaced_workers_too_ends_the_whole_proxy(proxy: Supervised) -> None:
     for victim in proxy.workers:
         os.kill(victim, signal.SIGKILL)
         wait_until(partial(is_replaced, proxy, victim), "the worker is replaced")
@@ -235,7 +235,7 @@ def test_what_ends_the_proxy_while_it_serves_ends_all_also_from_a_worker_that_wa
     assert "has found what ends the proxy" in proxy.log
 
 
-def test_a_worker_for_which_there_are_no_descriptors_is_tried_again_and_the_others_go_on(
+def test_a_worker_without_descriptors_is_retried_and_the_others_are_unaffected(
     proxy: Supervised, legacy_broker: LegacyCluster
 ) -> None:
     victim, other = proxy.workers

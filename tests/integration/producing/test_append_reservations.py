@@ -78,7 +78,7 @@ class Busy:
         return answer.base_offset
 
     def move(self, index: int) -> None:
-        """Go on at another proxy."""
+        """Continue at another proxy."""
         self.raw.close()
         self.raw = RawClient(self._pair.addresses[index])
 
@@ -100,9 +100,7 @@ def times_reserved(busy: Busy) -> int:
     return seen
 
 
-def test_redis_has_an_append_reservation_while_a_producer_is_busy_and_none_when_it_rests(
-    pair: TwoProxies, place: Place
-) -> None:
+def test_redis_has_an_append_reservation_only_while_a_producer_is_busy(pair: TwoProxies, place: Place) -> None:
     with Busy(pair, place) as busy:
         is_busy = any(times_reserved(busy) > BUSY_BATCHES / 2 for _ in range(5))
         assert is_busy, "it rests where other programs hold it up"
@@ -142,7 +140,7 @@ def test_what_a_killed_owner_has_appended_is_found_in_the_log(pair: TwoProxies, 
         assert {value: offset for offset, value in records} == busy.acknowledged
 
 
-def test_an_owner_that_goes_on_gives_the_producer_to_who_asks(pair: TwoProxies, place: Place) -> None:
+def test_a_running_owner_gives_the_producer_to_the_proxy_that_asks(pair: TwoProxies, place: Place) -> None:
     with Busy(pair, place) as busy, Busy(pair, place, 1) as newer:
         for _ in range(BUSY_BATCHES):
             busy.send()

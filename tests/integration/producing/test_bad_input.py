@@ -1,6 +1,6 @@
 """Bad input against the running proxy and a real broker: the exact code, and nothing else happens.
 
-Around every bad input the stored entries and all log ends are compared, and a connection that was there before goes on
+Around every bad input the stored entries and all log ends are compared, and a connection that was there before keeps
 producing: whatever one client sends, no state moves, nothing is appended and nobody else notices.
 """
 
@@ -92,7 +92,7 @@ def test_other_requests_that_cannot_be_read_close_the_connection(
 
 @pytest.mark.promise("part-of-a-request")
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_a_client_that_goes_away_in_the_middle_of_a_frame_leaves_nothing_behind(
+def test_a_client_that_disconnects_in_the_middle_of_a_frame_changes_nothing(
     shared_proxy: ProxyProcess, witness: Witness, place: Place, share: float
 ) -> None:
     with RawClient(shared_proxy.address) as client:
@@ -157,7 +157,7 @@ def test_an_api_versions_request_from_the_future_learns_the_present_range(client
 
 @pytest.mark.promise("compared-3")
 @pytest.mark.parametrize(("api_key", "api_version"), [(ApiKey.FETCH, 12), (ApiKey.INIT_PRODUCER_ID, 5), (65, 0)])
-def test_a_version_that_is_not_offered_is_refused_in_its_own_layout_or_by_the_end(
+def test_an_unoffered_version_is_refused_in_its_layout_or_by_disconnecting(
     client: RawClient, witness: Witness, api_key: int, api_version: int
 ) -> None:
     with witness.nothing_moves():
@@ -170,7 +170,9 @@ def test_a_version_that_is_not_offered_is_refused_in_its_own_layout_or_by_the_en
 
 # ---------------------------------------------------------------------- batches
 @pytest.mark.promise("checksum")
-def test_a_wrong_checksum_is_told_and_nothing_is_forwarded(client: RawClient, witness: Witness, place: Place) -> None:
+def test_a_wrong_checksum_is_refused_and_nothing_is_forwarded(
+    client: RawClient, witness: Witness, place: Place
+) -> None:
     producer_id = client.new_producer_id()
     right = batch([b"value"], producer_id=producer_id)
     with witness.nothing_moves():
@@ -323,7 +325,7 @@ def test_a_name_that_no_topic_can_have_is_refused_at_once(
 
 @pytest.mark.promise("refused-other-producer")
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_REQUEST), (7, INVALID_REQUEST), (8, INVALID_RECORD)])
-def test_a_record_without_a_key_for_a_compacted_topic_is_refused_for_good_without_idempotence(
+def test_without_idempotence_a_keyless_record_for_a_compacted_topic_fails_for_good(
     client: RawClient, witness: Witness, version: int, code: int
 ) -> None:
     with witness.nothing_moves():
@@ -332,11 +334,11 @@ def test_a_record_without_a_key_for_a_compacted_topic_is_refused_for_good_withou
 
 
 @pytest.mark.promise("refused-other-producer")
-def test_librdkafka_without_idempotence_fails_a_record_without_a_key_at_once_and_goes_on(
+def test_librdkafka_without_idempotence_fails_a_keyless_record_at_once_and_continues(
     shared_proxy: ProxyProcess,
 ) -> None:
     bootstrap = "{}:{}".format(*shared_proxy.address)
-    # One record in flight, as the batches behind one that fails for good are none of its fault.
+    # One record in flight, as the batches after one that fails for good are none of its fault.
     settings = patient_settings(bootstrap, enable_idempotence=False, max_in_flight=1, batch_num_messages=1)
     producer, told = Producer(settings), []
     for key in (b"a", None, b"b"):
@@ -432,7 +434,7 @@ def test_transactions_are_refused_at_every_door(client: RawClient, witness: Witn
     "missing",
     [("plain", 1_000), ("plain", -1), ("plain", 2**31 - 1), ("no-such", 0), ("n" * 249, 0)],
 )
-def test_an_unknown_partition_is_told_and_not_created(
+def test_an_unknown_partition_is_refused_and_not_created(
     client: RawClient, direct: RawClient, witness: Witness, missing: Place
 ) -> None:
     def topics() -> set[str]:

@@ -84,7 +84,7 @@ class Instance:
         return self.send(place).result()
 
     def receipts(self) -> dict[bytes, tuple[Place, Receipt]]:
-        """What it was told to be stored."""
+        """The stored values, by its receipts."""
         return {
             value: (place, future.result())
             for value, (place, future) in self.sent.items()
@@ -103,7 +103,7 @@ def check(stored: Mapping[Place, Sequence[tuple[int, bytes]]], instances: Sequen
 
 
 @pytest.mark.promise("name-one-instance")
-def test_an_older_instance_is_fenced_at_both_proxies_and_where_the_newer_one_never_wrote(
+def test_an_older_instance_is_fenced_at_both_proxies_and_in_every_partition(
     pair: TwoProxies, places: list[Place]
 ) -> None:
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ def test_instances_follow_one_another_while_proxies_are_killed(pair: TwoProxies,
                 assert instance.id == ProducerId(instances[-1].id.number, instances[-1].id.epoch + 1)
             futures = [instance.send(random.choice(places)) for _ in range(BATCHES)]
             futures[random.randrange(BATCHES // 2)].result()
-            for older in instances[-1:]:  # it has not ended, and goes on beside the newer one
+            for older in instances[-1:]:  # it has not ended, and works next to the newer one
                 with pytest.raises((Fenced, BehindFailed)):
                     older.publish(places[0])
                 with pytest.raises(Fenced):
@@ -150,7 +150,7 @@ def test_instances_follow_one_another_while_proxies_are_killed(pair: TwoProxies,
 
 
 @pytest.mark.promise("name-one-instance")
-def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_id(
+def test_instances_survive_a_new_data_generation_and_the_next_gets_another_id(
     pair: TwoProxies, places: list[Place]
 ) -> None:
     with ExitStack() as stack:
@@ -169,7 +169,7 @@ def test_a_new_life_of_redis_lets_instances_go_on_and_gives_the_next_one_a_new_i
 
 
 @pytest.mark.promise("name-last-batch")
-def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoProxies, places: list[Place]) -> None:
+def test_a_program_that_saves_no_sequences_resumes_where_it_stopped(pair: TwoProxies, places: list[Place]) -> None:
     """As docs/how-to/fence-by-name.md says it: each run saves its id, its epoch and its position in the input."""
     random, place, lives, ahead = Random(5), places[0], 8, 40
     rows = [b"row %d" % number for number in range(lives * ahead)]
@@ -198,7 +198,7 @@ def test_a_program_that_saves_no_sequences_goes_on_where_it_stopped(pair: TwoPro
 
 
 @pytest.mark.promise("name-last-batch")
-def test_a_foreign_admin_client_is_told_where_producers_stopped(pair: TwoProxies, places: list[Place]) -> None:
+def test_a_foreign_admin_client_sees_where_producers_stopped(pair: TwoProxies, places: list[Place]) -> None:
     with ExitStack() as stack:
         instance = Instance(stack, bootstrap_of(pair, 0), "told", 0)
         for _ in range(3):

@@ -121,7 +121,7 @@ def test_each_of_the_last_five_batches_is_answered_with_its_old_offset(producer:
 
 
 @pytest.mark.promise("older-duplicate")
-def test_a_batch_below_the_window_is_a_duplicate_only_if_the_log_has_it_with_that_content(
+def test_a_batch_below_the_window_is_duplicate_only_with_the_stored_content(
     producer: Producer, shared_proxy: ProxyProcess
 ) -> None:
     producer.appends(range(7))
@@ -164,9 +164,7 @@ def test_a_gap_and_an_overlap_are_out_of_order(
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(3, 3), (0, 6), (0, 40)])
-def test_a_batch_that_is_stored_up_to_its_middle_goes_on_there_if_it_has_that_content(
-    producer: Producer, sequence: int, count: int
-) -> None:
+def test_a_half_stored_batch_is_completed_if_it_has_that_content(producer: Producer, sequence: int, count: int) -> None:
     assert [outcome(producer.send(0, 3)), outcome(producer.send(3, 2))] == [(0, 0), (0, 3)]
     other = batch([b"of another batch"] * count, producer_id=producer.producer_id, sequence=sequence)
     assert outcome(producer.client.produce_one(*producer.place, other)) == (OUT_OF_ORDER, -1)
@@ -175,7 +173,7 @@ def test_a_batch_that_is_stored_up_to_its_middle_goes_on_there_if_it_has_that_co
     assert producer.client.values(*producer.place) == producer.values(0, sequence + count)
 
 
-def test_a_gap_is_told_at_once_also_right_after_a_success(producer: Producer, shared_proxy: ProxyProcess) -> None:
+def test_a_gap_is_refused_at_once_also_right_after_a_success(producer: Producer, shared_proxy: ProxyProcess) -> None:
     producer.appends([0])
     assert producer.send(5).error_code == OUT_OF_ORDER
     assert f"in doubt: producer {producer.producer_id} " not in shared_proxy.log

@@ -99,7 +99,7 @@ def test_so_does_a_compressed_record(scene: LossyScene, client: RawClient, direc
 
 
 @pytest.mark.promise("no-room-for-marker")
-def test_the_lost_answer_to_a_record_without_a_batch_marker_ends_in_an_error_and_in_one_copy(
+def test_a_lost_answer_without_batch_marker_ends_in_error_and_one_copy(
     scene: LossyScene, client: RawClient, direct: RawClient
 ) -> None:
     place = (fresh_topic(scene.cluster, 1), 0)

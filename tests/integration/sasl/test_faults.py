@@ -1,5 +1,5 @@
-"""Clients that show a real old broker who they are go on when it ends and comes back: each batch once, in order. Nobody
-takes a broker that ended in the middle of an exchange for one that has refused him."""
+"""Clients that show a real old broker who they are continue when it ends and comes back: each batch once, in order.
+Nobody takes a broker that ended in the middle of an exchange for one that has refused him."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-512": "scram.ScramLogin
 
 
 def jaas(name: str, mechanism: str) -> dict[str, str]:
-    """What Java clients are told."""
+    """The settings of Java clients."""
     module = f"org.apache.kafka.common.security.{MODULES[mechanism]}"
     return {
         "security.protocol": "SASL_PLAINTEXT",

@@ -52,7 +52,7 @@ class World:
         return "{}:{}".format(*self.proxy.address)
 
     def kafka_python(self, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
-        """What kafka-python is told."""
+        """The settings of kafka-python."""
         return {
             "bootstrap_servers": self.bootstrap,
             "security_protocol": "SASL_SSL",
@@ -63,7 +63,7 @@ class World:
         }
 
     def own_client(self, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
-        """What the product's own client is told."""
+        """The settings of the product's own client."""
         return {
             "bootstrap": self.bootstrap,
             "tls": tls_context(ca_file=self.authority.ca_file),
@@ -72,7 +72,7 @@ class World:
         }
 
     def librdkafka(self, name: str, mechanism: str, password: str | None = None) -> dict[str, Any]:
-        """What librdkafka is told."""
+        """The settings of librdkafka."""
         return {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "sasl_ssl",
@@ -156,7 +156,7 @@ def test_our_own_client_shows_the_broker_who_it_is_and_produces(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_our_own_client_with_a_wrong_password_is_told_so_at_once(world: World, shell: str) -> None:
+def test_our_own_client_fails_at_once_with_a_wrong_password(world: World, shell: str) -> None:
     settings = world.own_client("alice", "SCRAM-SHA-256", "not hers")
     with pytest.raises(AuthenticationFailed, match="authentication failed") as refused:
         new_producer_id(**settings)
@@ -177,7 +177,7 @@ def test_our_own_client_asks_for_the_servers_certificate(world: World, shell: st
 
 
 # ---------------------------------------------------------------------- who is not who he says
-def test_librdkafka_with_a_wrong_password_is_told_so_and_the_log_has_his_name(world: World) -> None:
+def test_librdkafka_reports_a_wrong_password_and_the_log_has_his_name(world: World) -> None:
     errors: list[KafkaError] = []
     settings = world.librdkafka("alice", "SCRAM-SHA-512", "not hers")
     producer = Producer({**settings, "error_cb": errors.append})
@@ -282,7 +282,7 @@ def test_who_does_not_show_who_he_is_in_ten_seconds_is_hung_up_on(world: World) 
     world.proxy.wait_for_log("no authentication within 10 s")
 
 
-def test_clients_leave_no_connection_to_the_broker_behind(world: World) -> None:
+def test_clients_that_leave_keep_no_connection_to_the_broker(world: World) -> None:
     port = world.cluster.sasl_tls_address(0)[1]
 
     def connections() -> int:
@@ -448,7 +448,7 @@ def test_without_an_answer_a_denied_produce_ends_the_connection(world: World) ->
         assert bob.is_closed()
 
 
-def test_librdkafka_is_told_that_it_may_not_write_and_kafka_python_too(world: World) -> None:
+def test_librdkafka_and_kafka_python_get_topic_authorization_failed(world: World) -> None:
     told: list[int] = []
     producer = Producer({**world.librdkafka("bob", "SCRAM-SHA-256"), "enable.idempotence": True})
     world.cluster.allow("Topic:late", {"idemproxy": OURS, "bob": ["Describe"]})

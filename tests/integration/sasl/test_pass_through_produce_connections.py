@@ -36,7 +36,7 @@ class World:
     bootstrap_port: int
 
     def librdkafka(self, name: str) -> dict[str, Any]:
-        """What an idempotent librdkafka producer is told."""
+        """The settings of an idempotent librdkafka producer."""
         return kafka_cluster.librdkafka_settings(
             f"127.0.0.1:{self.bootstrap_port}",
             enable_idempotence=True,
@@ -122,7 +122,7 @@ def test_a_right_to_write_that_is_taken_counts_at_once(world: World) -> None:
         assert alice.values("taken", partition) == [b"0", b"1"]
 
 
-def test_a_duplicate_is_told_only_after_the_broker_was_asked_again(world: World) -> None:
+def test_a_duplicate_is_answered_only_after_the_broker_was_asked_again(world: World) -> None:
     """Between two appends it would be believed for ten seconds that she may."""
     partition, leader = list(world.leaders("taken").items())[1]
     with world.connect("alice", leader) as alice:
@@ -155,7 +155,7 @@ def test_a_broker_without_a_replica_says_what_it_says_to_its_own_clients(world: 
         assert (answer.error_code, answer.base_offset) == (UNKNOWN, -1)
 
 
-def test_a_fetch_that_waits_at_the_broker_delays_a_batch_and_does_not_stop_it(world: World) -> None:
+def test_a_fetch_waiting_at_the_broker_delays_a_batch_without_stopping_it(world: World) -> None:
     partition, leader = list(world.leaders("moved").items())[1]
     with world.connect("alice", leader) as alice:
         producer_id = alice.new_producer_id()
@@ -199,7 +199,7 @@ def test_each_batch_is_there_once_when_brokers_end_and_leaders_move(world: World
     assert not {one for one in world.rights("faults") if one[0] == "idemproxy" and one[2] == "Write"}
 
 
-def test_clients_that_leave_while_their_batch_is_out_leave_no_unknown_outcome_behind(world: World) -> None:
+def test_clients_that_leave_with_a_batch_out_cause_no_unknown_outcome(world: World) -> None:
     partition, leader = list(world.leaders("client").items())[2]
     before = len(re.findall("in doubt", world.proxy.log))
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What a running proxy takes over on SIGHUP beside its settings: other passwords, descriptors for a higher limit."""
+"""What a running proxy takes over on SIGHUP with its settings: other passwords, descriptors for a higher limit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def redis() -> Iterator[ExternalRedis]:
         yield server
 
 
-def test_a_new_password_of_redis_is_used_for_its_next_connection_and_holds_up_no_other_change(
+def test_a_new_redis_password_awaits_the_next_connection_and_delays_nothing_else(
     redis: ExternalRedis, settings: dict[str, Any], place: Place, tmp_path: Path
 ) -> None:
     def let_in(password: str) -> None:

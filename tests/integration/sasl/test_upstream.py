@@ -145,7 +145,7 @@ def test_a_wrong_password_is_said_once_and_a_right_one_is_taken_on_sighup(world:
         proxy.__exit__()
 
 
-def test_a_mechanism_that_the_broker_has_not_is_told_with_those_it_has(world: World, tmp_path: Path) -> None:
+def test_a_mechanism_missing_at_the_broker_is_reported_with_those_it_has(world: World, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("abc")
     upstream = world.upstream("OAUTHBEARER")
@@ -156,13 +156,13 @@ def test_a_mechanism_that_the_broker_has_not_is_told_with_those_it_has(world: Wo
     ]
 
 
-def test_a_listener_without_sasl_is_told_as_such(world: World, tmp_path: Path) -> None:
+def test_a_listener_without_sasl_is_reported_as_such(world: World, tmp_path: Path) -> None:
     upstream = world.upstream("PLAIN")
     upstream["bootstrap"] = ["{}:{}".format(*world.cluster.address(0))]
     assert checked(tmp_path, upstream) == ["PROBLEM", "this listener of the broker takes no SASL (error 34)"]
 
 
-def test_of_a_listener_that_closes_as_it_asks_for_sasl_that_is_said_to_be_likely(world: World, tmp_path: Path) -> None:
+def test_a_closed_connection_is_reported_with_sasl_as_a_likely_reason(world: World, tmp_path: Path) -> None:
     upstream = world.upstream("PLAIN")
     del upstream["sasl"]
     assert checked(tmp_path, upstream) == [

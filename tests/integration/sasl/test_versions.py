@@ -1,5 +1,5 @@
-"""Brokers of other versions: the oldest with SASL that are served, and some that take tokens in requests and keep the
-old message format, which our principal has to be allowed to see."""
+"""Brokers of other versions: the oldest with SASL that are served, and some that take tokens in requests and keep
+message format v1, which our principal has to be allowed to see."""
 
 import json
 import time

@@ -18,7 +18,7 @@ NOTICED_SECONDS_MAX = 30.0
 
 @pytest.fixture(scope="module")
 def proxy(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    """One proxy; whoever ends it starts it again."""
+    """One proxy; a test that ends it starts it again."""
     with ProxyProcess(tmp_path_factory.mktemp("name"), legacy_broker.address(0)) as running:
         yield running
 
@@ -31,7 +31,7 @@ def cluster_id(legacy_broker: LegacyCluster) -> bytes:
         return told.encode()
 
 
-def test_the_brokers_own_id_is_kept_beside_the_state(proxy: ProxyProcess, cluster_id: bytes) -> None:
+def test_the_cluster_id_of_the_brokers_is_kept_with_the_state(proxy: ProxyProcess, cluster_id: bytes) -> None:
     assert proxy.redis("GET", KEY) == cluster_id
 
 

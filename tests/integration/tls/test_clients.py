@@ -38,7 +38,7 @@ class World:
         return "{}:{}".format(*self.proxy.address)
 
     def kafka_python(self, own: Files | None = None) -> dict[str, Any]:
-        """What kafka-python is told."""
+        """The settings of kafka-python."""
         own = own or self.client
         return {
             "bootstrap_servers": self.bootstrap,
@@ -49,7 +49,7 @@ class World:
         }
 
     def librdkafka(self, own: Files | None = None) -> dict[str, Any]:
-        """What librdkafka is told."""
+        """The settings of librdkafka."""
         own = own or self.client
         return {
             "bootstrap.servers": self.bootstrap,
@@ -109,7 +109,7 @@ def test_librdkafka_produces_and_reads_over_tls_on_both_sides(world: World) -> N
     assert values == [b"%d" % number for number in range(RECORDS)]
 
 
-def test_java_goes_on_over_new_keys_in_the_middle_of_a_connection(
+def test_java_continues_over_new_keys_in_the_middle_of_a_connection(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS 1.3 lets either side ask for new keys at any moment; Java does after so many bytes."""
@@ -145,7 +145,7 @@ def test_a_client_of_another_authority_gets_nowhere_and_the_log_says_why(world: 
     world.proxy.wait_for_log("127.0.0.1.*the peer's certificate is not accepted: ")
 
 
-def test_a_plain_client_on_the_tls_port_is_told_of_in_the_log(world: World) -> None:
+def test_a_plain_client_on_the_tls_port_is_logged(world: World) -> None:
     producer = Producer({"bootstrap.servers": world.bootstrap, "error_cb": lambda _error: None})
     world.proxy.wait_for_log("127.0.0.1.*the client does not speak TLS, and this listener speaks nothing else")
     producer.flush(0)

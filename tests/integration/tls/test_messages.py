@@ -94,7 +94,7 @@ def test_new_keys_now_and_then_are_as_good_as_the_old_ones(kit: TlsKit, tmp_path
     play(kit.server, act)
 
 
-def test_who_leaves_a_message_of_tls_unfinished_is_hung_up_on_and_nobody_else_is(kit: TlsKit, tmp_path: Path) -> None:
+def test_only_a_client_with_an_unfinished_tls_message_is_disconnected(kit: TlsKit, tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         def answer_later(wire: Wire) -> None:
             scene.reactor.later(0.2, lambda: wire.send(b"answer"))

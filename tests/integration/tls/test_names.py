@@ -1,4 +1,4 @@
-"""Addresses that can not be connected to, as a broker may name them: whoever wanted one is told, nothing else ends.
+"""Addresses that can not be connected to, as a broker may name them: the caller gets the reason, nothing else ends.
 And names with several addresses."""
 
 import os
@@ -31,7 +31,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> TlsKit:
     [("", 9092), ("a..b", 9092), (f"{'x' * 70}.test", 9092), ("a\0b", 9092), ("127.0.0.1", 70_000), ("::1", -1)],
     ids=["empty", "empty label", "long label", "zero byte", "port above all", "port below all"],
 )
-def test_an_address_that_is_none_is_told_to_who_wanted_it(kit: TlsKit, host: str, port: int, over_tls: bool) -> None:
+def test_an_invalid_address_is_reported_to_the_caller(kit: TlsKit, host: str, port: int, over_tls: bool) -> None:
     async def act(scene: Scene) -> None:
         side = scene.certificates.side(TlsClient(kit.authority.ca_file), "upstream.tls")
         reactor = scene.reactor.over_tls(side) if over_tls else scene.reactor
@@ -42,12 +42,12 @@ def test_an_address_that_is_none_is_told_to_who_wanted_it(kit: TlsKit, host: str
         assert far.wire is None
         near = Recorder()
         scene.reactor.over_tls(side).connect(("localhost", scene.port), near)
-        await until(lambda: near.wire)  # the others go on
+        await until(lambda: near.wire)  # the others are unaffected
 
     play(kit.server, act)
 
 
-def test_a_name_that_no_certificate_can_have_is_told_too(kit: TlsKit) -> None:
+def test_a_name_that_no_certificate_can_have_is_reported_too(kit: TlsKit) -> None:
     async def act(scene: Scene) -> None:
         side = scene.certificates.side(TlsClient(kit.authority.ca_file, server_name=".kafka.test"), "upstream.tls")
         far = Recorder()
@@ -76,7 +76,7 @@ def no_descriptors() -> Iterator[None]:
             one.close()
 
 
-def test_who_wants_a_connection_when_descriptors_have_run_out_is_told(kit: TlsKit) -> None:
+def test_a_connection_without_a_free_descriptor_fails_with_that_reason(kit: TlsKit) -> None:
     async def act(scene: Scene) -> None:
         far = Recorder()
         with no_descriptors():
@@ -104,7 +104,7 @@ class Names(trio.abc.HostnameResolver):
         raise AssertionError("nobody asks for the name of an address")
 
 
-def test_the_addresses_of_a_name_are_tried_in_turn_and_the_good_one_comes_first_the_next_time(kit: TlsKit) -> None:
+def test_addresses_of_a_name_are_tried_and_the_good_one_goes_first(kit: TlsKit) -> None:
     async def act(scene: Scene) -> None:
         trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
         plain = scene.reactor.listen("127.0.0.1", 0, scene.accept)
@@ -153,7 +153,7 @@ def test_an_address_that_says_nothing_is_left_for_the_next_one_after_a_while(
     play(kit.server, act)
 
 
-def test_when_no_address_is_good_all_reasons_are_told_at_once(kit: TlsKit) -> None:
+def test_when_no_address_is_good_all_reasons_are_reported_at_once(kit: TlsKit) -> None:
     async def act(scene: Scene) -> None:
         trio.socket.set_custom_hostname_resolver(Names("kafka.test", ["127.0.0.9", "127.0.0.1"]))
         side = scene.certificates.side(TlsClient(kit.other_authority.ca_file), "upstream.tls")

@@ -67,7 +67,7 @@ def test_a_key_of_1024_bits_is_refused_and_the_setting_is_named(
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_a_key_of_1024_bits_is_taken_at_a_lower_level_and_that_is_warned_of(
+def test_a_key_of_1024_bits_passes_a_lower_level_with_a_warning(
     kit: TlsKit, authority: OldAuthority, weak_key: Files, level: int
 ) -> None:
     with old_server(weak_key) as server:

@@ -38,7 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(authority, proxy)
 
 
-def test_the_holder_of_another_certificate_can_not_use_a_producer_id_and_its_owner_goes_on(world: World) -> None:
+def test_another_certificate_cannot_use_a_producer_id_and_its_owner_is_unaffected(world: World) -> None:
     orders = world.authority.issue("orders", common_name="orders")
     thief = world.authority.issue("thief", common_name="thief")
     with world.client(orders) as owner, world.client(thief) as stranger:

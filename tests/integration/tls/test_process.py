@@ -61,7 +61,7 @@ def launched(directory: Path, upstream: dict[str, Any], listener: dict[str, Any]
 
 
 @pytest.mark.promise("compared-15")
-def test_new_certificates_are_shown_on_sighup_and_open_connections_go_on(world: World, tmp_path: Path) -> None:
+def test_new_certificates_are_shown_on_sighup_and_open_connections_are_unaffected(world: World, tmp_path: Path) -> None:
     own = world.authority.issue("own", common_name="first")
     tls = client_tls(world.authority, world.authority.issue("upstream"))
     upstream = {"bootstrap": [world.tls_broker], "tls": tls, "allow_unauthenticated_clients": True}

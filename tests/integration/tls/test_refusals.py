@@ -77,7 +77,7 @@ def test_a_client_whose_certificate_is_revoked_is_refused(tmp_path: Path, is_ove
     play(settings, act)
 
 
-def test_a_client_that_does_not_trust_us_is_told_of(kit: TlsKit) -> None:
+def test_a_client_that_does_not_trust_us_is_reported(kit: TlsKit) -> None:
     assert "does not trust our certificate" in refused_by_listener(kit.server, context(kit.other_authority))
 
 
@@ -90,7 +90,7 @@ def test_a_client_that_speaks_only_old_versions_is_refused(kit: TlsKit) -> None:
 
 
 def refused_by_us(settings: TlsServer, client: TlsClient, host: str = "localhost") -> str:
-    """What our own connection to a server is told."""
+    """The reason why our own connection to a server fails."""
     far = Recorder()
 
     async def act(scene: Scene) -> None:
@@ -121,7 +121,7 @@ def test_a_server_with_another_name_is_not_spoken_to_unless_that_name_is_configu
     assert play(settings, act).peers[0].server_name == "kafka.example"
 
 
-def test_the_name_in_the_subject_of_an_old_servers_certificate_counts_where_it_lists_no_names(tmp_path: Path) -> None:
+def test_the_subject_name_of_a_server_certificate_counts_without_alternative_names(tmp_path: Path) -> None:
     old = old_style(tmp_path, "localhost")
     settings, client = TlsServer(old.cert, old.key), TlsClient(old.cert)
     far = Recorder()
@@ -141,7 +141,7 @@ def test_a_server_whose_certificate_has_expired_is_not_spoken_to(kit: TlsKit) ->
     assert "certificate has expired" in said
 
 
-def test_a_server_that_asks_for_a_certificate_which_we_do_not_have_is_lost_with_that_reason(kit: TlsKit) -> None:
+def test_connecting_without_the_certificate_that_a_server_wants_fails_with_that_reason(kit: TlsKit) -> None:
     far = Recorder()
 
     async def act(scene: Scene) -> None:
@@ -171,7 +171,7 @@ def test_a_server_that_does_not_speak_tls_is_said_to(kit: TlsKit) -> None:
     assert "TLS" in far.reasons[0] or "reset" in far.reasons[0]
 
 
-def test_a_plain_client_on_a_tls_port_is_hung_up_on_without_a_word_of_tls(kit: TlsKit) -> None:
+def test_a_plain_client_on_a_tls_port_is_disconnected_without_an_alert(kit: TlsKit) -> None:
     got: list[bytes] = []
 
     def client(port: int) -> None:

@@ -128,7 +128,7 @@ def test_a_certificate_that_is_reached_by_links_is_seen_when_the_folder_is_swapp
 
 @pytest.mark.promise("compared-15")
 @pytest.mark.parametrize("broken", ["no PEM", "another key", "gone", "half"])
-def test_a_broken_renewal_keeps_what_was_there_and_is_told_once(scene: Scene, broken: str) -> None:
+def test_a_broken_renewal_keeps_what_was_there_and_is_reported_once(scene: Scene, broken: str) -> None:
     if broken == "no PEM":
         scene.files.cert.write_text("not a certificate")
     elif broken == "another key":
@@ -169,7 +169,7 @@ def test_a_reload_on_demand_takes_all_or_nothing(scene: Scene) -> None:
     assert (scene.shown, common_name_of(other)) == ("renewed", "renewed")
 
 
-def test_a_reload_reads_a_key_with_the_password_that_is_said_then_and_keeps_to_it(tmp_path: Path) -> None:
+def test_a_reload_reads_a_key_with_its_new_password_and_keeps_it(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     own = scene.authority.issue("locked", common_name="first")
     key = scene.authority.encrypted_key(own, "old")
@@ -183,7 +183,7 @@ def test_a_reload_reads_a_key_with_the_password_that_is_said_then_and_keeps_to_i
     assert scene.certificates.reload() == []
 
 
-def test_a_good_certificate_that_a_reload_left_out_is_taken_when_the_files_are_looked_at(scene: Scene) -> None:
+def test_the_next_look_takes_a_good_certificate_of_a_failed_reload(scene: Scene) -> None:
     second = scene.authority.issue("second", common_name="first")
     other = scene.certificates.side(TlsServer(second.cert, second.key), "listeners[1].tls")
     scene.renew("renewed")
@@ -217,7 +217,7 @@ def test_a_new_list_of_revoked_certificates_is_taken_like_a_new_certificate(tmp_
 
 
 # ---------------------------------------------------------------------- the end of a certificate
-def test_the_end_of_a_certificate_is_told_when_it_is_near_and_once_a_day(scene: Scene) -> None:
+def test_a_certificate_that_ends_soon_is_reported_once_a_day(scene: Scene) -> None:
     loaded = [event for event in scene.told if isinstance(event, CertificateLoaded)]
     assert [(event.place, event.subject.split(",")[0]) for event in loaded] == [("listeners[0].tls", "CN=first")]
     assert loaded[0].expires_at == pytest.approx(scene.wall_clock() + 365 * DAY_SECONDS, abs=60)

@@ -82,7 +82,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("names")
-def test_clients_are_told_a_name_for_each_broker_and_one_port(world: World) -> None:
+def test_clients_get_a_name_for_each_broker_and_one_port(world: World) -> None:
     admin = KafkaAdminClient(**world.kafka_python)
     brokers = {one["broker_id"]: (one["host"], one["port"]) for one in admin.describe_cluster()["brokers"]}
     admin.close()
@@ -127,7 +127,7 @@ def test_java_reaches_every_broker_and_its_groups_coordinator_through_the_one_po
 
 
 @pytest.mark.parametrize("name", [None, "elsewhere.test", f"broker-x.{NAME}"], ids=["none", "unknown", "no number"])
-def test_who_asks_for_no_name_of_ours_is_hung_up_on_and_told_of(world: World, name: str | None) -> None:
+def test_a_client_that_asks_for_an_unknown_name_is_disconnected_and_logged(world: World, name: str | None) -> None:
     with world.line(name) as line:
         assert line.recv(1) == b""
     world.proxy.wait_for_log(f"{name!r} is the name of no broker here")

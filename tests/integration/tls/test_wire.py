@@ -296,7 +296,7 @@ def test_what_is_expected_of_one_message_is_decrypted_in_large_pieces(kit: TlsKi
     [(64 * 1024, [RECORD_BYTES] * 4 + [2_000]), (200 * 1024, [RECORD_BYTES] * 12 + [10_000])],
     ids=["of any read", "of one message"],
 )
-def test_what_waited_for_the_end_of_its_record_counts_among_the_bytes_of_the_read_that_ends_it(
+def test_bytes_of_an_unfinished_record_count_in_the_read_that_ends_it(
     kit: TlsKit, most_bytes: int, records: list[int]
 ) -> None:
     may_begin, may_go_on = threading.Event(), threading.Event()

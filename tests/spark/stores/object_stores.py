@@ -1,5 +1,5 @@
 """Two drivers of Spark create one manifest at once through each driver of fsspec that the sink takes: one wins. The
-drivers are real; behind them is a small store on this machine that holds both requests until the second is there, and
+drivers are real; they talk to a small store on this machine that holds both requests until the second is there, and
 then heeds the condition that each carries, or, where there is none, takes both.
 
 Not a part of ``make test``, which does not have the drivers: ``make object-stores`` runs it."""
