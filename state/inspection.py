@@ -39,7 +39,7 @@ class EntryPlace:
 
 @value(frozen=True, slots=True)
 class BlockPlace:
-    """The key that takeovers a block of producer ids."""
+    """The key that stands for a block of producer ids."""
 
     start: int
 

@@ -41,8 +41,8 @@ class CreateTopicsWithNumbers:
         self._version = client_version
 
     def down(self, request: Buffer) -> Buffer | RequestRefused:
-        """The same bytes, with other numbers in their places. A request above ``CREATE_TOPICS_NUMBERS_BYTES_MAX`` goes
-        on unread. WireError for garbage."""
+        """The same bytes, with other numbers in their places. A request above ``CREATE_TOPICS_NUMBERS_BYTES_MAX``
+        passes unread. WireError for garbage."""
         if len(request) > limits.CREATE_TOPICS_NUMBERS_BYTES_MAX:
             return request
         reader, changed = Reader(request), bytearray(request)

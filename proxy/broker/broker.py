@@ -411,9 +411,9 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
-        """Return the ranges to ask in. From a broker that stores format v2 the log is fetched in a version of the old
-        message format: what the proxy wrote comes as it is stored, with its batch markers, and what others have written
-        there in format v2 is converted down by the broker."""
+        """Return the ranges to ask in. From a broker that stores format v2 the log is fetched in a version of Fetch
+        that returns message format v1: what the proxy wrote comes as it is stored, with its batch markers, and what
+        others have written there in format v2 is converted down by the broker."""
         if question.api_key != ApiKey.FETCH or not self.is_held:
             return self.ranges
         first, last = self.ranges[ApiKey.FETCH]

@@ -1,8 +1,8 @@
 """The proxy without sockets and trio: wires store, topology, flows and sessions on a reactor. The simulation runs
 this very class.
 
-Takes connections, answers what sessions ask for, ends in order (R15); proxy instances are in ``instance.py``, effects
-in ``perform.py``. Decides nothing about a batch."""
+Takes connections, answers what sessions ask for, ends in order (R15); proxy instances are in ``proxy_instances.py``,
+effects in ``perform.py``. Decides nothing about a batch."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class Login:
         return True
 
     def admit_token(self, is_one_out: bool, size: int) -> None:
-        """Check a bare token. ``is_one_out``: the last one is not answered yet. Raises WireError if it may not go
-        on."""
+        """Check a bare token. ``is_one_out``: the last one is not answered yet. Raises WireError if it may not
+        pass."""
         if is_one_out:
             raise WireError("a token before the answer to the last one")
         if size > limits.SASL_FRAME_BYTES_MAX:

@@ -71,7 +71,11 @@ class LowerBounds:
     async def lower_bound(self, topic: str, partition: int, entry: Entry | None) -> Position | Later:
         """Rule R8: return the higher of the end of the producer's last commit and the newest position known of the
         partition, which is read again when it is old. A position with an anchor is preferred to one without; of two
-        without, the lower one is safe. Later: there is none, as the leader cannot be asked."""
+        without, the lower one is taken. Later: there is none, as the leader cannot be asked.
+
+        Two without occur only where the newest record cannot be read (a topic that stores format v2). The model's row
+        t3 has no such bound, as the topic may be recreated while a batch is in doubt. Here a lost request is sent again
+        only because of it: otherwise each search reads the whole log, and fails at its first record."""
         known = self.known.get((topic, partition))
         if known is None or self._time.now - known[0] > limits.BOUND_AGE_SECONDS:
             position = await newest_position(topic, partition)

@@ -1,5 +1,5 @@
-"""As which proxy instance this process works, and in which Redis data generation. Plain data: ``engine/instance.py``
-changes it, flows read it."""
+"""As which proxy instance this process works, and in which Redis data generation. Plain data:
+``engine/proxy_instances.py`` changes it, flows read it."""
 
 from __future__ import annotations
 

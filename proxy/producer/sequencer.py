@@ -209,8 +209,8 @@ class Sequencer:
 
     # ------------------------------------------------------------------ from time to time
     def look(self, now: float) -> bool:
-        """Write what is held once no group was committed for a moment; under an append reservation also while groups go
-        on. False: call it again later."""
+        """Write what is held once no group was committed for a moment; under an append reservation also between
+        groups. False: call it again later."""
         append, reservation = self._append, self.stream.held.append_reservation
         if reservation is None:
             if append.committed_at > now - limits.COMMIT_LOOK_SECONDS:

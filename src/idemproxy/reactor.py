@@ -65,7 +65,7 @@ class Wire(Protocol):
 
     def expect(self, missing_bytes: int) -> None:
         """So many bytes are missing of the one message that has begun to arrive: the next read may take more at once
-        than usual, but no byte beyond the message. Holds for that read only."""
+        than usual, but then no byte beyond the message. Holds for that read only."""
         ...
 
     def pause(self) -> None:

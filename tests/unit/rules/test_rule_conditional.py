@@ -302,8 +302,8 @@ def test_a_batch_is_appended_as_a_whole_or_not_at_all(conditional_partition: Con
 
 
 def test_when_nobody_can_tell_the_log_is_asked_where_it_ends(conditional_partition: ConditionalPartition) -> None:
-    """A record of the same content, without a batch marker: whose it is cannot be said. The conditional partition goes
-    on."""
+    """A record of the same content, without a batch marker: whose it is cannot be said. The conditional partition
+    takes the next batch."""
     assert conditional_partition.outcome(0) == (0, 0)
     conditional_partition.outcomes.append(conditional_partition.loses_request)
 
