@@ -156,8 +156,6 @@ def test_the_numbers_move_without_a_reload(watched: Watched, pictures: Path) -> 
     (stored,) = (key for key in watched.proxy.entries() if f"{topic}/".encode() in key)
     assert int(producer) == int(stored.rpartition(b":")[2], 16), "it has more digits than a browser's numbers"
     page.screenshot(path=pictures / "status-page.png", full_page=True)
-    page.emulate_media(color_scheme="dark")
-    page.screenshot(path=pictures / "status-page-dark.png")
 
 
 def test_producer_names_and_hidden_ranges_are_there_as_soon_as_there_are_any(watched: Watched) -> None:
@@ -243,7 +241,6 @@ def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_fixed(watched: Watch
     expect(page.get_by_role("status")).to_have_text("Not ready")
     expect(page.get_by_role("list", name="What is wrong")).to_contain_text("Redis is away")
     assert page.title() == "Not ready – idemproxy"
-    page.screenshot(path=pictures / "status-page-not-ready.png")
     expect(page.get_by_role("status")).to_have_text("Ready: clients are served", timeout=90_000)
     expect(page.locator("#reasons")).to_be_hidden()
 

@@ -1,7 +1,8 @@
 """The chart's dashboard over a real Prometheus that scraped two proxies, drawn by Grafana's own components.
 
 ``python -m runs.dashboard_picture`` is ``make dashboard``: it plays ``dashboard_scene``, tells which panels have no
-series and what the chart's alerts did, and writes docs/pictures/dashboard-*.png. Needs npm, a Prometheus, Chromium.
+series and what the chart's alerts did, and writes docs/pictures/dashboard-overview.png. Needs npm, a Prometheus and
+Chromium.
 ``--again`` draws what the last play left in .cache/dashboard once more, which takes half a minute instead of seven.
 """
 
@@ -42,8 +43,6 @@ SOURCES = Path(__file__).parent / "dashboard_page"
 SCRAPE_SECONDS = 2
 LABELS = {"namespace": "streams", "job": "proxy-idemproxy-pods"}
 """As the chart's ServiceMonitor makes them for a release ``proxy`` in the namespace ``streams``."""
-PICTURES = ("overview", "time", "doubt", "redis", "brokers", "room", "topics", "journal")
-"""By the dashboard's rows."""
 _QUIET_SECONDS = 6.0
 _DRAW_MS = 120_000
 _INSTALL_SECONDS_MAX = 900
@@ -235,17 +234,15 @@ def draw(directory: Path, pictures: Path, theme: str) -> bool:
 
 
 def photograph(page: Page, pictures: Path) -> None:
-    """One picture for each row, readable at the width of a page; the first has the variables and two rows."""
+    """The variables and the first two rows, readable at the width of a page."""
     pictures.mkdir(parents=True, exist_ok=True)
-    _, second, *others = page.locator(".dashboard-row").all()
-    spans = [(page.locator("#variables"), second), *((row, row) for row in others)]
-    for name, (begin, end) in zip(PICTURES, spans, strict=True):
-        top, bottom = begin.bounding_box(), end.bounding_box()
-        assert top is not None
-        assert bottom is not None
-        height = bottom["y"] + bottom["height"] - top["y"]
-        clip: FloatRect = {"x": bottom["x"], "y": top["y"], "width": bottom["width"], "height": height}
-        page.screenshot(path=pictures / f"dashboard-{name}.png", clip=clip, full_page=True)
+    second = page.locator(".dashboard-row").nth(1)
+    top, bottom = page.locator("#variables").bounding_box(), second.bounding_box()
+    assert top is not None
+    assert bottom is not None
+    height = bottom["y"] + bottom["height"] - top["y"]
+    clip: FloatRect = {"x": bottom["x"], "y": top["y"], "width": bottom["width"], "height": height}
+    page.screenshot(path=pictures / "dashboard-overview.png", clip=clip, full_page=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
