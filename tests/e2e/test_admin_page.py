@@ -234,7 +234,7 @@ def test_an_unknown_outcome_is_a_row_that_ages_and_ends_as_event(
         assert resolved < begun, "the newest one is at the top"
 
 
-def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_fixed(watched: Watched, pictures: Path) -> None:
+def test_what_is_wrong_is_said_in_words_and_gone_when_it_is_fixed(watched: Watched) -> None:
     page = watched.page
     expect(page.locator("#reasons")).to_be_hidden()
     watched.proxy.kill_redis()
