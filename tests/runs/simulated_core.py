@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-WHOLE_FOLDERS = ("codecs", "state", "proxy/producer", "proxy/broker", "proxy/partition_log", "proxy/flow")
+WHOLE_FOLDERS = ("state", "proxy/producer", "proxy/broker", "proxy/partition_log", "proxy/flow")
+IMPORTED_FOLDER = "codecs"
+"""Of it what these import: it has codecs for other parts of the product as well."""
 SINGLE_FILES = (
     "src/idemproxy/values.py",
     "proxy/admission/long_work.py",
@@ -30,7 +32,23 @@ DIGEST_CHARACTERS = 12
 def core_files(root: Path = ROOT) -> list[Path]:
     """Every file of the core, in one order."""
     found = [path for folder in WHOLE_FOLDERS for path in (root / folder).rglob("*.py")]
-    return sorted([*found, *(root / name for name in SINGLE_FILES)])
+    found += [root / name for name in SINGLE_FILES]
+    for path in found:  # grows while it is read
+        found += [one for one in _imported(root, path) if one not in found]
+    return sorted(found)
+
+
+def _imported(root: Path, path: Path) -> list[Path]:
+    """The modules of ``IMPORTED_FOLDER`` that a file imports; this project's imports are relative."""
+    place = path.relative_to(root).parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            module = (*place[: len(place) - node.level], *(node.module or "").split("."))
+            names = [module, *((*module, one.name) for one in node.names)]
+            modules = [root.joinpath(*one) for one in names if one[0] == IMPORTED_FOLDER]
+            found |= {one.with_suffix(".py") for one in modules} | {one / "__init__.py" for one in modules}
+    return sorted(one for one in found if one.exists())
 
 
 def core_digest(root: Path = ROOT) -> str:
