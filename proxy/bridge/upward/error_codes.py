@@ -1,0 +1,55 @@
+"""Error codes of Kafka 4 for clients that do not know them. The only place for this.
+
+Kafka's own brokers answer a version with codes that are newer than it; a client takes a code that it does not know for
+a final error, or loses what the answer was about (pykafka drops the report of a message). So a code above the last one
+of the release that brought a client's version becomes one that this release knows and that has the same consequence:
+it asks again, or it gives up. Source: Errors.java of each release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ....codecs.error_codes import ErrorCode
+
+OF_0_10_2: Final = ErrorCode.POLICY_VIOLATION
+OF_0_11_0: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
+OF_1_0: Final = ErrorCode.REASSIGNMENT_IN_PROGRESS
+OF_1_1: Final = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+SUBSTITUTES: Final[Mapping[int, ErrorCode]] = {
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.LISTENER_NOT_FOUND: ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.TOPIC_DELETION_DISABLED: ErrorCode.INVALID_REQUEST,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.FENCED_INSTANCE_ID: ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INCONSISTENT_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_MEMBER_EPOCH: ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
+}
+"""Code -> what a client gets that does not know it. Where Kafka itself has an answer for lower versions it is the same:
+KAFKA_STORAGE_ERROR (KIP-112), LISTENER_NOT_FOUND (Metadata below v6), TOPIC_DELETION_DISABLED (DeleteTopics below v3),
+OFFSET_NOT_AVAILABLE (ListOffsets below v5), GROUP_ID_NOT_FOUND (OffsetCommit below v9). Of codes that are not here, a
+retriable one becomes REQUEST_TIMED_OUT, any other UNKNOWN_SERVER_ERROR."""
+
+
+def known_code(error_code: int, last_known: int) -> int:
+    """Return the code for a client whose codes end with ``last_known``, which is at least ``OF_0_10_2``."""
+    assert last_known >= OF_0_10_2
+    if error_code <= last_known:
+        return error_code
+    substitute = SUBSTITUTES.get(error_code)
+    if substitute is not None:
+        return substitute
+    try:
+        is_retriable = ErrorCode(error_code).retriable
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.REQUEST_TIMED_OUT if is_retriable else ErrorCode.UNKNOWN_SERVER_ERROR

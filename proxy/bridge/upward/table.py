@@ -1,0 +1,128 @@
+"""Which request is raised to which version, and which versions are served and announced then. Owns the choice, no
+layout.
+
+A ``Raised`` is made for one request. It is not a ``Bridge``: a request may become several, and all work is done in
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final, Protocol
+
+from ....codecs.steps import Steps
+from ....reactor import Buffer
+from ...versions import ApiKey, BrokerRanges
+from ..base import check_size
+from ..fields import Reader
+from . import list_offsets
+from .apis import BY_LAYOUT
+from .layouts import Rewriting
+
+RAISED_TO: Final[Mapping[int, int]] = {
+    ApiKey.LIST_OFFSETS: list_offsets.VERSION,
+    **{key: api.version for key, api in BY_LAYOUT.items()},
+}
+"""API -> the version that all versions below it can be raised to: the lowest that Kafka 4 serves (KIP-896)."""
+PRODUCE_SERVED_FROM: Final = 3
+FETCH_SERVED_FROM: Final = 4
+"""By Kafka 4, without a conversion of records."""
+
+
+class Raised(Protocol):
+    """One request on its way up, and its answer on the way down. WireError for garbage on either side."""
+
+    @property
+    def broker_version(self) -> int:
+        """The version that the broker is spoken to in."""
+        ...
+
+    def requests(self, body: Buffer) -> Steps[Sequence[Buffer]]:
+        """The bodies to ask the broker, one or more, made of the client's."""
+        ...
+
+    def response(self, bodies: Sequence[Buffer]) -> Steps[Buffer]:
+        """The body for the client, made of the broker's answers to all of them, in the same order."""
+        ...
+
+
+class _ByLayout:
+    """One request for one. LimitExceeded for a request above the limit of ``check_size``."""
+
+    __slots__ = ("_api_key", "_client_version", "broker_version")
+
+    def __init__(self, api_key: int, client_version: int) -> None:
+        self._api_key = api_key
+        self._client_version = client_version
+        self.broker_version = RAISED_TO[api_key]
+
+    def requests(self, body: Buffer) -> Steps[Sequence[Buffer]]:
+        check_size(memoryview(body))
+        up, _ = _rewritings(self._api_key, self._client_version)
+        return [(yield from up.rewritten(body))]
+
+    def response(self, bodies: Sequence[Buffer]) -> Steps[Buffer]:
+        (body,) = bodies
+        _, down = _rewritings(self._api_key, self._client_version)
+        return (yield from down.rewritten(body))
+
+
+@cache
+def _rewritings(api_key: int, client_version: int) -> tuple[Rewriting, Rewriting]:
+    api = BY_LAYOUT[api_key]
+    up = Rewriting(api.request, client_version, api.version)
+    return up, Rewriting(api.answer, api.version, client_version)
+
+
+def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges) -> Raised | None:
+    """Return what raises a request for a broker with these ranges. None: the broker serves the version itself, or it
+    can not be raised to one that the broker serves."""
+    if not _is_reached(api_key, broker_ranges) or not 0 <= client_version < broker_ranges[api_key][0]:
+        return None
+    return list_offsets.RaisedListOffsets() if api_key == ApiKey.LIST_OFFSETS else _ByLayout(api_key, client_version)
+
+
+def _is_reached(api_key: int, broker_ranges: BrokerRanges) -> bool:
+    """Does raising lead to a version that the broker serves?"""
+    first, last = broker_ranges.get(api_key, (0, -1))
+    return first <= RAISED_TO.get(api_key, -1) <= last
+
+
+def served(broker_ranges: BrokerRanges) -> BrokerRanges:
+    """Return what a broker serves that lists these ranges. Kafka 4 lists Produce from 0 and serves it from 3, because
+    librdkafka before 2.11.1 would not compress otherwise (apache/kafka#18727). It is known by its Fetch."""
+    first, last = broker_ranges.get(ApiKey.PRODUCE, (0, -1))
+    fetch_first, _ = broker_ranges.get(ApiKey.FETCH, (0, -1))
+    if fetch_first < FETCH_SERVED_FROM or last < PRODUCE_SERVED_FROM:
+        return broker_ranges
+    return {**broker_ranges, ApiKey.PRODUCE: (max(first, PRODUCE_SERVED_FROM), last)}
+
+
+def announced(listed: BrokerRanges, *, produce_from: int | None = None, fetch_from: int | None = None) -> BrokerRanges:
+    """Return the ranges for clients while requests are raised, given those that would be listed otherwise.
+
+    Each API that can be raised begins with 0: librdkafka up to 1.7 reads a partition without a stored offset only where
+    ListOffsets 0 is listed, and up to 1.0 commits only where OffsetCommit 1 is. Clients that take the highest version
+    of a range see no difference, and sarama does not ask. ``produce_from``, ``fetch_from``: the lowest versions whose
+    records are converted, None where none are. No range begins later than in ``listed``, so Produce 0 stays in the list
+    of Kafka 4.
+    """
+    floors = {key: 0 for key in RAISED_TO if _is_reached(key, listed)}
+    floors |= {} if produce_from is None else {ApiKey.PRODUCE: produce_from}
+    floors |= {} if fetch_from is None else {ApiKey.FETCH: fetch_from}
+    return {key: (min(first, floors.get(key, first)), last) for key, (first, last) in listed.items()}
+
+
+_STORED_IN_ZOOKEEPER: Final = frozenset({(ApiKey.OFFSET_COMMIT, 0), (ApiKey.OFFSET_FETCH, 0)})
+
+
+def group_of_any_broker(api_key: int, client_version: int, body: Buffer) -> str | None:
+    """Return the group whose coordinator has to be asked, for a request that clients send to any broker: v0 of
+    OffsetCommit and OffsetFetch was about ZooKeeper. None for all others. WireError for garbage.
+
+    Any broker but the coordinator answers them with NOT_COORDINATOR, which clients of v0 do not expect.
+    """
+    if (api_key, client_version) not in _STORED_IN_ZOOKEEPER:
+        return None
+    return Reader(body).string("group_id")
