@@ -37,14 +37,14 @@ FETCHED_FROM, FETCHED_PARTITIONS = PARTITIONS, 4
 LONE, FETCH = "lone", "fetch"
 CASES = {
     "c50": Case("one record of 100 B, 50 connections", 50, 1, 100, 1),
-    "c50x5": Case("the same, 5 in flight on each", 50, 5, 100, 1),
+    "c50x5": Case("one record of 100 B, 50 connections, 5 in flight", 50, 5, 100, 1),
     "c200": Case("one record of 100 B, 200 connections", 200, 1, 100, 1),
     LONE: Case("one record of 100 B, one connection", 1, 1, 100, 1),
     "16k": Case("16 records of 1 KB, 20 connections", 20, 1, 1024, 16),
     "64kx5": Case("64 records of 1 KB, 6 connections, 5 in flight", 6, 5, 1024, 64),
     "1m": Case("990 records of 1 KB, 4 connections, 2 in flight", 4, 2, 1000, 990),
     "lz4": Case("64 records of 1 KB, lz4, 6 connections, 5 in flight", 6, 5, 1024, 64, "lz4", is_text=True),
-    "lz4-kept": Case("the same in message format v1", 6, 5, 1024, 64, "lz4", is_idempotent=False, is_text=True),
+    "lz4-kept": Case("the lz4 load in message format v1", 6, 5, 1024, 64, "lz4", is_idempotent=False, is_text=True),
     "plain": Case("one record in message format v1, 50 connections", 50, 1, 100, 1, is_idempotent=False),
     FETCH: Case("fetches of 1 MB, 4 connections", 4, 1, 1024, 64, is_fetch=True),
 }

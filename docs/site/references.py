@@ -254,7 +254,9 @@ def _amount(name: str) -> str:
         return f"{value // limits.MIB} MiB" if value % limits.MIB == 0 else f"{value // limits.KIB} KiB"
     if name.endswith("_SHARE_MAX"):
         return f"{value:.0%}"
-    return f"{value:,g} s" if "SECONDS" in name else f"{value:,}"
+    if "SECONDS" in name:
+        return f"{value:,g} s"
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
 # ---------------------------------------------------------------------- releases

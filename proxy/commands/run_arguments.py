@@ -120,7 +120,11 @@ def _add_operation(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--admin-bind",
         metavar="HOST:PORT",
-        help=explained("Health, metrics and status page", "--admin-bind 127.0.0.1:9644", "none"),
+        help=explained(
+            "Health, metrics and status page",
+            "--admin-bind 127.0.0.1:9644",
+            "none; with a section admin in the file 127.0.0.1:9644",
+        ),
     )
     group.add_argument(
         "--workers",

@@ -281,7 +281,7 @@ class LimitsSection(Section):
 
 
 class AdminSection(Section):
-    """Health, metrics and status page."""
+    """Health, metrics and status page. Without this section there is no admin port; the image has one."""
 
     bind: HostAndPort = DEFAULT_ADMIN
     """HOST:PORT. Every client that reaches it may read: keep it inside."""

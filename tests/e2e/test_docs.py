@@ -76,6 +76,7 @@ def test_the_way_over_and_back_and_to_another_version_work_as_they_stand_there(
             "old-kafka-1.example:9092": broker,
             "redis.example:6379": "{}:{}".format(*redis.address),
             "0.0.0.0": "127.0.0.1",
+            "proxy-test": "orders",  # so that inspect shows what the script sends
             "9292": str(neighbouring_ports(4)),
             "9644": str(admin),
         }
