@@ -305,6 +305,29 @@ class ClientRefused:
 
 
 @value(frozen=True, slots=True)
+class OldClientSeen:
+    """A client sends a version of an API that Kafka 4 lacks. Reported once for each client and day, see
+    ``old_clients/inventory.py``. ``software``, ``principal``: "" where they are not known. ``is_refused``: its broker
+    does not serve that version either."""
+
+    client: str
+    address: str
+    software: str
+    principal: str
+    api_key: int
+    api_version: int
+    is_refused: bool
+
+
+@value(frozen=True, slots=True)
+class OldRequestRefused:
+    """A request was refused because Kafka 4 lacks its version. Reported for each, and so only counted."""
+
+    api_key: int
+    api_version: int
+
+
+@value(frozen=True, slots=True)
 class ConnectionRefused:
     """A connection was closed before anything was read from it, before it was authenticated, or so that another one
     could be admitted. ``reason``: one of ``metric_names.REFUSALS``; ``what``: one sentence."""

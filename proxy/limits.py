@@ -50,8 +50,9 @@ SEARCHED_REQUEST_BYTES_MAX: Final = 8 * KIB
 """A native produce request of at most so many bytes is searched for what shows a conditional publish, some 0.4 us a
 KiB. A larger one is walked through instead, some 7 us for each batch."""
 CONDITIONAL_REFUSED_BYTES_MAX: Final = 2 * MIB
-"""A native produce request with a conditional batch is kept whole up to this size, for an answer that names all of its
-partitions. Clients send 1 MiB by default (max.request.size); for a larger one the connection is closed."""
+"""A native produce request with a conditional batch, and any request that is refused as Kafka 4 lacks its version, is
+kept whole up to this size, for an answer that names all of its partitions. Clients send 1 MiB by default
+(max.request.size); for a larger one the connection is closed."""
 CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_PER_CLIENT: Final = 2
 """A client's own connection, and the one to a broker that belongs to it."""
@@ -729,6 +730,17 @@ what it has not heard meanwhile."""
 WORKER_ASKED_SECONDS_MAX: Final = 2.0
 """For one question of the supervisor's admin port to a worker: one that stands still does not hold up the others'
 numbers."""
+
+# Old clients
+OLD_CLIENTS_MAX: Final = 1_000
+"""Clients in the inventory, each a client id at an address: at most 3.5 KB each, and more than one reads through. The
+one seen the longest ago makes room."""
+OLD_CLIENT_TEXT_MAX: Final = 64
+"""Characters of a client id, or of another text that a client chooses; client ids are cut to as many elsewhere."""
+OLD_CLIENT_LINE_SECONDS: Final = 86_400.0
+"""One line for each client and day: often enough to be found in any day's log, and not each second of a retry loop."""
+OLD_CLIENTS_ANSWER_BYTES_MAX: Final = 4 * MIB
+"""A thousand clients, each with 4 texts of 64 characters written as escapes, and all 27 versions."""
 
 # Client ids that inspect asks for
 CLIENT_IDS_ASKED_MAX: Final = 500

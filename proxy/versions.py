@@ -90,6 +90,11 @@ class ApiKey(IntEnum):
     STREAMS_GROUP_DESCRIBE = 89
 
 
+def api_title(api_key: int) -> str:
+    """Return the name of a known API as Kafka's documentation has it."""
+    return ApiKey(api_key).name.title().replace("_", "")
+
+
 OWN_RANGES: BrokerRanges = {
     ApiKey.PRODUCE: (0, 8),
     ApiKey.METADATA: (0, 4),
@@ -255,6 +260,32 @@ never pass. Read off the schemas of Kafka 4.3: no body up to here has the addres
 ``native/rewrites.py`` knows. Fetch 16 and DescribeQuorum 2 tell addresses at the end of a body that is not read. Share
 groups are not here: all that they fetch tells addresses."""
 
+KAFKA_4_FROM: Mapping[int, int] = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.DESCRIBE_ACLS: 1,
+    ApiKey.CREATE_ACLS: 1,
+    ApiKey.DELETE_ACLS: 1,
+    ApiKey.DESCRIBE_CONFIGS: 1,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 1,
+    ApiKey.DESCRIBE_LOG_DIRS: 1,
+    ApiKey.CREATE_DELEGATION_TOKEN: 1,
+    ApiKey.RENEW_DELEGATION_TOKEN: 1,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 1,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
+}
+"""The lowest version that Kafka 4 serves, of each API of which it dropped some (KIP-896). Read off the ApiVersions of
+3.9.1 and 4.3.1. All others keep version 0, JoinGroup and SaslHandshake among them."""
+DROPPED_MAX = max(KAFKA_4_FROM.values()) - 1
+"""No dropped version is higher: one comparison with it passes nearly every request of a client that is not old."""
+
 SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """For clients that authenticate at the broker."""
 
@@ -264,6 +295,23 @@ def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
     common = _intersection(list(ranges) or [{}])
     last = {key: min(common[key][1], NATIVE_MAX[key]) for key in common if key in NATIVE_MAX}
     return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
+
+
+def is_dropped(api_key: int, api_version: int) -> bool:
+    """Does Kafka 4 lack this version of an API, and Kafka 3 have it?"""
+    return 0 <= api_version < KAFKA_4_FROM.get(api_key, 0)
+
+
+def is_unserved(ranges: BrokerRanges, api_key: int, api_version: int) -> bool:
+    """Would a broker with these ranges close the connection at this dropped version, without a response?
+
+    Kafka 4 lists Produce from 0, as librdkafka before 2.11.1 stops compressing otherwise (apache/kafka pull request
+    18727), and serves it from 3. The range of Fetch, which tells the truth, shows such a broker.
+    """
+    first = ranges.get(api_key, (0, 0))[0]
+    if api_key == ApiKey.PRODUCE and ranges.get(ApiKey.FETCH, (0, 0))[0] >= KAFKA_4_FROM[ApiKey.FETCH]:
+        first = KAFKA_4_FROM[ApiKey.PRODUCE]
+    return api_version < first
 
 
 def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:

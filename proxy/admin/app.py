@@ -87,6 +87,7 @@ def make_app(watched: Watched, rates: Rates, metrics_text: Callable[[], bytes]) 
             Route("/metrics", metrics),
             json_route("/api/v1/client_ids", lambda request: views.client_ids(watched, _producer_ids(request))),
             json_route("/api/v1/producers", producers),
+            json_route("/api/v1/old_clients", lambda _: views.old_clients(watched)),
             json_route("/api/v1/page", lambda _: views.page(watched, rates)),
             *page_routes(),
         ],

@@ -183,6 +183,8 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield from watched.telemetry.metrics.samples()
     for key, count in _requests(now.requests_by_key):
         yield Sample(names.REQUESTS, (key,), count)
+    for (api_key, version), count in watched.engine.old_clients.inventory.requests.copy().items():
+        yield Sample(names.OLD_CLIENT_REQUESTS, (api_name(api_key), str(version)), count)
     yield Sample(names.CONNECTIONS_ACCEPTED, (), now.connections_accepted)
     yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no booleans
     yield Sample(names.DRAINING, (), int(now.is_draining))

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from .. import limits
 from ..telemetry import metric_names as names
 from .views import ROWS_MAX, Json, times_of
 
@@ -297,6 +298,38 @@ def hidden_ranges(reported: Sequence[WorkerAnswer]) -> list[Json]:
     return sorted(found.values(), key=lambda row: float(row["age_seconds"]))[:ROWS_MAX]
 
 
+def old_clients(reported: Sequence[WorkerAnswer]) -> Json:
+    """Return ``/api/v1/old_clients`` of all: a client whose connections are at several workers is one."""
+    found: dict[tuple[str, ...], Json] = {}
+    for one in reported:
+        for row in one.answer["clients"]:
+            place = tuple(row[name] for name in ("client_id", "address", "software", "principal"))
+            if (before := found.get(place)) is not None:
+                row = {
+                    **row,
+                    "requests": _requests_of([*before["requests"], *row["requests"]]),
+                    "refused": before["refused"] + row["refused"],
+                    "first_seen": min(before["first_seen"], row["first_seen"]),
+                    "last_seen": max(before["last_seen"], row["last_seen"]),
+                    "idle_seconds": min(before["idle_seconds"], row["idle_seconds"]),
+                }
+            found[place] = row
+    newest = sorted(found.values(), key=lambda row: -float(row["last_seen"]))
+    return {
+        "uptime_seconds": max(one.answer["uptime_seconds"] for one in reported),
+        "forgotten": sum(one.answer["forgotten"] for one in reported) + len(newest[limits.OLD_CLIENTS_MAX :]),
+        "clients": newest[: limits.OLD_CLIENTS_MAX],
+    }
+
+
+def _requests_of(rows: Iterable[Json]) -> list[Json]:
+    found: dict[tuple[str, int], int] = {}
+    for row in rows:
+        place = row["api"], row["version"]
+        found[place] = found.get(place, 0) + row["requests"]
+    return [{"api": api, "version": version, "requests": count} for (api, version), count in sorted(found.items())]
+
+
 def findings(reported: Sequence[WorkerAnswer]) -> list[Json]:
     """Return what is said of the configuration, once: all workers have the same."""
     found = {tuple(row.values()): row for one in reported for row in one.answer}
@@ -335,7 +368,12 @@ def _times(each: Sequence[Json]) -> Json:
 
 
 Add = Callable[[Sequence[WorkerAnswer]], Any]
-VIEWS: Final[Mapping[str, Add]] = {"page": page, "producers": producers, "client_ids": client_ids}
+VIEWS: Final[Mapping[str, Add]] = {
+    "page": page,
+    "producers": producers,
+    "client_ids": client_ids,
+    "old_clients": old_clients,
+}
 """What the admin port tells as JSON, by the end of its path, and how that of several workers becomes one."""
 _OF_PAGE: Final[Mapping[str, Add]] = {
     "status": status,
@@ -349,6 +387,7 @@ _OF_PAGE: Final[Mapping[str, Add]] = {
     "clients": clients,
     "names": named,
     "hidden_ranges": hidden_ranges,
+    "old_clients": old_clients,
     "troubles": lines,
     "events": lines,
 }

@@ -17,6 +17,7 @@ from ..settings.addresses import shown
 from ..telemetry import metric_names as names
 from ..telemetry.activity import Activity
 from ..telemetry.reports import Line
+from ..versions import api_title
 from .health import Watched, api_name, concerns, reasons_not_ready
 from .rates import Counts, Rates, Taken, per_second, since
 
@@ -234,6 +235,38 @@ def hidden_ranges(watched: Watched) -> list[Json]:
     ]
 
 
+def old_clients(watched: Watched) -> Json:
+    """Every client that has sent a version which Kafka 4 lacks, the one seen last first. ``forgotten``: how many times
+    one made room for another one. ``requests``: by API and version, the APIs as Kafka's documentation names them."""
+    inventory, now = watched.engine.old_clients.inventory, watched.wall()
+    return {
+        "uptime_seconds": round(watched.now() - watched.started_at, 1),
+        "forgotten": inventory.forgotten,
+        "clients": [
+            {
+                "client_id": seen.client.name,
+                "address": seen.client.address,
+                "software": seen.client.software,
+                "principal": seen.client.principal,
+                "requests": [
+                    {"api": api_title(key), "version": version, "requests": count}
+                    for (key, version), count in sorted(seen.requests.items())
+                ],
+                "refused": seen.refused,
+                "first_seen": seen.first_at,
+                "last_seen": seen.last_at,
+                "idle_seconds": round(max(0.0, now - seen.last_at), 1),
+            }
+            for seen in inventory.newest_first()
+        ],
+    }
+
+
+def _shown_old_clients(watched: Watched) -> Json:
+    found = old_clients(watched)
+    return {**found, "clients": found["clients"][:ROWS_MAX]}
+
+
 def findings(watched: Watched) -> list[Json]:
     """What ``idemproxy check`` says of this configuration, problems first."""
     found = sorted(watched.findings(), key=lambda one: _SIGNS.index(one[0]))
@@ -284,6 +317,7 @@ def page(watched: Watched, rates: Rates) -> Json:
         "clients": clients(watched),
         "names": named(watched),
         "hidden_ranges": hidden_ranges(watched),
+        "old_clients": _shown_old_clients(watched),
         "troubles": troubles(watched),
         "events": lines(watched),
     }

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from struct import Struct
 
 from ...codecs.error_codes import ErrorCode
+from ...codecs.errors import WireError
+from ...reactor import Buffer
+from .. import limits
 from ..versions import OWN_RANGES, ApiKey, reported
 from .base import THROTTLE_NONE
-from .fields import INT16, INT32, NO_TAGS, uvarint
+from .fields import INT16, INT32, NO_TAGS, Reader, uvarint
 
 _RANGE = Struct(">hhh")
+_SOFTWARE_SINCE = 3
 
 
 def answer(api_version: int, advertised: Mapping[int, tuple[int, int]]) -> bytes:
@@ -24,6 +28,19 @@ def answer(api_version: int, advertised: Mapping[int, tuple[int, int]]) -> bytes
     if not first <= api_version <= last:
         return unsupported()
     return encode(api_version, ErrorCode.NONE, reported(advertised, api_version))
+
+
+def software(api_version: int, body: Buffer) -> str:
+    """Return the name and the version of the client's library, as it states them since v3 (KIP-511); "" if it does not,
+    or not so that it can be read: a broker is to judge that."""
+    if api_version < _SOFTWARE_SINCE:
+        return ""
+    reader = Reader(body)
+    try:
+        found = [reader.compact_nullable_string(field) for field in ("client_software_name", "client_software_version")]
+    except WireError:
+        return ""
+    return " ".join(text for text in found if text)[: limits.OLD_CLIENT_TEXT_MAX]
 
 
 def unsupported() -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from struct import Struct
 from typing import Any
 
 from ...codecs import messages, produce
@@ -22,6 +23,15 @@ Fields = dict[str, Any]
 PRODUCE_VERSION_MAX = 9
 REFUSED_BYTES_MAX = 16 << 10
 """Of a request that has to be read to be refused: decoding costs up to 5 us a byte, and everybody else waits."""
+_CODE = Struct(">h")
+_TOKEN_V0: Mapping[int, bytes] = {
+    ApiKey.CREATE_DELEGATION_TOKEN: bytes(2 + 2 + 3 * 8 + 2 + 4 + 4),
+    ApiKey.RENEW_DELEGATION_TOKEN: bytes(8 + 4),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: bytes(8 + 4),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: bytes(4 + 4),
+}
+"""Version 0 of the responses about delegation tokens, which the message library lacks, after their error code: empty
+texts, times of 0, no token, no throttling. Source: CreateDelegationTokenResponse.json and the like."""
 _TRANSACTIONAL = frozenset(
     {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT}
 )
@@ -41,6 +51,8 @@ def refusal(api_key: int, api_version: int, body: Buffer = b"") -> bytes | None:
     try:
         if api_key == ApiKey.PRODUCE:
             return _refused_produce(api_version, body, code)
+        if api_key in _TOKEN_V0 and api_version == 0:
+            return _CODE.pack(code) + _TOKEN_V0[api_key]
         served = messages.served_versions(api_key)
         if served is None or not served[0] <= api_version <= served[1]:
             return None
@@ -159,6 +171,67 @@ def _find_coordinator(request: Any, code: int) -> Fields:
     return {"coordinators": [{"key": key, "error_code": code, "node_id": -1} for key in request.coordinator_keys]}
 
 
+def _leader_epochs(request: Any, code: int) -> Fields:
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [
+                    {"partition": one.partition, "error_code": code, "leader_epoch": -1, "end_offset": -1}
+                    for one in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+def _markers(request: Any, code: int) -> Fields:
+    def topics_of(marker: Any) -> list[Fields]:
+        return _by_topic(marker.topics, lambda topic: _coded(topic.partition_indexes, code))
+
+    return {"markers": [{"producer_id": one.producer_id, "topics": topics_of(one)} for one in request.markers]}
+
+
+def _coded(indexes: Iterable[int], code: int) -> list[Fields]:
+    return [{"partition_index": index, "error_code": code} for index in indexes]
+
+
+def _create_acls(request: Any, code: int) -> Fields:
+    return {"results": [{"error_code": code, "error_message": None} for _ in request.creations]}
+
+
+def _delete_acls(request: Any, code: int) -> Fields:
+    refused: Fields = {"error_code": code, "error_message": None, "matching_acls": []}
+    return {"filter_results": [refused for _ in request.filters]}
+
+
+def _describe_configs(request: Any, code: int) -> Fields:
+    return {
+        "results": [
+            {
+                "error_code": code,
+                "error_message": None,
+                "resource_type": one.resource_type,
+                "resource_name": one.resource_name,
+                "configs": [],
+            }
+            for one in request.resources
+        ]
+    }
+
+
+def _alter_log_dirs(request: Any, code: int) -> Fields:
+    topics = [topic for one in request.dirs for topic in one.topics]
+    return {
+        "results": [{"topic_name": topic.name, "partitions": _coded(topic.partitions, code)} for topic in topics],
+    }
+
+
+def _describe_log_dirs(_request: Any, code: int) -> Fields:
+    return {"results": [{"error_code": code, "log_dir": "", "topics": []}]}
+
+
 _PARTS: Mapping[int, Callable[[Any, int], Fields]] = {
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _list_offsets,
@@ -171,6 +244,13 @@ _PARTS: Mapping[int, Callable[[Any, int], Fields]] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.TXN_OFFSET_COMMIT: _committed,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _leader_epochs,
+    ApiKey.WRITE_TXN_MARKERS: _markers,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_log_dirs,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
 }
 """APIs whose answer has an error code for each part only. All others of that kind, none of which clients wait for, end
 in a closed connection."""

@@ -86,7 +86,10 @@ def add_commands(commands: Commands) -> None:
     what.add_argument(
         "--connect",
         action="store_true",
-        help=explained("Also try Redis, every broker, and the ports that would be opened"),
+        help=explained(
+            "Also try Redis, every broker, and the ports that would be opened; if a proxy answers at admin.bind, sum "
+            "up its old clients"
+        ),
     )
     what.add_argument(
         "--effective",

@@ -45,6 +45,8 @@ from ..telemetry.otel import wants
 from ..telemetry.redis_hints import redis_reason
 from ..versions import NEWER
 from .check_ports import try_ports
+from .inspection.admin_ports import asked_addresses
+from .inspection.old_clients import old_clients_finding
 
 ANSWER_SECONDS_MAX = 5.0
 TOPICS_LOOKED_AT = 50
@@ -67,7 +69,7 @@ def try_everything(settings: Settings) -> list[Finding]:
     ports that would be opened. Takes seconds."""
     findings: list[Finding] = []
     trio.run(_try, settings, findings)
-    return findings
+    return findings + old_clients_finding(asked_addresses(settings.admin, ()))
 
 
 async def _try(settings: Settings, findings: list[Finding]) -> None:

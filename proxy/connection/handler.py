@@ -17,11 +17,13 @@ NAMELESS = "client"
 
 class Handler(ABC):
     """Of one connection. What is here is right for a handler that keeps nothing; ``received`` is the only thing that
-    each has to say for itself. ``name``: the client id. ``is_closed``: nothing is done for the client any more.
-    ``is_idempotent``: the client has asked the proxy for a producer id, or used one of its. ``has_produced``: a produce
-    of it was answered."""
+    each has to say for itself. ``name``: the client id. ``software``: the client's library and its version, as it
+    states them itself; "" if it does not. ``is_closed``: nothing is done for the client any more. ``is_idempotent``:
+    the client has asked the proxy for a producer id, or used one of its. ``has_produced``: a produce of it was
+    answered."""
 
     name = NAMELESS
+    software = ""
     is_closed = False
     is_idempotent = False
     has_produced = False

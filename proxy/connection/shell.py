@@ -182,7 +182,7 @@ class ConnectionShell:
 
     def become(self, handler: Handler) -> None:
         """Another handler serves the same connection from now on, and is known by the same name."""
-        handler.name = self.handler.name
+        handler.name, handler.software = self.handler.name, self.handler.software
         self.handler = handler
 
     # ------------------------------------------------------------------ logins

@@ -39,6 +39,7 @@ from ..flow.runner import FlowRunner
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..hidden_ranges.topic import HiddenRangesTopic
 from ..hidden_ranges.upkeep import HiddenRangesUpkeep
+from ..old_clients.watch import OldClientWatch
 from ..pass_through.produce_connections import ClientProduceConnections
 from ..producer.context import Context
 from ..producer.ids_in_use import IdsInUse
@@ -150,6 +151,7 @@ class Engine:
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
+        self.old_clients = OldClientWatch(wall_clock_ms, report)
         self.measure_request: Callable[[int, float], None] | None = None
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers

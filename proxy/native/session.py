@@ -5,7 +5,8 @@ of that pair.
 Only headers are read, the acks of Produce, what shows that a batch is published conditionally (``conditional.py``),
 what a login needs (``login.py``), and the few answers in which addresses or API versions stand (``rewrites.py``). The
 broker gives the client its guarantees: nothing is sent twice, held back or answered here, but a request for an API that
-is not passed on, and a conditional publish, which no broker has. When one side ends, the other one does."""
+is not passed on, a version that Kafka 4 has dropped, and a conditional publish, which no broker has. When one side
+ends, the other one does."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from struct import Struct
 from ...codecs.errors import LimitExceeded, Malformed, Truncated, WireError
 from ...codecs.frame_stream import PASSES, Cut, FrameStream
 from ...codecs.framing import SIZE_BYTES, frame
-from ...codecs.headers import encode_response_header, parse_request_header, parse_response_header
+from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import ProduceWalk
 from ...reactor import Reactor
 from .. import limits
+from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
 from ..bridge.refusals import refusal
 from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused
-from ..versions import NATIVE_MAX, SASL_KEYS, ApiKey
+from ..versions import DROPPED_MAX, NATIVE_MAX, SASL_KEYS, ApiKey, api_title, is_dropped, is_unserved
 from .conditional import NOT_SERVED, refused, walk_through
 from .host import NativeHost
 from .login import Login
@@ -209,6 +211,9 @@ class NativeSession(Handler):
             return self._refuse(key, version, correlation_id)
         if login is not None and not login.admit(key, version, data, position, size):
             return None
+        is_old = version <= DROPPED_MAX and is_dropped(key, version) and (login is None or login.is_done)
+        if is_old and self._is_unserved(key, version):
+            return self._refuse_unserved(key, version, correlation_id, data, position, size)
         has_answer = True
         if key == _PRODUCE:
             found = acks_of(data, position, size, version)
@@ -229,6 +234,8 @@ class NativeSession(Handler):
         if self._broker is None:
             self._begin(data, position, size)
         self._host.count_request(key)
+        if is_old:
+            self._host.old_clients.note_request(self, self._shell, key, version)
         self._has_last_answer = has_answer
         if has_answer:
             arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
@@ -238,8 +245,12 @@ class NativeSession(Handler):
 
     def _begin(self, data: bytes, position: int, size: int) -> None:
         """The first request: learn the client's name, and connect to its broker."""
+        request = data[position : position + size]
         with suppress(Truncated):  # it may not have arrived as a whole
-            self.name = (parse_request_header(data[position : position + size]).client_id or self.name)[:64]
+            header = parse_request_header(request)
+            self._learn_name(header)
+            if header.api_key == ApiKey.API_VERSIONS:  # the first request of all clients that state their software
+                self.software = answered_versions.software(header.api_version, request[header.body_offset :])
         broker = self._host.target(self._shell.broker_id)
         if broker is None:
             self._shell.abort("the broker is away")
@@ -248,15 +259,49 @@ class NativeSession(Handler):
         self._upstream = NativeUpstream(self._answered, self._broker_gone, self._broker_took_all)
         self._reactor.connect(broker.address, self._upstream)
 
+    def _learn_name(self, header: RequestHeader) -> None:
+        self.name = (header.client_id or self.name)[:64]
+
+    def _is_unserved(self, key: int, version: int) -> bool:
+        broker = self._broker or self._host.target(self._shell.broker_id)
+        return broker is not None and is_unserved(broker.ranges, key, version)
+
+    def _refuse_unserved(
+        self, key: int, version: int, correlation_id: int, data: bytes, position: int, size: int
+    ) -> Cut | None:
+        """Refuse a version that Kafka 4 has dropped. Its brokers close the connection without a response, and nobody is
+        told why. None: more of the request is needed. Raises WireError where no response exists in that version."""
+        is_kept = size <= limits.CONDITIONAL_REFUSED_BYTES_MAX
+        if is_kept and len(data) - position < size:
+            return None  # the response names all that the request names
+        request, body = data[position : position + size], None
+        with suppress(Truncated):
+            header = parse_request_header(request)
+            self._learn_name(header)
+            body = refusal(key, version, request[header.body_offset :]) if is_kept else None
+        self._host.count_request(key)
+        self._host.old_clients.note_request(self, self._shell, key, version, is_refused=True)
+        if body is None:
+            raise WireError(
+                f"{api_title(key)} {version} is not served by the broker, and these {size} bytes have no response that "
+                "could say so"
+            )
+        self._answer_by_itself(key, version, correlation_id, body)
+        return Cut(0, b"", drops_rest=True)
+
+    def _answer_by_itself(self, key: int, version: int, correlation_id: int, body: bytes) -> None:
+        """Answer a request in place of the broker, once those before it are answered."""
+        self._refusals += 1
+        self._has_last_answer = False
+        self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
+
     def _refuse(self, key: int, version: int, correlation_id: int) -> Cut:
         reason = f"API {key} is not served in version {version}"
         body = refusal(key, version)
         if body is None:
             raise WireError(reason)
         self._shell.report_refusal(self.name, reason)
-        self._refusals += 1
-        self._has_last_answer = False
-        self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
+        self._answer_by_itself(key, version, correlation_id, body)
         return Cut(0, b"", drops_rest=True)
 
     def _refuse_conditional(self, walk: ProduceWalk, version: int, correlation_id: int, has_answer: bool) -> Cut:
@@ -265,9 +310,7 @@ class NativeSession(Handler):
         if walk.left or not has_answer:
             raise WireError(f"Produce: {NOT_SERVED.message}")
         self._shell.report_refusal(self.name, f"Produce: {NOT_SERVED.message}")
-        self._refusals += 1
-        header = encode_response_header(_PRODUCE, version, correlation_id)
-        self._asked.append(frame(header, refused(version, walk.parts)))
+        self._answer_by_itself(_PRODUCE, version, correlation_id, refused(version, walk.parts))
         return Cut(0, b"", drops_rest=True)
 
     def _walk_on(self, walk: ProduceWalk, data: bytes) -> None:

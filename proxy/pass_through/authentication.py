@@ -103,6 +103,7 @@ class ClientAuthentication(Handler):
             raise WireError("request after request before authentication")
         version = header.api_version
         if key == ApiKey.API_VERSIONS:
+            self.software = api_versions.software(version, memoryview(frame)[header.body_offset :])
             self._answer(header, api_versions.answer(version, {**self._host.advertised(), **SASL_RANGES}))
             return
         first, last = SASL_RANGES[key]

@@ -18,6 +18,7 @@ from ..bridge.metadata import ClientQuestion
 from ..broker.broker import Broker
 from ..connection.shell import ConnectionHost
 from ..hidden_ranges.known import KnownHiddenRanges
+from ..old_clients.watch import OldClientWatch
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
@@ -77,6 +78,9 @@ class SessionHost(ProduceHost, ConnectionHost, Protocol):
 
     @property
     def topic_defaults(self) -> TopicDefaults: ...
+
+    @property
+    def old_clients(self) -> OldClientWatch: ...
 
     @property
     def hidden_ranges(self) -> KnownHiddenRanges: ...

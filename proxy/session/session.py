@@ -21,7 +21,7 @@ from ...reactor import Buffer
 from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
 from ..admission.turns import in_turns
-from ..bridge import describe_configs
+from ..bridge import api_versions, describe_configs
 from ..bridge.base import Addresses, RequestRefused
 from ..bridge.describe_cluster import METADATA_VERSION, encode_describe_cluster, refused_describe_cluster
 from ..bridge.describe_producers import DescribedPartition, encode_describe_producers, parse_describe_producers
@@ -38,7 +38,7 @@ from ..events import ClientRefused, SmallFetch
 from ..hidden_ranges.fetch import FetchWithoutHiddenRanges
 from ..hidden_ranges.known import Skips
 from ..producer.retry_notes import RetryNotes
-from ..versions import OWN_WHERE_MISSING, ApiKey
+from ..versions import DROPPED_MAX, OWN_WHERE_MISSING, ApiKey, is_dropped
 from .backend import Backend, SharedBackend
 from .host import SessionHost
 from .non_idempotent import NonIdempotentBatches
@@ -350,6 +350,8 @@ class Session(Handler):
         if header.client_id:
             self.name = header.client_id[:64]
         key, version = header.api_key, header.api_version
+        if version <= DROPPED_MAX and is_dropped(key, version):
+            self._host.old_clients.note_request(self, self._shell, key, version)
         if key == _PRODUCE_KEY and 0 <= version <= CLIENT_VERSION_MAX:
             self._host.count_request(key)
             self._requests.take(self, frame, header)
@@ -360,6 +362,8 @@ class Session(Handler):
         self._slots.append(slot)
         self._host.count_request(key)
         if (body := self._backend.answer(key, version)) is not None:
+            if key == ApiKey.API_VERSIONS:
+                self.software = api_versions.software(version, memoryview(frame)[header.body_offset :])
             self._answer(slot, body)
             return
         first, last = self._host.advertised().get(key, (0, -1))

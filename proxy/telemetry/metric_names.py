@@ -37,6 +37,14 @@ class Metric(NamedTuple):
 REQUESTS: Final = Metric(
     "requests.received", "counter", "{request}", "Requests received from clients, by API.", ("api",)
 )
+OLD_CLIENT_REQUESTS: Final = Metric(
+    "old_client.requests",
+    "counter",
+    "{request}",
+    "Requests in a version that Kafka 4 lacks, by API and version. Begins with the first one; `idemproxy inspect "
+    "old-clients` says whose.",
+    ("api", "version"),
+)
 CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections accepted.")
 CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused",

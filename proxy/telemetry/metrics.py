@@ -34,6 +34,7 @@ COUNTED: Final[dict[type, Metric]] = {
     events.DataGenerationChanged: names.REDIS_DATA_GENERATIONS,
     events.ProxyInstanceBegun: names.PROXY_INSTANCES,
     events.ClientRefused: names.INVALID_REQUESTS,
+    events.OldRequestRefused: names.INVALID_REQUESTS,
     events.SlowClient: names.SLOW_CLIENTS_DISCONNECTED,
     events.TlsRefused: names.TLS_FAILED,
     events.ProduceConnectionLost: names.PRODUCE_CONNECTIONS_LOST,

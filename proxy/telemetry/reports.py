@@ -19,6 +19,7 @@ from ...state.entry import NO_OFFSET
 from ...state.producer_ids import CONDITIONAL_ID
 from .. import events, limits
 from ..settings.addresses import shown
+from ..versions import api_title
 from .log_rate_limit import LogRateLimit
 from .metric_names import PREFIX
 from .metrics import USUAL_REFUSALS, Metrics
@@ -456,6 +457,26 @@ def _refused(telemetry: Telemetry, event: events.ClientRefused) -> None:
         telemetry.log(logging.WARNING, "refused from %r: %s", event.client, event.what, about=event)
 
 
+def _old_client(telemetry: Telemetry, event: events.OldClientSeen) -> None:
+    if telemetry.may_write("old clients"):
+        software = f", software {event.software!r}" if event.software else ""
+        principal = f", principal {event.principal!r}" if event.principal else ""
+        what = f"{api_title(event.api_key)} {event.api_version}"
+        telemetry.log(
+            logging.WARNING if event.is_refused else logging.INFO,
+            "old client %r at %s%s%s sends %s, which %s",
+            event.client,
+            event.address,
+            software,
+            principal,
+            what,
+            "Kafka 4 dropped and its broker does not serve: the proxy refuses it; upgrade the client"
+            if event.is_refused
+            else "Kafka 4 dropped: upgrade the client before the brokers",
+            about=event,
+        )
+
+
 def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -> None:
     if telemetry.may_write(f"no connection ({event.reason})"):
         telemetry.log(logging.WARNING, "no connection for %s: %s", event.address, event.what, about=event)
@@ -540,6 +561,7 @@ _HANDLERS: dict[type, Any] = {
     events.AppendAfterDeadline: _late_write,
     events.DuplicateFound: _duplicate_found,
     events.ClientRefused: _refused,
+    events.OldClientSeen: _old_client,
     events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,
     events.SmallFetch: _small_fetch,

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, produce
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.machine.browser import open_browser
@@ -185,6 +186,20 @@ def test_producer_names_and_hidden_ranges_are_there_as_soon_as_there_are_any(wat
     undone = idemproxy("hide", "remove", topic, 0, 0, 0, "--redis", url)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     expect(page.locator("#hidden_ranges_section")).to_be_hidden()
+
+
+def test_old_clients_have_a_section_as_soon_as_there_is_one(watched: Watched) -> None:
+    page = watched.page
+    is_hidden = page.evaluate('(showOldClients([]), byId("old_clients_section").hidden)')
+    assert is_hidden
+    with RawClient(watched.proxy.address, client_id="a <b>museum</b>") as client:
+        client.ask(ApiKey.OFFSET_COMMIT, 1, group_id="g", topics=[])
+    row = page.locator("#old_clients tr", has_text="museum")
+    expect(row).to_be_visible()
+    name, address, software, principal, sent, refused, seen = row.locator("td").all_inner_texts()
+    assert (name, address, software, principal) == ("a <b>museum</b>", HOST, "–", "–")
+    assert (sent, refused) == ("OffsetCommit 1: 1", "0")
+    assert seen.endswith("ago")
 
 
 def test_an_unknown_outcome_is_a_row_that_ages_and_ends_as_event(

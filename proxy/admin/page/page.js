@@ -312,6 +312,18 @@ function showHiddenRanges(found) {
   })), "No offsets are hidden.");
 }
 
+function showOldClients(found) {
+  byId("old_clients_section").hidden = !found.length;
+  const sent = (one) => one.requests.map((each) => `${each.api} ${each.version}: ${number(each.requests)}`).join(", ");
+  fill("old_clients", found.map((one) => ({
+    key: JSON.stringify([one.client_id, one.address, one.software, one.principal]),
+    cells: [
+      one.client_id, one.address, one.software || "–", one.principal || "–", sent(one), number(one.refused), `${seconds(one.idle_seconds)} ago`,
+    ],
+    order: [one.client_id, one.address, one.software, one.principal, sent(one), one.refused, one.idle_seconds],
+  })), "No client has sent a version that Kafka 4 lacks.");
+}
+
 // What is in doubt comes first while there is anything; else it stands below the numbers.
 function unknownOutcomesFirst(are) {
   const section = byId("unknown_outcomes_section");
@@ -342,6 +354,7 @@ function show(page) {
   showProducers(page.producers);
   showNames(page.names);
   showHiddenRanges(page.hidden_ranges);
+  showOldClients(page.old_clients.clients);
   showFindings(page.findings);
   fill("passing", page.passing.map((one) => ({ key: one.api, cells: [one.api, number(one.requests)] })), "No request has come yet.");
   byId("troubles_section").hidden = !page.troubles.length;

@@ -20,7 +20,7 @@ SORTS = ("topic", "producer", "used")
 
 def add_commands(commands: Commands) -> None:
     """Add ``inspect``, ``forget`` and ``hide`` to the command line."""
-    inspect = commands.add_parser("inspect", help="show what is stored in Redis; changes nothing")
+    inspect = commands.add_parser("inspect", help="show what Redis and running proxies know; changes nothing")
     _add_common(inspect)
     _add_admin(inspect, "admin_before")
     what = inspect.add_subparsers(dest="what", metavar="WHAT", title="what to show (default: an overview)")
@@ -38,6 +38,13 @@ def add_commands(commands: Commands) -> None:
     _add_producer(producer)
     _add_admin(producer, "admin")
     _add_common(producer)
+    old_clients = what.add_parser(
+        "old-clients",
+        help="clients that send versions which Kafka 4 lacks, as running proxies have seen them",
+        epilog="Asks the admin ports of running proxies, and no Redis. Exit status: 1 if there are none.",
+    )
+    _add_admin(old_clients, "admin")
+    _add_common(old_clients)
     topic = what.add_parser("topic", help="the producers of one topic")
     topic.add_argument("topic", metavar="TOPIC", help=explained("Its name, as it is in Kafka", "orders"))
     topic.add_argument(
@@ -174,14 +181,14 @@ def _add_order(parser: argparse.ArgumentParser) -> None:
 def _add_admin(parser: argparse.ArgumentParser, dest: str) -> None:
     """Add the option that names admin ports to ask for client ids. ``dest``: what is given before the subcommand and
     what is given after it are kept as two lists, as argparse would drop the first one."""
-    parser.add_argument_group("client ids").add_argument(
+    parser.add_argument_group("running proxies").add_argument(
         "--admin",
         metavar="HOST:PORT",
         dest=dest,
         action="append",
         type=_host_and_port,
         help=explained(
-            "The admin port of a running proxy, which knows the client ids of its producers; may be given again",
+            "The admin port of a running proxy, which knows the client ids; may be given again",
             "--admin proxy-1.example:9644",
             "admin.bind of the configuration",
         ),

@@ -19,11 +19,13 @@ from ...settings.config import ConfigError, Settings
 from ...settings.suggestions import meant
 from ..store_settings import OTHERS, private_redis, store_settings
 from . import views
-from .client_ids import ask, asked_addresses
+from .admin_ports import asked_addresses
+from .client_ids import ask
 from .forget import forget_name, forget_producer
 from .found_duplicates import found_by_audit, found_by_proxy
 from .hidden_ranges import add_found, add_hidden_range, listed_hidden_ranges, remove_hidden_range
 from .hidden_ranges_topic import contents_of, restore_hidden_ranges
+from .old_clients import shown_old_clients
 from .order import page_of
 
 _NAMES_SHOWN_MAX = 10
@@ -40,13 +42,16 @@ def run_inspection(options: argparse.Namespace) -> int:
     Ctrl-C."""
     try:
         settings = store_settings(options)
+        if options.what == "old-clients":  # known to running proxies; there may be no Redis (native)
+            lines = shown_old_clients(_admin_ports(settings, options), as_json=getattr(options, "json", False))
+            return _print(lines, "no proxy that was asked has seen an old client since its start")
         with _open(settings) as inspection:
             server = inspection.server()
             if options.command == "forget":
                 return _forget(inspection, settings, options)
             if options.command == "hide":
                 return _hide(inspection, settings, options)
-            return _print(_lines(inspection, server, settings, options), inspection.cluster)
+            return _print(_lines(inspection, server, settings, options), _nothing_stored(inspection))
     except NothingStored as sentence:
         print(f"idemproxy: {sentence}", file=sys.stderr)
         return 1
@@ -148,7 +153,7 @@ def _hide(inspection: RedisInspection, settings: Settings, options: argparse.Nam
             raise ConfigError("--partition needs --topic: a partition of which topic?")
         as_json = getattr(options, "json", False)
         rows = listed_hidden_ranges(inspection, options.topic, options.partition, as_json=as_json)
-        return _print(rows, inspection.cluster)
+        return _print(rows, _nothing_stored(inspection))
     if options.what == "restore":
         topic = options.from_topic or settings.hidden_ranges_topic
         if topic is None:
@@ -177,11 +182,15 @@ def _range_of(options: argparse.Namespace) -> OffsetRange:
     return OffsetRange(options.topic, options.partition, options.first, options.last + 1)
 
 
-def _print(lines: Iterator[str], cluster: str) -> int:
-    """Raises NothingStored where there is no line."""
+def _nothing_stored(inspection: RedisInspection) -> str:
+    return f"nothing of this kind is stored under the cluster name {inspection.cluster!r}"
+
+
+def _print(lines: Iterator[str], nothing: str) -> int:
+    """Raises NothingStored with the sentence ``nothing`` where there is no line."""
     first = next(lines, None)
     if first is None:
-        raise NothingStored(f"nothing of this kind is stored under the cluster name {cluster!r}")
+        raise NothingStored(nothing)
     for line in chain([first], lines):
         print(line)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from idemproxy.proxy.admin import views
 from idemproxy.proxy.admin.app import make_app
 from idemproxy.proxy.admin.health import Watched, samples
 from idemproxy.proxy.admin.rates import LONG_STEPS_KEPT, STEPS_KEPT, WINDOW_STEPS, Rates
+from idemproxy.proxy.old_clients.inventory import OldClient
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.proxy.telemetry import metric_names as names
 from idemproxy.proxy.telemetry.reports import Telemetry
@@ -294,6 +296,30 @@ def test_producer_names_that_began_here_are_listed_latest_first(watched: Watched
         **{"age_seconds": 0, "stopped": []},
     }
     assert second["name"] == "orders-2"
+
+
+def test_old_clients_are_listed_newest_first_and_their_requests_are_a_metric(watched: Watched) -> None:
+    inventory = watched.engine.old_clients.inventory
+    sarama = OldClient("sarama", "10.0.0.1", "sarama 1.40.0", "User:app")
+    for version, now in (((8, 1), 100.0), ((1, 3), 101.0), ((1, 3), 102.5)):
+        inventory.note(sarama, version, now, is_refused=version == (1, 3))
+    for number in range(views.ROWS_MAX + 9):
+        inventory.note(OldClient(f"c-{number}", "10.0.0.2"), (0, 2), 200.0, is_refused=False)
+    status, text = ask(replace(watched, wall=lambda: 203.0), "/api/v1/old_clients")
+    told = json.loads(text)
+    assert (status, told["forgotten"], len(told["clients"])) == (200, 0, views.ROWS_MAX + 10)
+    assert told["clients"][0]["client_id"] == f"c-{views.ROWS_MAX + 8}"
+    assert told["clients"][-1] == {
+        **{"client_id": "sarama", "address": "10.0.0.1", "software": "sarama 1.40.0", "principal": "User:app"},
+        "requests": [
+            {"api": "Fetch", "version": 3, "requests": 2},
+            {"api": "OffsetCommit", "version": 1, "requests": 1},
+        ],
+        **{"refused": 2, "first_seen": 100.0, "last_seen": 102.5, "idle_seconds": 100.5},
+    }
+    assert len(views.page(watched, Rates())["old_clients"]["clients"]) == views.ROWS_MAX
+    found = {one.labels: one.value for one in samples(watched) if one.metric == names.OLD_CLIENT_REQUESTS}
+    assert found == {("offset_commit", "1"): 1, ("fetch", "3"): 2, ("produce", "2"): views.ROWS_MAX + 9}
 
 
 def test_hidden_ranges_are_listed_with_their_state_and_counted_by_it(watched: Watched) -> None:

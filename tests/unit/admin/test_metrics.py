@@ -15,6 +15,7 @@ from idemproxy.proxy.admin.health import Watched, concerns, reasons_not_ready, s
 from idemproxy.proxy.admin.rates import WINDOW_STEPS, Rates
 from idemproxy.proxy.broker.served import Kind, Refusal
 from idemproxy.proxy.net.sockets import Traffic
+from idemproxy.proxy.old_clients.inventory import OldClient
 from idemproxy.proxy.process.journal_upkeep import JournalUpkeep
 from idemproxy.proxy.settings.config import JournalSettings
 from idemproxy.proxy.telemetry import metric_names as names
@@ -292,6 +293,7 @@ def test_every_gauge_and_counter_has_as_many_labels_as_it_names(tmp_path: Path) 
     watched = replace(watched, ports_open=lambda: ports, journal=kept, client_traffic=Traffic())
     watched.engine.count_request(0)
     watched.engine.count_request(12_345)
+    watched.engine.old_clients.inventory.note(OldClient("c", "10.0.0.1"), (1, 3), 1.0, is_refused=False)
     taken = list(samples(watched))
     kept.file.close()
     assert all(len(sample.labels) == len(sample.metric.labels) for sample in taken)

@@ -2,6 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from idemproxy.proxy import limits
 from idemproxy.proxy.admin import summed, views
 from idemproxy.proxy.admin.rates import Rates
 from idemproxy.proxy.admin.summed import WorkerAnswer
@@ -152,6 +153,31 @@ def test_what_a_client_did_at_several_workers_is_added_and_the_newest_activity_c
     newer = {**other, "client_id": "d", "idle_seconds": 0.0}
     names = [one["client_id"] for one in summed.clients([WorkerAnswer(1, [one]), WorkerAnswer(2, [newer])])]
     assert names == ["c", "d"], "one that fails comes first"
+
+
+def test_an_old_client_at_several_workers_is_one() -> None:
+    row = {"client_id": "c", "address": "10.0.0.1", "software": "", "principal": ""}
+    fetch, commit = ({"api": api, "version": 1, "requests": 2} for api in ("Fetch", "OffsetCommit"))
+    one = {**row, "requests": [fetch], "refused": 1, "first_seen": 5.0, "last_seen": 9.0, "idle_seconds": 3.0}
+    other = {**one, "requests": [commit, fetch], "refused": 0, "first_seen": 4.0, "last_seen": 8.0, "idle_seconds": 4.0}
+    newer = {**one, "address": "10.0.0.2", "last_seen": 10.0}
+    answers = [
+        WorkerAnswer(1, {"uptime_seconds": 1.0, "forgotten": 2, "clients": [one]}),
+        WorkerAnswer(2, {"uptime_seconds": 3.0, "forgotten": 0, "clients": [newer, other]}),
+    ]
+    both = {**one, "requests": [{**fetch, "requests": 4}, commit], "refused": 1, "first_seen": 4.0}
+    assert summed.old_clients(answers) == {"uptime_seconds": 3.0, "forgotten": 2, "clients": [newer, both]}
+
+
+def test_old_clients_of_all_workers_are_bounded() -> None:
+    row = {"address": "a", "software": "", "principal": "", "requests": [], "refused": 0, "first_seen": 0.0}
+    clients = [
+        {**row, "client_id": str(number), "last_seen": float(number), "idle_seconds": 0.0}
+        for number in range(limits.OLD_CLIENTS_MAX + 5)
+    ]
+    found = summed.old_clients([WorkerAnswer(1, {"uptime_seconds": 1.0, "forgotten": 1, "clients": clients})])
+    assert (len(found["clients"]), found["forgotten"]) == (limits.OLD_CLIENTS_MAX, 6)
+    assert found["clients"][-1]["client_id"] == "5"
 
 
 def test_findings_of_all_workers_are_shown_once_and_their_requests_are_added() -> None:

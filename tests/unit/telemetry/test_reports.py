@@ -47,6 +47,7 @@ def told(*reported: object) -> Telemetry:
         (events.ProducerIdIssued(7), "producer_ids_issued_total"),
         (events.DataGenerationChanged(bytes(16)), "redis_data_generations_total"),
         (events.ClientRefused("client", "what it was"), "invalid_requests_total"),
+        (events.OldRequestRefused(1, 3), "invalid_requests_total"),
         (events.ProduceConnectionLost(0, "reset", True), "produce_connections_lost_total"),
         (events.InternalError("somewhere", ValueError("x")), "internal_errors_total"),
         (store.StoreLost("reset"), "redis_lost_total"),
@@ -147,6 +148,18 @@ def test_a_process_that_did_nothing_ends_without_a_word(caplog: pytest.LogCaptur
             "resolved as unrecoverable: producer 7 sequence 30 on orders-2, 0 bytes read in 30.0 s: a hole",
         ),
         (events.ClientRefused("c\n1", "a null set"), logging.WARNING, "refused from 'c\\n1': a null set"),
+        (
+            events.OldClientSeen("c\n1", "10.0.0.1", "", "", 8, 1, False),
+            logging.INFO,
+            "old client 'c\\n1' at 10.0.0.1 sends OffsetCommit 1, which Kafka 4 dropped: upgrade the client before the "
+            "brokers",
+        ),
+        (
+            events.OldClientSeen("c", "10.0.0.1", "sarama 1.40.0", "User:a", 0, 2, True),
+            logging.WARNING,
+            "old client 'c' at 10.0.0.1, software 'sarama 1.40.0', principal 'User:a' sends Produce 2, which Kafka 4 "
+            "dropped and its broker does not serve: the proxy refuses it; upgrade the client",
+        ),
         (
             replace(APPENDED, verdict="duplicate_below_window", error_code=46, message="long ago"),
             logging.INFO,
