@@ -303,15 +303,21 @@ def is_dropped(api_key: int, api_version: int) -> bool:
 
 
 def is_unserved(ranges: BrokerRanges, api_key: int, api_version: int) -> bool:
-    """Would a broker with these ranges close the connection at this dropped version, without a response?
+    """Would a broker that lists these ranges close the connection at this dropped version, without a response?"""
+    return api_version < served(ranges).get(api_key, (0, 0))[0]
+
+
+def served(ranges: BrokerRanges) -> BrokerRanges:
+    """Return what a broker serves that lists these ranges.
 
     Kafka 4 lists Produce from 0, as librdkafka before 2.11.1 stops compressing otherwise (apache/kafka pull request
-    18727), and serves it from 3. The range of Fetch, which tells the truth, shows such a broker.
+    18727), and serves it from 3. Its range of Fetch, which is what it serves, shows such a broker.
     """
-    first = ranges.get(api_key, (0, 0))[0]
-    if api_key == ApiKey.PRODUCE and ranges.get(ApiKey.FETCH, (0, 0))[0] >= KAFKA_4_FROM[ApiKey.FETCH]:
-        first = KAFKA_4_FROM[ApiKey.PRODUCE]
-    return api_version < first
+    first, last = ranges.get(ApiKey.PRODUCE, (0, -1))
+    produce_from = KAFKA_4_FROM[ApiKey.PRODUCE]
+    if ranges.get(ApiKey.FETCH, (0, 0))[0] < KAFKA_4_FROM[ApiKey.FETCH] or last < produce_from:
+        return ranges
+    return {**ranges, ApiKey.PRODUCE: (max(first, produce_from), last)}
 
 
 def advertised(ranges: Iterable[BrokerRanges]) -> dict[int, tuple[int, int]]:

@@ -44,13 +44,13 @@ class SeenOldClient:
 
 
 class _Seen:
-    """The same while it is counted. ``told_at``, ``refusal_told_at``: when a line was due last, unix seconds."""
+    """The same while it is counted. ``reported_at``, ``refusal_reported_at``: unix seconds of the last line due."""
 
-    __slots__ = ("first_at", "last_at", "refusal_told_at", "refused", "requests", "told_at")
+    __slots__ = ("first_at", "last_at", "refusal_reported_at", "refused", "reported_at", "requests")
 
     def __init__(self, now: float) -> None:
         self.first_at = self.last_at = now
-        self.told_at = self.refusal_told_at = float("-inf")
+        self.reported_at = self.refusal_reported_at = float("-inf")
         self.requests: dict[Version, int] = defaultdict(int)
         self.refused = 0
 
@@ -66,8 +66,8 @@ class OldClients:
         self.forgotten = 0
 
     def note(self, client: OldClient, version: Version, now: float, *, is_refused: bool) -> bool:
-        """Count a request, of a version that ``versions.is_dropped``. ``now``: unix seconds. Return whether an operator
-        is to be told: once for each client and day, and once more for the first one that is refused."""
+        """Count a request, of a version that ``versions.is_dropped``. ``now``: unix seconds. Return whether a
+        line is due: one for each client and day, and one more for the first request that is refused."""
         client = client.cut()
         seen = self._seen.get(client)
         if seen is None:
@@ -81,11 +81,11 @@ class OldClients:
         seen.requests[version] += 1
         seen.refused += is_refused
         self.requests[version] += 1
-        is_due = now - (seen.refusal_told_at if is_refused else seen.told_at) >= limits.OLD_CLIENT_LINE_SECONDS
+        is_due = now - (seen.refusal_reported_at if is_refused else seen.reported_at) >= limits.OLD_CLIENT_LINE_SECONDS
         if is_due:
-            seen.told_at = now
+            seen.reported_at = now
             if is_refused:
-                seen.refusal_told_at = now
+                seen.refusal_reported_at = now
         return is_due
 
     def newest_first(self) -> list[SeenOldClient]:

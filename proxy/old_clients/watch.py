@@ -1,5 +1,5 @@
-"""Notes the requests of old clients for one process: who sent them, as its connection knows it, and what an operator is
-told. Decides nothing about a request."""
+"""Notes the requests of old clients for one process: who sent them, as its connection knows it, and which are
+reported. Decides nothing about a request."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from idemproxy.codecs import messages
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.steps import at_once
-from idemproxy.proxy.bridge.upward.table import RAISED_TO, Raised, plan
+from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, Raised, plan
 from idemproxy.proxy.versions import ApiKey
 
 from .test_codecs_messages import structs
 
 TOKENS = range(ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN + 1)
-ALL = [(key, version) for key, top in RAISED_TO.items() for version in range(top)]
+ALL = [(key, version) for key, top in RAISED_VERSIONS.items() for version in range(top)]
 BY_LAYOUT = [(key, version) for key, version in ALL if key not in TOKENS and key != ApiKey.LIST_OFFSETS]
 LITERAL, DEFAULT_CONFIG = 3, 5
 KNOWN_CODES = 46
@@ -24,7 +24,7 @@ KNOWN_CODES = 46
 
 
 def raised(key: int, version: int) -> Raised:
-    found = plan(key, version, {key: (RAISED_TO[key], RAISED_TO[key])})
+    found = plan(key, version, {key: (RAISED_VERSIONS[key], RAISED_VERSIONS[key])})
     assert found is not None
     return found
 

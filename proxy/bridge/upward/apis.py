@@ -26,10 +26,8 @@ from .layouts import BYTE, BYTES, INT, LONG, NULLABLE_STRING, SHORT, STRING, Arr
 
 @dataclass(frozen=True, slots=True)
 class RaisedApi:
-    """``version``: the one that requests below it are raised to; Kafka 4 serves none below it. Up to it the layouts
-    are known."""
+    """Its layouts in all versions up to ``KAFKA_4_FROM``, which requests are raised to."""
 
-    version: int
     request: Layout
     answer: Layout
 
@@ -54,30 +52,29 @@ def _throttle_since(version: int) -> Field:
     return Field("throttle_time_ms", INT, since=version, default=THROTTLE_NONE)
 
 
+def _partitions(*entry: Field) -> Field:
+    """Partitions by topic."""
+    return _array("topics", _TOPIC, _array("partitions", *entry))
+
+
 def _array(name: str, *entry: Field, is_nullable: bool = False) -> Field:
     return Field(name, Array(entry, is_nullable))
 
 
 OFFSET_COMMIT: Final = RaisedApi(
-    2,
     request=(
         Field("group_id", STRING),
         Field("generation_id", INT, since=1, default=INT32.pack(-1)),
         Field("member_id", STRING, since=1, default=INT16.pack(0)),
         Field("retention_time_ms", LONG, since=2, default=INT64.pack(-1)),
-        _array(
-            "topics",
-            _TOPIC,
-            _array(
-                "partitions",
-                _PARTITION,
-                Field("offset", LONG),
-                Field("commit_timestamp", LONG, since=1, until=1, default=INT64.pack(-1)),
-                Field("metadata", NULLABLE_STRING),
-            ),
+        _partitions(
+            _PARTITION,
+            Field("offset", LONG),
+            Field("commit_timestamp", LONG, since=1, until=1, default=INT64.pack(-1)),
+            Field("metadata", NULLABLE_STRING),
         ),
     ),
-    answer=(_array("topics", _TOPIC, _array("partitions", _PARTITION, _error_code(OF_0_10_2))),),
+    answer=(_partitions(_PARTITION, _error_code(OF_0_10_2)),),
 )
 """v0 wrote to ZooKeeper, which Kafka 4 has not: the group's coordinator stores the offset, as for a client that assigns
 its partitions itself (generation -1, no member). So it expires with the group (offsets.retention.minutes); a group with
@@ -99,7 +96,6 @@ def _no_offset_is_an_error(body: bytearray, start: int) -> None:
 
 
 OFFSET_FETCH: Final = RaisedApi(
-    1,
     request=(Field("group_id", STRING), _array("topics", _TOPIC, _PARTITION_NUMBERS)),
     answer=(
         _array(
@@ -125,7 +121,6 @@ version. What lies in a ZooKeeper of former days is not found. Where nothing was
 error, v0 UNKNOWN_TOPIC_OR_PARTITION, upon which its clients begin where they are configured to."""
 
 CREATE_TOPICS: Final = RaisedApi(
-    2,
     request=(
         _array(
             "topics",
@@ -151,7 +146,6 @@ CREATE_TOPICS: Final = RaisedApi(
 """v0 has no messages: what the broker has to say about an error is lost but for its code."""
 
 DELETE_TOPICS: Final = RaisedApi(
-    1,
     request=(_array("topics", _TOPIC), Field("timeout_ms", INT)),
     answer=(_throttle_since(1), _array("topics", _TOPIC, _error_code(OF_0_10_2))),
 )
@@ -165,7 +159,6 @@ def _is_default(config_source: bytes) -> bytes:
 
 
 DESCRIBE_CONFIGS: Final = RaisedApi(
-    1,
     request=(
         _array(
             "resources",
@@ -225,7 +218,6 @@ _RULE: Final = (
 _RESOURCE: Final = (Field("resource_type", BYTE), Field("resource_name", STRING), _PATTERN)
 
 DESCRIBE_ACLS: Final = RaisedApi(
-    1,
     request=_FILTER,
     answer=(_THROTTLE, _error_code(OF_0_11_0), _MESSAGE, _array("resources", *_RESOURCE, _array("acls", *_RULE))),
 )
@@ -233,14 +225,12 @@ DESCRIBE_ACLS: Final = RaisedApi(
 look as if it were for one name, is an error (also in DeleteAcls)."""
 
 CREATE_ACLS: Final = RaisedApi(
-    1,
     request=(_array("creations", *_RESOURCE, *_RULE),),
     answer=(_THROTTLE, _array("results", _error_code(OF_0_11_0), _MESSAGE)),
 )
 """v0 creates LITERAL rules; "*" is any name in both versions."""
 
 DELETE_ACLS: Final = RaisedApi(
-    1,
     request=(_array("filters", *_FILTER),),
     answer=(
         _THROTTLE,
@@ -255,31 +245,20 @@ DELETE_ACLS: Final = RaisedApi(
 """As DescribeAcls."""
 
 OFFSET_FOR_LEADER_EPOCH: Final = RaisedApi(
-    2,
     request=(
-        _array(
-            "topics",
-            _TOPIC,
-            _array(
-                "partitions",
-                _PARTITION,
-                Field("current_leader_epoch", INT, since=2, default=INT32.pack(-1)),
-                Field("leader_epoch", INT),
-            ),
+        _partitions(
+            _PARTITION,
+            Field("current_leader_epoch", INT, since=2, default=INT32.pack(-1)),
+            Field("leader_epoch", INT),
         ),
     ),
     answer=(
         _throttle_since(2),
-        _array(
-            "topics",
-            _TOPIC,
-            _array(
-                "partitions",
-                _error_code(OF_0_11_0),
-                _PARTITION,
-                Field("leader_epoch", INT, since=1, default=INT32.pack(-1)),
-                Field("end_offset", LONG),
-            ),
+        _partitions(
+            _error_code(OF_0_11_0),
+            _PARTITION,
+            Field("leader_epoch", INT, since=1, default=INT32.pack(-1)),
+            Field("end_offset", LONG),
         ),
     ),
 )
@@ -287,14 +266,12 @@ OFFSET_FOR_LEADER_EPOCH: Final = RaisedApi(
 epoch the end offset belongs to (KIP-279)."""
 
 ALTER_REPLICA_LOG_DIRS: Final = RaisedApi(
-    1,
     request=(_array("dirs", Field("path", STRING), _array("topics", _TOPIC, _PARTITION_NUMBERS)),),
     answer=(_THROTTLE, _array("results", _TOPIC, _array("partitions", _PARTITION, _error_code(OF_1_0)))),
 )
 """Nothing is lost: the layouts are the same."""
 
 DESCRIBE_LOG_DIRS: Final = RaisedApi(
-    1,
     request=(_array("topics", _TOPIC, _PARTITION_NUMBERS, is_nullable=True),),
     answer=(
         _THROTTLE,
@@ -302,16 +279,11 @@ DESCRIBE_LOG_DIRS: Final = RaisedApi(
             "results",
             _error_code(OF_1_0),
             Field("log_dir", STRING),
-            _array(
-                "topics",
-                _TOPIC,
-                _array(
-                    "partitions",
-                    _PARTITION,
-                    Field("partition_size", LONG),
-                    Field("offset_lag", LONG),
-                    Field("is_future_key", BYTE),
-                ),
+            _partitions(
+                _PARTITION,
+                Field("partition_size", LONG),
+                Field("offset_lag", LONG),
+                Field("is_future_key", BYTE),
             ),
         ),
     ),
@@ -323,26 +295,22 @@ _TIMES: Final = (Field("issue_timestamp", LONG), Field("expiry_timestamp", LONG)
 _TOKEN: Final = (*_PRINCIPAL, *_TIMES, Field("token_id", STRING), Field("hmac", BYTES))
 
 CREATE_DELEGATION_TOKEN: Final = RaisedApi(
-    1,
     request=(_array("renewers", *_PRINCIPAL), Field("max_lifetime_ms", LONG)),
     answer=(_error_code(OF_1_1), *_TOKEN, _THROTTLE),
 )
 """Nothing is lost: the layouts are the same, as in the other three APIs of tokens."""
 
 RENEW_DELEGATION_TOKEN: Final = RaisedApi(
-    1,
     request=(Field("hmac", BYTES), Field("renew_period_ms", LONG)),
     answer=(_error_code(OF_1_1), Field("expiry_timestamp_ms", LONG), _THROTTLE),
 )
 
 EXPIRE_DELEGATION_TOKEN: Final = RaisedApi(
-    1,
     request=(Field("hmac", BYTES), Field("expiry_time_period_ms", LONG)),
     answer=(_error_code(OF_1_1), Field("expiry_timestamp_ms", LONG), _THROTTLE),
 )
 
 DESCRIBE_DELEGATION_TOKEN: Final = RaisedApi(
-    1,
     request=(_array("owners", *_PRINCIPAL, is_nullable=True),),
     answer=(_error_code(OF_1_1), _array("tokens", *_TOKEN, _array("renewers", *_PRINCIPAL)), _THROTTLE),
 )

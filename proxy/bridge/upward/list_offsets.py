@@ -23,11 +23,11 @@ from ....codecs.error_codes import ErrorCode
 from ....codecs.errors import LimitExceeded, Malformed
 from ....codecs.steps import Steps
 from ....reactor import Buffer
+from ...versions import KAFKA_4_FROM, ApiKey
 from ..fields import INT32, INT64, Reader
 from .error_codes import OF_0_10_2, known_code
 from .layouts import ENTRIES_PER_STEP
 
-VERSION: Final = 1
 REQUEST_BYTES_MAX: Final = 1 << 20
 """65,000 partitions; all of them are kept until the answers are there."""
 LATEST: Final = -1
@@ -68,7 +68,7 @@ class RaisedListOffsets:
 
     __slots__ = ("_asked", "_further")
 
-    broker_version: Final = VERSION
+    broker_version: Final = KAFKA_4_FROM[ApiKey.LIST_OFFSETS]
 
     def __init__(self) -> None:
         self._asked: dict[_Place, _WantedOffsets] = {}

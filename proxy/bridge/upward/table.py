@@ -1,4 +1,4 @@
-"""Which request is raised to which version, and which versions are served and announced then. Owns the choice, no
+"""Which request is raised to which version, and which versions are announced then. Owns the choice, no
 layout.
 
 A ``Raised`` is made for one request. It is not a ``Bridge``: a request may become several, and all work is done in
@@ -13,21 +13,15 @@ from typing import Final, Protocol
 
 from ....codecs.steps import Steps
 from ....reactor import Buffer
-from ...versions import ApiKey, BrokerRanges
+from ...versions import KAFKA_4_FROM, ApiKey, BrokerRanges
 from ..base import check_size
 from ..fields import Reader
 from . import list_offsets
 from .apis import BY_LAYOUT
 from .layouts import Rewriting
 
-RAISED_TO: Final[Mapping[int, int]] = {
-    ApiKey.LIST_OFFSETS: list_offsets.VERSION,
-    **{key: api.version for key, api in BY_LAYOUT.items()},
-}
-"""API -> the version that all versions below it can be raised to: the lowest that Kafka 4 serves (KIP-896)."""
-PRODUCE_SERVED_FROM: Final = 3
-FETCH_SERVED_FROM: Final = 4
-"""By Kafka 4, without a conversion of records."""
+RAISED_VERSIONS: Final[Mapping[int, int]] = {key: KAFKA_4_FROM[key] for key in (ApiKey.LIST_OFFSETS, *BY_LAYOUT)}
+"""API -> the version that all versions below it can be raised to."""
 
 
 class Raised(Protocol):
@@ -55,7 +49,7 @@ class _ByLayout:
     def __init__(self, api_key: int, client_version: int) -> None:
         self._api_key = api_key
         self._client_version = client_version
-        self.broker_version = RAISED_TO[api_key]
+        self.broker_version = RAISED_VERSIONS[api_key]
 
     def requests(self, body: Buffer) -> Steps[Sequence[Buffer]]:
         check_size(memoryview(body))
@@ -70,9 +64,8 @@ class _ByLayout:
 
 @cache
 def _rewritings(api_key: int, client_version: int) -> tuple[Rewriting, Rewriting]:
-    api = BY_LAYOUT[api_key]
-    up = Rewriting(api.request, client_version, api.version)
-    return up, Rewriting(api.answer, api.version, client_version)
+    api, version = BY_LAYOUT[api_key], RAISED_VERSIONS[api_key]
+    return Rewriting(api.request, client_version, version), Rewriting(api.answer, version, client_version)
 
 
 def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges) -> Raised | None:
@@ -86,17 +79,7 @@ def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges) -> Rais
 def _is_reached(api_key: int, broker_ranges: BrokerRanges) -> bool:
     """Does raising lead to a version that the broker serves?"""
     first, last = broker_ranges.get(api_key, (0, -1))
-    return first <= RAISED_TO.get(api_key, -1) <= last
-
-
-def served(broker_ranges: BrokerRanges) -> BrokerRanges:
-    """Return what a broker serves that lists these ranges. Kafka 4 lists Produce from 0 and serves it from 3, because
-    librdkafka before 2.11.1 would not compress otherwise (apache/kafka#18727). It is known by its Fetch."""
-    first, last = broker_ranges.get(ApiKey.PRODUCE, (0, -1))
-    fetch_first, _ = broker_ranges.get(ApiKey.FETCH, (0, -1))
-    if fetch_first < FETCH_SERVED_FROM or last < PRODUCE_SERVED_FROM:
-        return broker_ranges
-    return {**broker_ranges, ApiKey.PRODUCE: (max(first, PRODUCE_SERVED_FROM), last)}
+    return first <= RAISED_VERSIONS.get(api_key, -1) <= last
 
 
 def announced(listed: BrokerRanges, *, produce_from: int | None = None, fetch_from: int | None = None) -> BrokerRanges:
@@ -108,7 +91,7 @@ def announced(listed: BrokerRanges, *, produce_from: int | None = None, fetch_fr
     records are converted, None where none are. No range begins later than in ``listed``, so Produce 0 stays in the list
     of Kafka 4.
     """
-    floors = {key: 0 for key in RAISED_TO if _is_reached(key, listed)}
+    floors = {key: 0 for key in RAISED_VERSIONS if _is_reached(key, listed)}
     floors |= {} if produce_from is None else {ApiKey.PRODUCE: produce_from}
     floors |= {} if fetch_from is None else {ApiKey.FETCH: fetch_from}
     return {key: (min(first, floors.get(key, first)), last) for key, (first, last) in listed.items()}

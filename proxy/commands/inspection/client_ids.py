@@ -47,9 +47,9 @@ class ClientIds:
 
     def _of_one(self, one: AdminAnswer[Mapping[int, str]]) -> str:
         if one.content is None:
-            return f"{one.shown_address} did not tell: {one.why_not}"
+            return f"{one.shown_address} did not report: {one.why_not}"
         others = "" if len(one.content) == self.producers else " (the others are not in its memory)"
-        return f"{one.shown_address} told {len(one.content)} of {self.producers}{others}"
+        return f"{one.shown_address} reported {len(one.content)} of {self.producers}{others}"
 
 
 def ask(addresses: Sequence[Address], producer_ids: Collection[int], *, is_cut: bool = False) -> ClientIds:

@@ -13,7 +13,6 @@ import pytest
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports, neighbouring_ports
-from idemproxy.proxy import limits
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess
@@ -78,10 +77,14 @@ def test_bootstrap_addresses_that_lead_nowhere_do_not_delay_the_start(
     legacy_broker: LegacyCluster, tmp_path: Path
 ) -> None:
     good = legacy_broker.address(0)
-    quick = seconds_to_the_first_client(tmp_path / "quick", [good])
     with address_that_takes_no_connection() as deaf, address_that_says_nothing() as dumb:
         nobody = (HOST, free_ports(1)[0])
         bad = [deaf, dumb, nobody, deaf, dumb]
-        # The best of three: only a start that asks them one after the other is late each time, and by four such times.
-        slow = min(seconds_to_the_first_client(tmp_path / f"slow-{number}", [*bad, good]) for number in range(3))
-    assert slow < quick + 2 * limits.CONNECT_SECONDS_MAX
+        # The best of three pairs: only a start that asks them one after the other is late in each, by 20 s. On a busy
+        # machine two starts a moment apart may differ by seconds.
+        late_by = min(
+            seconds_to_the_first_client(tmp_path / f"slow-{number}", [*bad, good])
+            - seconds_to_the_first_client(tmp_path / f"quick-{number}", [good])
+            for number in range(3)
+        )
+    assert late_by < 3

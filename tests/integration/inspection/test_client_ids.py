@@ -96,11 +96,11 @@ def test_a_running_proxy_tells_the_client_id_of_each_producer(
     title, *rows, said = lines_of(*there, "--sort", "producer", *where)
     assert title.endswith("CLIENT ID")
     assert [row.partition("  orders app")[1:] for row in rows if str(first) in row] == [("  orders app", "")]
-    assert said == f"client ids: {admin} told 2 of 2"
+    assert said == f"client ids: {admin} reported 2 of 2"
     (row,) = objects_of("producer", first, *where)
     assert row["client_id"] == "orders app"
     assert "  client id: orders app" in lines_of("producer", first, *where)
-    assert lines_of("producer", first, *where)[-1] == f"client ids: {admin} told 1 of 1"
+    assert lines_of("producer", first, *where)[-1] == f"client ids: {admin} reported 1 of 1"
 
 
 def test_the_admin_port_of_the_configuration_is_asked_without_being_named(
@@ -114,7 +114,7 @@ def test_the_admin_port_of_the_configuration_is_asked_without_being_named(
         (row,) = objects_of("producer", producer_id, "--config", os.fspath(file))
         assert row["client_id"] == "configured"
         twice = lines_of("producer", producer_id, "--config", os.fspath(file), "--admin", admin)
-        assert twice[-1] == f"client ids: {admin} told 1 of 1", "the same port twice is asked once"
+        assert twice[-1] == f"client ids: {admin} reported 1 of 1", "the same port twice is asked once"
 
 
 def test_of_several_proxies_each_tells_its_own_producers(
@@ -134,14 +134,16 @@ def test_of_several_proxies_each_tells_its_own_producers(
         }
         assert (reported[str(here)], reported[str(there)]) == ("here", "there")
         said = lines_of(*where, "--admin", second)[-1]
-        assert said == f"client ids: {second} told 1 of {len(reported)} (the others are not in its memory)"
+        assert said == f"client ids: {second} reported 1 of {len(reported)} (the others are not in its memory)"
         pages = [
             lines_of(*where, "--limit", 1, "--page", page, "--admin", second) for page in range(1, len(reported) + 1)
         ]
         shown = {int(page[1].split()[2]): page[1] for page in pages}
         assert shown[there].endswith("  there")
         assert shown[here].endswith("  -")
-        assert sum(page[-1] == f"client ids: {second} told 1 of 1" for page in pages) == 1, "each page asks for its own"
+        assert sum(page[-1] == f"client ids: {second} reported 1 of 1" for page in pages) == 1, (
+            "each page asks for its own"
+        )
 
 
 def test_workers_tell_as_one(
@@ -216,8 +218,8 @@ def test_a_wrong_admin_address_is_named_with_the_reason_and_others_answer(
         where = ("producer", producer_id, "--redis", url, "--admin", other, "--admin", admin)
         *_, last = lines_of(*where)
         done = idemproxy("inspect", "--json", *where)
-    assert last.startswith(f"client ids: {other} did not tell: {said}")
-    assert last.endswith(f"; {admin} told 1 of 1")
+    assert last.startswith(f"client ids: {other} did not report: {said}")
+    assert last.endswith(f"; {admin} reported 1 of 1")
     assert '"client_id": "found"' in done.stdout
     assert done.stderr == f"idemproxy: {last}\n"
 
@@ -229,8 +231,8 @@ def test_a_closed_port_and_an_unknown_host_name_have_different_reasons(
     (nobody,) = free_ports(1)
     named = ("--admin", f"{HOST}:{nobody}", "--admin", "no.such.host.invalid:9644")
     *_, last = lines_of("producer", producer_id, "--redis", url, *named)
-    assert f"{HOST}:{nobody} did not tell: connection refused: nothing listens there; " in last
-    assert "no.such.host.invalid:9644 did not tell: its name cannot be resolved: " in last
+    assert f"{HOST}:{nobody} did not report: connection refused: nothing listens there; " in last
+    assert "no.such.host.invalid:9644 did not report: its name cannot be resolved: " in last
 
 
 def test_who_sends_a_byte_now_and_then_is_not_waited_for(
@@ -257,7 +259,7 @@ def test_who_sends_a_byte_now_and_then_is_not_waited_for(
         begun = time.monotonic()
         *_, last = lines_of("producer", producer_id, "--redis", url, "--admin", other, "--admin", admin)
         passed = time.monotonic() - begun
-        assert last == f"client ids: {other} did not tell: no answer within 1 s; {admin} told 1 of 1"
+        assert last == f"client ids: {other} did not report: no answer within 1 s; {admin} reported 1 of 1"
         assert passed < 10
         assert hung_up.wait(10), "the connection is left open"
 
@@ -271,17 +273,17 @@ def test_of_many_lines_the_first_ones_are_asked_for_and_the_page_says_so(
         assert redis.call("SET", entry_key("default", number, "cut", 0), value) == b"OK"
     *rows, last = lines_of("topic", "cut", "--redis", url, "--admin", admin)
     assert len(rows) == 5
-    assert last.startswith(f"client ids: {admin} told 0 of 3 ")
+    assert last.startswith(f"client ids: {admin} reported 0 of 3 ")
     assert last.endswith("; asked for the first 3 lines only: --limit and --page show others")
     *rows, last = lines_of("topic", "cut", "--limit", 3, "--page", 2, "--redis", url, "--admin", admin)
     assert len(rows) == 2
-    assert "told 0 of 1" in last
+    assert "reported 0 of 1" in last
     assert "lines only" not in last
 
 
 def test_five_hundred_ids_fit_into_one_question(admin: Admin, proxy: ProxyProcess) -> None:
     host, port = admin.split(":")
     wanted = {2**63 - 1 - number for number in range(limits.CLIENT_IDS_ASKED_MAX)}
-    assert client_ids.ask([(host, int(port))], wanted).line().startswith(f"client ids: {admin} told 0 of 500")
+    assert client_ids.ask([(host, int(port))], wanted).line().startswith(f"client ids: {admin} reported 0 of 500")
     (reported,) = client_ids.ask([(host, int(port))], {*wanted, 7}).reported
     assert reported.why_not == "it answers with HTTP status 400; is it an admin port of this version?"

@@ -15,8 +15,8 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge.fields import INT16, INT32, INT64, Reader, string
-from idemproxy.proxy.bridge.upward.table import RAISED_TO, announced, plan, served
-from idemproxy.proxy.versions import ApiKey, BrokerRanges
+from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, announced, plan
+from idemproxy.proxy.versions import ApiKey, BrokerRanges, served
 from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.clients.raw_client import RawClient, batch
 
@@ -104,8 +104,8 @@ def group(client: OldClient) -> str:
 def test_each_version_below_the_raised_one_ends_the_connection_if_it_is_not_raised(
     cluster: KraftCluster, client: OldClient
 ) -> None:
-    assert {key: client.ranges[key][0] for key in RAISED_TO} == dict(RAISED_TO)
-    for key, version in [(key, version) for key, top in RAISED_TO.items() for version in range(top)]:
+    assert {key: client.ranges[key][0] for key in RAISED_VERSIONS} == dict(RAISED_VERSIONS)
+    for key, version in [(key, version) for key, top in RAISED_VERSIONS.items() for version in range(top)]:
         with RawClient(cluster.address(0)) as raw:
             raw.send(key, version, b"\0" * 20)
             assert raw.is_closed()
@@ -114,7 +114,7 @@ def test_each_version_below_the_raised_one_ends_the_connection_if_it_is_not_rais
 def test_ranges_are_announced_as_old_clients_need_them(client: OldClient) -> None:
     ranges = announced(client.ranges)
     assert ranges.keys() == client.ranges.keys()
-    assert {ranges[key][0] for key in RAISED_TO} == {0}
+    assert {ranges[key][0] for key in RAISED_VERSIONS} == {0}
     assert (ranges[ApiKey.PRODUCE][0], ranges[ApiKey.FETCH][0]) == (0, 4)
     assert served(client.ranges)[ApiKey.PRODUCE][0] == 3
 

@@ -9,8 +9,8 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.errors import WireError
 from idemproxy.proxy.bridge.fields import string
 from idemproxy.proxy.bridge.upward.error_codes import OF_0_10_2, SUBSTITUTES, known_code
-from idemproxy.proxy.bridge.upward.table import RAISED_TO, announced, group_of_any_broker, plan, served
-from idemproxy.proxy.versions import ApiKey, native
+from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, announced, group_of_any_broker, plan
+from idemproxy.proxy.versions import ApiKey, native, served
 
 from .upwards import KAFKA_4, RAISED, TOKENS
 
@@ -26,8 +26,8 @@ def test_every_version_that_kafka_4_dropped_is_raised_to_its_lowest() -> None:
     for key, version in RAISED:
         found = plan(key, version, KAFKA_4)
         assert found is not None
-        assert found.broker_version == KAFKA_4[key][0] == RAISED_TO[key]
-    assert {key for key, _ in RAISED} == set(RAISED_TO)
+        assert found.broker_version == KAFKA_4[key][0] == RAISED_VERSIONS[key]
+    assert {key for key, _ in RAISED} == set(RAISED_VERSIONS)
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_codes_of_no_release_are_unknown_errors_and_substitutes_need_no_substitu
 
 
 def test_every_raised_api_but_tokens_is_in_the_library() -> None:
-    missing = {key for key in RAISED_TO if messages.served_versions(key) is None}
+    missing = {key for key in RAISED_VERSIONS if messages.served_versions(key) is None}
     assert missing == set(TOKENS)

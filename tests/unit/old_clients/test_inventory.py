@@ -1,4 +1,4 @@
-"""The inventory of old clients: what it counts, what it forgets, and when an operator is told."""
+"""The inventory of old clients: what it counts, what it forgets, and when a line is due."""
 
 from __future__ import annotations
 
