@@ -27,6 +27,9 @@ class Cut(NamedTuple):
 PASSES: Final = Cut(0, b"")
 """The frame is forwarded as it is."""
 
+STOPS: Final = Cut(0, b"")
+"""The stream ends in front of the frame: ``FrameStream.rest`` has it, and what came behind it."""
+
 Look = Callable[[bytes, int, int], Cut | None]
 """Called with bytes, the position in them at which the frame begins (with its size), and how many bytes the frame has
 without its size. None: more bytes are needed to decide."""
@@ -43,7 +46,7 @@ class FrameStream:
     Memory: the start of one frame, as long as ``look`` wants more of it; never more than ``start_bytes_max``.
     """
 
-    __slots__ = ("_drops", "_frame_bytes_max", "_left", "_look", "_start", "_start_bytes_max", "error")
+    __slots__ = ("_drops", "_frame_bytes_max", "_left", "_look", "_start", "_start_bytes_max", "error", "rest")
 
     def __init__(self, look: Look, frame_bytes_max: int, start_bytes_max: int) -> None:
         self._look = look
@@ -56,6 +59,8 @@ class FrameStream:
         """Is the rest of that frame dropped?"""
         self.error: WireError | None = None
         """What is wrong with the bytes after those that ``feed`` has returned last; None: nothing is."""
+        self.rest = b""
+        """The bytes from a frame on at which it stopped, for who takes them away; nothing is fed before that."""
 
     @property
     def is_between(self) -> bool:
@@ -117,6 +122,9 @@ class FrameStream:
                 if not position:
                     raise
                 self.error = error
+                break
+            if cut is STOPS:
+                self.rest = data[position:]
                 break
             if cut is not PASSES:
                 if kept < position:

@@ -308,7 +308,7 @@ class ClientRefused:
 class OldClientSeen:
     """A client sends a version of an API that Kafka 4 lacks. Reported once for each client and day, see
     ``old_clients/inventory.py``. ``software``, ``principal``: "" where they are not known. ``is_refused``: its broker
-    does not serve that version either."""
+    does not serve that version either. ``is_raised``: the proxy rewrites it to one that the broker serves."""
 
     client: str
     address: str
@@ -317,6 +317,7 @@ class OldClientSeen:
     api_key: int
     api_version: int
     is_refused: bool
+    is_raised: bool = False
 
 
 @value(frozen=True, slots=True)

@@ -53,6 +53,11 @@ CONDITIONAL_REFUSED_BYTES_MAX: Final = 2 * MIB
 """A native produce request with a conditional batch, and any request that is refused as Kafka 4 lacks its version, is
 kept whole up to this size, for an answer that names all of its partitions. Clients send 1 MiB by default
 (max.request.size); for a larger one the connection is closed."""
+RAISED_REQUEST_BYTES_MAX: Final = 1 * MIB
+"""A request of a version that Kafka 4 lacks is kept whole to be raised to a later one: some 30,000 partitions. A larger
+one is refused."""
+RAISED_ANSWER_BYTES_MAX: Final = 16 * MIB
+"""The answer to it is kept whole as well. Of 30,000 partitions, 1 to 3 MiB."""
 CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_PER_CLIENT: Final = 2
 """A client's own connection, and the one to a broker that belongs to it."""
@@ -741,6 +746,11 @@ OLD_CLIENT_LINE_SECONDS: Final = 86_400.0
 """One line for each client and day: often enough to be found in any day's log, and not each second of a retry loop."""
 OLD_CLIENTS_ANSWER_BYTES_MAX: Final = 4 * MIB
 """A thousand clients, each with 4 texts of 64 characters written as escapes, and all 27 versions."""
+
+COORDINATOR_TRIES: Final = 40
+COORDINATOR_LOOK_SECONDS: Final = 0.25
+"""How often a group's coordinator is asked for, for a client that asks any broker, and the time in between. The first
+group of a cluster makes its brokers create the topic of offsets: 1 to 5 s."""
 
 # Client ids that inspect asks for
 CLIENT_IDS_ASKED_MAX: Final = 500

@@ -54,7 +54,7 @@ from ..session.new_topics import NewTopics
 from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
-from ..settings.config import Caps, TopicDefaults
+from ..settings.config import Caps, OldClientSettings, TopicDefaults
 from ..versions import BrokerRanges, advertised, native
 from .metadata_answers import MetadataAnswers
 from .outside import EngineOutside
@@ -93,6 +93,7 @@ class Engine:
     """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
     topic_defaults = TopicDefaults()
     """Partitions and replicas of topics that are created with -1."""
+    old_client_settings = OldClientSettings()
     conditional_topics = ConditionalTopics()
     """The topics that take only conditional publishes. Set before clients come."""
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..broker.topology import Topology
 from ..session.host import SessionHost as SessionHost
+from ..settings.config import OldClientSettings
 
 
 class NativeHost(SessionHost, Protocol):
@@ -18,3 +19,6 @@ class NativeHost(SessionHost, Protocol):
     def native_ranges(self) -> Mapping[int, tuple[int, int]]:
         """API versions as the proxy reports them to clients, by key."""
         ...
+
+    @property
+    def old_client_settings(self) -> OldClientSettings: ...

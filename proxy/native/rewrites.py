@@ -136,22 +136,26 @@ REWRITTEN_FROM: Mapping[int, int] = {**dict.fromkeys(REWRITES, 0), ApiKey.PRODUC
 """The first version of an answer in which addresses stand."""
 
 
-def api_versions(version: int, body: memoryview, ranges: BrokerRanges) -> Replaced:
-    """ApiVersions v0 to v4: the ranges that clients may use in place of the broker's own. What a broker reports of its
-    features is forwarded. An answer with an error is one about the version of ApiVersions, and is forwarded as well."""
+def api_versions(
+    version: int, body: memoryview, ranges: BrokerRanges, announced: Callable[[BrokerRanges], BrokerRanges]
+) -> Replaced:
+    """ApiVersions v0 to v4: the ranges that clients may use in place of the broker's own. ``announced``: makes them of
+    those that both have. What a broker reports of its features is forwarded. An answer with an error is one about the
+    version of ApiVersions, and is forwarded as well."""
     reader = Reader(body)
     if error_code := reader.int16("error_code"):
         return NOTHING
     is_flexible = version >= FLEXIBLE_FROM[ApiKey.API_VERSIONS]
     count = reader.uvarint("api_keys") - 1 if is_flexible else reader.count("api_keys", _RANGE.size)
-    reported: list[bytes] = []
+    listed: dict[int, tuple[int, int]] = {}
     for _ in range(count):
         key, first, last = reader.unpack(_RANGE, "api_keys")
         if is_flexible:
             reader.skip_tags()
         own = ranges.get(key)
         if own is not None and max(first, own[0]) <= min(last, own[1]):
-            reported.append(_RANGE.pack(key, max(first, own[0]), min(last, own[1])))
+            listed[key] = max(first, own[0]), min(last, own[1])
+    reported = [_RANGE.pack(key, *range_) for key, range_ in announced(listed).items()]
     if is_flexible:
         number, between = uvarint(len(reported) + 1), b"\0"
     else:

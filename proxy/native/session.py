@@ -11,11 +11,12 @@ ends, the other one does."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 
 from ...codecs.errors import LimitExceeded, Malformed, Truncated, WireError
-from ...codecs.frame_stream import PASSES, Cut, FrameStream
+from ...codecs.frame_stream import PASSES, STOPS, Cut, FrameStream
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
@@ -25,11 +26,12 @@ from .. import limits
 from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
 from ..bridge.refusals import refusal
+from ..bridge.upward.table import Raised, announced, plan
 from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused
-from ..versions import DROPPED_MAX, NATIVE_MAX, SASL_KEYS, ApiKey, api_title, is_dropped, is_unserved
+from ..versions import DROPPED_MAX, NATIVE_MAX, SASL_KEYS, ApiKey, BrokerRanges, api_title, is_dropped, is_unserved
 from .conditional import NOT_SERVED, refused, walk_through
 from .host import NativeHost
 from .login import Login
@@ -60,21 +62,36 @@ _TOKEN: _Asked = (0, -1, 0, 0.0)
 """A token that came alone, and is answered alone."""
 
 
+def _as_listed(listed: BrokerRanges) -> BrokerRanges:
+    """Nothing is raised."""
+    return listed
+
+
 def _nothing() -> None:
     """Metadata is asked for; nobody waits for the answer."""
 
 
 class NativeSession(Handler):
     """The handler of the client's connection. ``upstream``: opens the connection to the broker. ``requires_login``: the
-    client has to authenticate at the broker before anything else."""
+    client has to authenticate at the broker before anything else. ``make_stage``: makes the handler that serves the
+    connection from the first request on that is to be raised, and begins with these bytes."""
 
-    def __init__(self, upstream: Reactor, requires_login: bool, host: NativeHost, shell: ConnectionShell) -> None:
+    def __init__(
+        self,
+        upstream: Reactor,
+        requires_login: bool,
+        make_stage: Callable[[NativeSession, NativeHost, ConnectionShell, bytes], Handler],
+        host: NativeHost,
+        shell: ConnectionShell,
+    ) -> None:
         self._host = host
         self._shell = shell
         self._reactor = upstream
         self._unpaid_bytes = 0
         """Read of the client though the turn of its address was over: it has to wait for the next one."""
         self._login = Login() if requires_login else None
+        self._make_stage = make_stage
+        self._has_stage = False
         self._broker: Broker | None = None
         self._upstream: NativeUpstream | None = None
         self._is_held = False
@@ -158,6 +175,12 @@ class NativeSession(Handler):
             self._unpaid_bytes += len(data)
             shell.plan_turn()
         upstream = self._upstream
+        if self._requests.rest and not self._has_stage:
+            self._has_stage = True
+            stage = self._make_stage(self, self._host, shell, self.take_rest())
+            shell.become(stage)
+            stage.begin()
+            return True
         is_busy = len(self._asked) >= self._host.caps.requests_in_flight_max or self._unpaid_bytes
         has_backlog = upstream is not None and upstream.unsent > limits.STREAM_BYTES_MAX
         if is_busy or has_backlog or shell.is_pressed:
@@ -212,6 +235,8 @@ class NativeSession(Handler):
         if login is not None and not login.admit(key, version, data, position, size):
             return None
         is_old = version <= DROPPED_MAX and is_dropped(key, version) and (login is None or login.is_done)
+        if is_old and size <= limits.RAISED_REQUEST_BYTES_MAX and self.plan_for(key, version) is not None:
+            return STOPS
         if is_old and self._is_unserved(key, version):
             return self._refuse_unserved(key, version, correlation_id, data, position, size)
         has_answer = True
@@ -232,7 +257,7 @@ class NativeSession(Handler):
                     return None  # with its first batch nearly always all are known
                 self._walk = walk
         if self._broker is None:
-            self._begin(data, position, size)
+            self._begin(data[position : position + size])
         self._host.count_request(key)
         if is_old:
             self._host.old_clients.note_request(self, self._shell, key, version)
@@ -243,9 +268,8 @@ class NativeSession(Handler):
             self._unfinished += key in _FINISHED
         return PASSES
 
-    def _begin(self, data: bytes, position: int, size: int) -> None:
+    def _begin(self, request: bytes) -> None:
         """The first request: learn the client's name, and connect to its broker."""
-        request = data[position : position + size]
         with suppress(Truncated):  # it may not have arrived as a whole
             header = parse_request_header(request)
             self._learn_name(header)
@@ -262,8 +286,53 @@ class NativeSession(Handler):
     def _learn_name(self, header: RequestHeader) -> None:
         self.name = (header.client_id or self.name)[:64]
 
+    # ------------------------------------------------------------------ for the stage in front
+    def plan_for(self, key: int, version: int) -> Raised | None:
+        """Return what raises a request of a version that Kafka 4 has dropped. None: it passes, or is refused."""
+        translate, broker = self._host.old_client_settings.translate, self._target()
+        if broker is None or translate == "never":
+            return None
+        return plan(key, version, broker.ranges, always=translate == "always")
+
+    def take_rest(self) -> bytes:
+        """Return the bytes from the request on at which it has stopped; empty if it has not."""
+        rest, self._requests.rest = self._requests.rest, b""
+        return rest
+
+    def connect(self, request: bytes) -> NativeUpstream | None:
+        """Return the connection to the broker, which may not be open yet. ``request``: without its size, if it is the
+        first one. None: the broker is away, and the connection has ended."""
+        if self._broker is None:
+            self._begin(request)
+        return self._upstream
+
+    @property
+    def to_other_brokers(self) -> Reactor | None:
+        """Opens connections to other brokers than the client's own. None: it has authenticated at that one alone."""
+        return self._reactor if self._login is None else None
+
+    def each_answer(self, then: Callable[[], None]) -> None:
+        """Call this whenever bytes of the broker were passed on, until ``take_answers``."""
+        assert self._upstream is not None, "something is unanswered"
+
+        def answered(data: bytes) -> None:
+            self._answered(data)
+            if not self.is_closed:
+                then()
+
+        self._upstream.received = answered
+
+    def take_answers(self) -> None:
+        """What the broker sends from now on answers what has passed here."""
+        if self._upstream is not None:
+            self._upstream.received = self._answered
+
+    # ------------------------------------------------------------------ requests that are not passed
+    def _target(self) -> Broker | None:
+        return self._broker or self._host.target(self._shell.broker_id)
+
     def _is_unserved(self, key: int, version: int) -> bool:
-        broker = self._broker or self._host.target(self._shell.broker_id)
+        broker = self._target()
         return broker is not None and is_unserved(broker.ranges, key, version)
 
     def _refuse_unserved(
@@ -421,7 +490,8 @@ class NativeSession(Handler):
         ranges = self._host.native_ranges()
         if self._login is None:
             ranges = {one: ranges[one] for one in ranges if one not in SASL_KEYS}
-        return api_versions(version, body, ranges)
+        is_raised = self._host.old_client_settings.translate != "never"
+        return api_versions(version, body, ranges, announced if is_raised else _as_listed)
 
     def _addresses(self) -> Addresses:
         return self._host.addresses(self._shell.place_of, self._shell.local_host)

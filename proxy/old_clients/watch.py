@@ -20,13 +20,20 @@ class OldClientWatch:
         self._report = report
 
     def note_request(
-        self, handler: Handler, shell: ConnectionShell, api_key: int, api_version: int, *, is_refused: bool = False
+        self,
+        handler: Handler,
+        shell: ConnectionShell,
+        api_key: int,
+        api_version: int,
+        *,
+        is_refused: bool = False,
+        is_raised: bool = False,
     ) -> None:
         """Note a request of a version that ``versions.is_dropped``. ``is_refused``: its broker does not serve it, so
-        the proxy returns an error, or closes the connection."""
+        the proxy returns an error, or closes the connection. ``is_raised``: the proxy rewrites it."""
         client = OldClient(handler.name, shell.address, handler.software, shell.principal_name)
         now = self._wall_clock_ms() / 1000
         if is_refused:
             self._report(OldRequestRefused(api_key, api_version))
         if self.inventory.note(client, (api_key, api_version), now, is_refused=is_refused):
-            self._report(OldClientSeen(*client.cut(), api_key, api_version, is_refused))
+            self._report(OldClientSeen(*client.cut(), api_key, api_version, is_refused, is_raised))

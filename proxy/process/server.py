@@ -36,6 +36,7 @@ from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
+from ..native.raising import RaisingSession
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
@@ -419,13 +420,14 @@ class Server:
 
     def _new_listeners(self, descriptors: Descriptors) -> Listeners:
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        login = partial(ClientAuthentication, below), partial(NativeSession, below, True, RaisingSession)
         return Listeners(
             self._reactor,
             self._settings.listeners,
-            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False)),
+            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False, RaisingSession)),
             self._report,
             self._sides,
-            partial(self._accept, partial(ClientAuthentication, below), partial(NativeSession, below, True)),
+            partial(self._accept, *login),
             ConnectionQuotas(self._reactor, lambda: self.engine.caps, self._report, descriptors.why_no_room),
             self._end,
         )
@@ -755,7 +757,7 @@ class Server:
         context.instance.expiry_ms = settings.producer_expiry_seconds * 1000
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
-        self.engine.topic_defaults = settings.topics
+        self.engine.topic_defaults, self.engine.old_client_settings = settings.topics, settings.old_clients
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
         if self._sasl is not None and settings.upstream_sasl is not None:

@@ -62,6 +62,13 @@ class TopicDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class OldClientSettings:
+    """What is done for clients of versions that Kafka 4 lacks. ``translate``: auto, always or never."""
+
+    translate: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
 class JournalSettings:
     """Where the journal is, and how its files are kept. ``rotate_bytes``, ``keep_files`` 0: never, all. ``required``:
     no idempotent client gets an answer while it cannot be written."""
@@ -98,6 +105,7 @@ class Settings:
     hidden_ranges_topic: str | None = None
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     topics: TopicDefaults = TopicDefaults()
+    old_clients: OldClientSettings = OldClientSettings()
     limits: Caps = Caps()
     admin: tuple[str, int] | str | None = None
     log_level: str = "info"

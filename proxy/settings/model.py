@@ -39,6 +39,7 @@ from .config import (
     DEFAULT_LISTEN,
     Caps,
     JournalSettings,
+    OldClientSettings,
     Settings,
     TopicDefaults,
 )
@@ -230,6 +231,19 @@ class TopicsSection(Section):
         return TopicDefaults(**self.model_dump(exclude={"conditional"}))
 
 
+class OldClientsSection(Section):
+    """Clients that speak versions which Kafka 4 lacks, in front of brokers that give idempotence themselves."""
+
+    translate: Literal["auto", "always", "never"] = "auto"
+    """auto: requests in versions that a broker lacks are rewritten to one that it has, and its answers back. always:
+    also those that Kafka 4 would lack, so that they are tried before the brokers are upgraded. never: they are refused
+    where a broker lacks them."""
+
+    def to_settings(self) -> OldClientSettings:
+        """Return plain data."""
+        return OldClientSettings(self.translate)
+
+
 class HiddenRangesSection(Section):
     """Duplicates in a log that fetches leave out (`idemproxy hide`)."""
 
@@ -387,6 +401,7 @@ class Configuration(BaseSettings):
     """Name of the cluster, part of every key in Redis: proxies with the same name and Redis share their producers."""
     producers: ProducersSection = ProducersSection()
     topics: TopicsSection = TopicsSection()
+    old_clients: OldClientsSection = OldClientsSection()
     hidden_ranges: HiddenRangesSection = HiddenRangesSection()
     limits: LimitsSection = LimitsSection()
     admin: Annotated[AdminSection | None, AfterValidator(_is_apart)] = None
@@ -419,6 +434,7 @@ class Configuration(BaseSettings):
             conditional_topics=tuple(self.topics.conditional),
             hidden_ranges_topic=self.hidden_ranges.topic,
             topics=self.topics.to_settings(),
+            old_clients=self.old_clients.to_settings(),
             limits=self.limits.to_settings(),
             admin=parse_host_and_port(self.admin.bind) if self.admin is not None else None,
             log_level=self.log.level,

@@ -39,6 +39,7 @@ _OF_REDIS = {"redis.address": "redis.url", "redis.database": "redis.url"}
 _KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
+    "old_clients.",
     "topics.default_",  # but not topics.conditional: a topic must not change its kind while it is written to
     "upstream.sasl.",
     "redis.username",

@@ -470,11 +470,17 @@ def _old_client(telemetry: Telemetry, event: events.OldClientSeen) -> None:
             software,
             principal,
             what,
-            "Kafka 4 dropped and its broker does not serve: the proxy refuses it; upgrade the client"
-            if event.is_refused
-            else "Kafka 4 dropped: upgrade the client before the brokers",
+            _what_becomes_of(event),
             about=event,
         )
+
+
+def _what_becomes_of(event: events.OldClientSeen) -> str:
+    if event.is_refused:
+        return "Kafka 4 dropped and its broker does not serve: the proxy refuses it; upgrade the client"
+    if event.is_raised:
+        return "Kafka 4 dropped: the proxy rewrites it"
+    return "Kafka 4 dropped: upgrade the client before the brokers"
 
 
 def _connection_refused(telemetry: Telemetry, event: events.ConnectionRefused) -> None:

@@ -78,6 +78,7 @@ class RaisedListOffsets:
         """One to three bodies of v1. LimitExceeded above ``REQUEST_BYTES_MAX``; WireError for garbage."""
         if len(body) > REQUEST_BYTES_MAX:
             raise LimitExceeded(f"ListOffsets: {len(body)} bytes, the limit is {REQUEST_BYTES_MAX} bytes")
+        self._asked, self._further = {}, []  # long work may begin twice
         reader = Reader(body)
         replica_id = reader.take(INT32.size, "replica_id")
         asked = bytearray(body[: 2 * INT32.size])

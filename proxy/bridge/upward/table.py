@@ -68,10 +68,14 @@ def _rewritings(api_key: int, client_version: int) -> tuple[Rewriting, Rewriting
     return Rewriting(api.request, client_version, version), Rewriting(api.answer, version, client_version)
 
 
-def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges) -> Raised | None:
+def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges, *, always: bool = False) -> Raised | None:
     """Return what raises a request for a broker with these ranges. None: the broker serves the version itself, or it
-    can not be raised to one that the broker serves."""
-    if not _is_reached(api_key, broker_ranges) or not 0 <= client_version < broker_ranges[api_key][0]:
+    can not be raised to one that the broker serves. ``always``: also what the broker serves itself, as Kafka 4 would
+    not."""
+    if not _is_reached(api_key, broker_ranges):
+        return None
+    served_from = RAISED_VERSIONS[api_key] if always else broker_ranges[api_key][0]
+    if not 0 <= client_version < served_from:
         return None
     return list_offsets.RaisedListOffsets() if api_key == ApiKey.LIST_OFFSETS else _ByLayout(api_key, client_version)
 

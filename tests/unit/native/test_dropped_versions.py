@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ import pytest
 from idemproxy.codecs import messages
 from idemproxy.proxy import limits
 from idemproxy.proxy.events import ClientRefused, OldClientSeen, OldRequestRefused
+from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.line import Line, request
 from testkit.virtual.releases import KEEPS_3_9, Release
+from testkit.virtual.wire import VirtualWire
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 NAME = TOPIC.encode()
@@ -40,7 +43,9 @@ class Scene:
         (self.proxy,) = self.world.proxies
         self.engine = self.proxy.engine
         place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
-        accept = partial(self.engine.accept, None, place_of, make=partial(NativeSession, self.proxy.host, False))
+        accept = partial(
+            self.engine.accept, None, place_of, make=partial(NativeSession, self.proxy.host, False, RaisingSession)
+        )
         self.world.network.listen(self.proxy.host, self.proxy.address, accept)
         self.line = Line()
         self.world.network.host("client").connect(self.proxy.address, self.line)
@@ -98,7 +103,7 @@ def codes_of(key: int, version: int, body: bytes) -> list[int]:
     return [one.error_code for one in parts]
 
 
-def test_versions_that_the_broker_lacks_are_refused_in_the_order_of_the_requests() -> None:
+def test_versions_that_the_broker_lacks_are_refused_or_raised_in_the_order_of_the_requests() -> None:
     scene = Scene(KAFKA_4)
     offsets = struct.pack(">iih", -1, 1, 1) + NAME + struct.pack(">iiqi", 1, 0, -1, 1)
     scene.send(metadata(1), fetch(2), metadata(3), produce(4), request(5, ApiKey.LIST_OFFSETS, 0, offsets), metadata(6))
@@ -107,14 +112,14 @@ def test_versions_that_the_broker_lacks_are_refused_in_the_order_of_the_requests
     bodies = scene.bodies()
     assert codes_of(ApiKey.FETCH, 3, bodies[1]) == [REFUSED]
     assert codes_of(ApiKey.PRODUCE, 2, bodies[3]) == [REFUSED]
-    assert codes_of(ApiKey.LIST_OFFSETS, 0, bodies[4]) == [REFUSED]
+    assert codes_of(ApiKey.LIST_OFFSETS, 0, bodies[4]) == [0], "this one is raised"
     assert bodies[0] == bodies[2] == bodies[5], "the broker answers these"
     assert scene.requests == {(1, 3): 1, (0, 2): 1, (2, 0): 1}
     (client,) = scene.engine.old_clients.inventory.newest_first()
-    assert (client.client.name, client.refused) == ("client", 3)
+    assert (client.client.name, client.refused) == ("client", 2)
     (line,) = scene.reported(OldClientSeen)
     assert (line.client, line.api_key, line.api_version, line.is_refused) == ("client", 1, 3, True)
-    assert len(scene.reported(OldRequestRefused)) == 3
+    assert len(scene.reported(OldRequestRefused)) == 2
     assert scene.reported(ClientRefused) == [], "no line for each of them"
     assert scene.world.errors() == []
 
@@ -180,3 +185,86 @@ def test_a_version_that_no_kafka_has_is_no_old_one(version: int) -> None:
     scene = Scene(KAFKA_4)
     scene.send(request(1, ApiKey.FETCH, version))
     assert scene.requests == {}
+
+
+def offsets(number: int, timestamp: int = -1) -> bytes:
+    """ListOffsets 0, which is raised."""
+    body = struct.pack(">iih", -1, 1, 1) + NAME + struct.pack(">iiqi", 1, 0, timestamp, 1)
+    return request(number, ApiKey.LIST_OFFSETS, 0, body)
+
+
+def test_any_order_of_raised_refused_and_passing_requests_in_any_pieces_is_answered_in_order() -> None:
+    kinds = {"o": offsets, "r": fetch, "p": metadata}
+    for order in map("".join, product(kinds, repeat=4)):
+        scene = Scene(KAFKA_4)
+        whole = b"".join(kinds[kind](number) for number, kind in enumerate(order, 1))
+        scene.send(whole[:70], whole[70:75], whole[75:])
+        assert scene.line.answers == [1, 2, 3, 4], order
+        bodies = dict(zip(order, scene.bodies(), strict=True))
+        assert codes_of(ApiKey.LIST_OFFSETS, 0, bodies["o"]) == [0] if "o" in bodies else True
+        assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
+        assert scene.world.errors() == []
+
+
+def test_what_came_in_front_of_a_fin_is_raised_and_the_rest_of_a_request_is_not_waited_for() -> None:
+    for steps in range(1, 12):
+        scene = Scene(KAFKA_4)
+        wire = scene.line.wire
+        assert isinstance(wire, VirtualWire)
+        wire.send(metadata(1), offsets(2), metadata(3), offsets(4), offsets(5)[:-3])
+        scene.world.network.run(steps * 0.0005)
+        wire.half_close()
+        assert scene.world.network.run(5, lambda line=scene.line: line.is_lost)
+        assert scene.line.answers == [1, 2, 3, 4], steps
+        assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
+        assert not scene.engine.sessions
+
+
+def test_nothing_stays_of_a_client_that_leaves_while_its_request_is_raised() -> None:
+    for sent in (offsets(1), offsets(1) + offsets(2) + metadata(3), metadata(1) + offsets(2)[:-1]):
+        for steps in range(12):
+            scene = Scene(KAFKA_4)
+            assert scene.line.wire is not None
+            scene.line.wire.send(sent)
+            scene.world.network.run(steps * 0.0005)
+            scene.line.wire.reset()
+            scene.world.network.run(2)
+            assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
+            assert not scene.engine.sessions
+            assert scene.world.errors() == []
+
+
+def test_a_broker_that_goes_while_a_request_is_raised_takes_the_connection_along() -> None:
+    scene = Scene(KAFKA_4)
+    assert scene.line.wire is not None
+    (number,) = scene.world.cluster.brokers
+    scene.send(metadata(1))
+    scene.line.wire.send(offsets(2))
+    scene.world.cluster.crash_broker(number)
+    assert scene.world.network.run(5, lambda: scene.line.is_lost)
+    assert scene.engine.memory.bytes_held == 0
+
+
+def test_garbage_in_a_request_that_is_raised_is_refused_and_what_came_before_it_is_answered() -> None:
+    scene = Scene(KAFKA_4)
+    scene.send(metadata(1), request(2, ApiKey.LIST_OFFSETS, 0, b"\0\0\0\1\x7f\xff\xff\xff"), metadata(3))
+    assert scene.line.is_lost
+    assert scene.line.answers == [1]
+    (refused,) = scene.reported(ClientRefused)
+    assert refused.what.startswith("ListOffsets: ")
+
+
+def test_nothing_is_raised_where_it_is_not_wanted() -> None:
+    scene = Scene(KAFKA_4)
+    scene.engine.old_client_settings = replace(scene.engine.old_client_settings, translate="never")
+    scene.send(offsets(1))
+    assert codes_of(ApiKey.LIST_OFFSETS, 0, scene.bodies()[0]) == [REFUSED]
+
+
+def test_always_raises_what_the_broker_serves_itself() -> None:
+    scene = Scene(KEEPS_3_9)
+    scene.engine.old_client_settings = replace(scene.engine.old_client_settings, translate="always")
+    scene.send(offsets(1))
+    assert codes_of(ApiKey.LIST_OFFSETS, 0, scene.bodies()[0]) == [0]
+    (line,) = scene.reported(OldClientSeen)
+    assert line.is_raised

@@ -7,6 +7,7 @@ import struct
 from functools import partial
 from typing import Any
 
+from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.producer_ids import CONDITIONAL_ID
@@ -31,7 +32,7 @@ def test_what_was_kept_of_it_is_let_go_of() -> None:
     (proxy,) = world.proxies
     engine, line = proxy.engine, Line()
     place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
-    accept = partial(engine.accept, None, place_of, make=partial(NativeSession, proxy.host, False))
+    accept = partial(engine.accept, None, place_of, make=partial(NativeSession, proxy.host, False, RaisingSession))
     world.network.listen(proxy.host, proxy.address, accept)
     world.network.host("client").connect(proxy.address, line)
     assert world.network.run(1, lambda: line.wire is not None)

@@ -29,7 +29,7 @@ HAVE_EFFECT = frozenset(
             "log_lines_per_minute_max",
             "admin",
         ),
-        *("log_level", "log_format", "workers"),
+        *("log_level", "log_format", "workers", "old_clients"),
         *(f"limits.{name}" for name in OF_LIMITS),
     )
 )

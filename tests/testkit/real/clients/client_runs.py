@@ -19,6 +19,7 @@ from testkit.real.machine import pinned_packages
 
 from . import foreign_clients, java_clients
 from .java_clients import JavaProgram as ClientProgram
+from .programs.librdkafka_reader import LIBRARY_VARIABLE
 
 JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
@@ -32,6 +33,11 @@ KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic",
 RUST = "rdkafka"
 KCAT, OLD_KCAT = KCATS = ("kcat", "kcat-librdkafka-1.9.2")
 """As the system has it, and with an older library."""
+_BARE_LIBRARY = "librdkafka-"
+BARE_LIBRARIES = tuple(f"{_BARE_LIBRARY}{version}" for version in ("1.7.0", "1.4.2", "1.0.0", "0.11.6"))
+"""Readers. They read a partition without a stored offset only where ListOffsets 0 is reported."""
+OLD_SARAMA = "sarama-1.40.0"
+"""Its groups commit by OffsetCommit 1."""
 ALL_IDEMPOTENT_CLIENTS = (
     *(LIBRDKAFKA, *OLD_LIBRDKAFKA, *KCATS, KAFKA_PYTHON, AIOKAFKA),
     *(JAVA_4, JAVA_3, JAVA_2, JAVA_1, *GO_CLIENTS, *NODE_CLIENTS, RUST),
@@ -60,6 +66,7 @@ _TESTS = Path(__file__).resolve().parents[3]
 _MODULES = {
     LIBRDKAFKA: "confluent",
     **dict.fromkeys(KCATS, "kcat"),
+    **dict.fromkeys(BARE_LIBRARIES, "librdkafka"),
     KAFKA_PYTHON: "kafka_python",
     OLD_PYTHON: "kafka_python",
     AIOKAFKA: "aiokafka",
@@ -207,13 +214,18 @@ def _start(
     command = [*_command(client, role), json.dumps(given)]
     environment = {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))}
     if client == OLD_KCAT:
-        environment["LD_LIBRARY_PATH"] = os.fspath(foreign_clients.old_librdkafka())
+        environment["LD_LIBRARY_PATH"] = os.fspath(foreign_clients.old_librdkafka_folder("1.9.2"))
+    if client in BARE_LIBRARIES:
+        library = foreign_clients.old_librdkafka(client.removeprefix(_BARE_LIBRARY))
+        environment |= {LIBRARY_VARIABLE: os.fspath(library), "LD_LIBRARY_PATH": os.fspath(library.parent)}
     return children.start(f"{client} {name}", command, directory / f"{name}.out", environment=environment)
 
 
 def _command(client: str, role: str) -> list[str]:
     if client in GO_CLIENTS:
         return foreign_clients.go_command(client, role)
+    if client == OLD_SARAMA:
+        return foreign_clients.go_command(SARAMA, role, "old")
     if client == RUST:
         return foreign_clients.rust_command(client, role)
     if client == CONFLUENT_JS:

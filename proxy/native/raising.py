@@ -1,0 +1,231 @@
+"""A stage in front of a native session, for clients of versions that their broker lacks: such a request is raised to
+one that it has, and the answer lowered. Sans-IO; what a request becomes is up to ``raised_request.py``.
+
+It is made at the first such request of a connection. All others go to the session behind it as bytes, as before. While
+a request is raised nothing else of the client is on its way: it begins when those before it are answered, and those
+behind it are taken when it is. A broker does the same, one request of a connection after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...codecs.errors import WireError
+from ...codecs.framing import SIZE_BYTES
+from ...codecs.headers import parse_request_header
+from .. import limits
+from ..connection.handler import Handler
+from ..connection.shell import ConnectionShell
+from .host import NativeHost
+from .raised_request import RaisedRequest
+from .session import NativeSession
+
+
+class RaisingSession(Handler):
+    """The handler of the connection from the first old request on. ``start``: begins with it."""
+
+    def __init__(self, behind: NativeSession, host: NativeHost, shell: ConnectionShell, start: bytes) -> None:
+        self._behind = behind
+        self._host = host
+        self._shell = shell
+        self._kept = start
+        """Begins with an old request, whose turn has not come or which is not complete."""
+        self._held_bytes = 0
+        """Counted in the memory of all clients: what is complete and waits for its turn."""
+        self._asked_at = 0.0
+        self._request: RaisedRequest | None = None
+        self._is_waiting = False
+        """For the answers to what was asked before?"""
+        self._is_stopping = False
+        """Nothing more comes of the client."""
+
+    def begin(self) -> None:
+        """Take the first old request."""
+        self._advance()
+        self._count_kept()
+
+    # ------------------------------------------------------------------ asked by the shell
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return self._behind.in_flight + (self._request is not None)
+
+    @property
+    def has_produce_in_flight(self) -> bool:
+        """Is something under way that a drain waits for?"""
+        return self._request is not None or self._behind.has_produce_in_flight
+
+    @property
+    def has_enough(self) -> bool:
+        """Is one raised, or complete, or is nothing more to be read for another reason?"""
+        if self._request is not None or (self._kept and not self._missing_bytes):
+            return True
+        return self._behind.has_enough
+
+    @property
+    def is_owed_nothing(self) -> bool:
+        """Has every request been answered?"""
+        return self._request is None and not self._kept and self._behind.is_owed_nothing
+
+    @property
+    def answers_after_fin(self) -> bool:
+        """What came before it is raised, too."""
+        return self._behind.answers_after_fin
+
+    # ------------------------------------------------------------------ bytes of the client
+    def received(self, data: bytes) -> bool:
+        """Bytes of requests."""
+        if self._request is None and not self._kept:
+            return self._pass(data)
+        self._kept += data
+        self._advance()
+        self._count_kept()
+        return True
+
+    def go_on(self) -> None:
+        """It has its turn."""
+        self._behind.go_on()
+
+    def hold_upstream(self, is_held: bool) -> None:
+        """Read nothing more of what the broker answers, or resume."""
+        self._behind.hold_upstream(is_held)
+
+    def _pass(self, data: bytes) -> bool:
+        """Hand bytes on, up to the next old request."""
+        is_to_be_controlled = self._behind.received(data)
+        self.has_produced, self.is_closed = self._behind.has_produced, self._behind.is_closed
+        self._kept = self._behind.take_rest()
+        self._advance()
+        self._count_kept()
+        return is_to_be_controlled or bool(self._kept)
+
+    @property
+    def _missing_bytes(self) -> int:
+        """Of the request that begins ``_kept``."""
+        size = int.from_bytes(self._kept[:SIZE_BYTES], "big")
+        return max(SIZE_BYTES + size - len(self._kept), 0)
+
+    def _advance(self) -> None:
+        """Raise the old request if it is complete and its turn."""
+        if self._request is not None or not self._kept or self.is_closed:
+            return
+        missing = self._missing_bytes
+        if missing and self._is_stopping:
+            self._kept = b""
+            return
+        self._shell.request_has(len(self._kept) if missing else 0, missing, begins=not missing)
+        if missing:
+            return
+        if self._behind.in_flight:
+            self._wait()
+            return
+        end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
+        request, self._kept = self._kept[SIZE_BYTES:end], self._kept[end:]
+        self._raise(request)
+
+    def _count_kept(self) -> None:
+        is_unfinished = self._request is None and self._kept and self._missing_bytes
+        count = 0 if is_unfinished else len(self._kept)
+        self._host.memory.hold_bytes(count - self._held_bytes)
+        self._held_bytes = count
+
+    def _wait(self) -> None:
+        """Look again once the broker has answered what came before."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._behind.each_answer(self._answered_before)
+
+    def _answered_before(self) -> None:
+        if not self._behind.in_flight:
+            self._is_waiting = False
+            self._behind.take_answers()
+            self._resume(self._advance)
+
+    # ------------------------------------------------------------------ the old request
+    def _raise(self, request: bytes) -> None:
+        """Raises WireError for a header that cannot be read."""
+        try:
+            header = parse_request_header(request)
+        except WireError:
+            self._kept = b""  # what comes behind it is not served
+            raise
+        key, version = header.api_key, header.api_version
+        plan, upstream = self._behind.plan_for(key, version), self._behind.connect(request)
+        if upstream is None or plan is None:
+            self._shell.abort("the broker is away")
+            return
+        self.name, self.software = self._behind.name, self._behind.software
+        self._host.count_request(key)
+        self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
+        self._asked_at = self._host.reactor.now()
+        self._request = RaisedRequest(
+            self._host,
+            header,
+            request,
+            plan,
+            upstream,
+            self._behind.to_other_brokers,
+            self._shell.address,
+            lambda answer: self._answered(key, answer),
+            self._failed,
+        )
+        self._request.begin()
+
+    def _answered(self, api_key: int, answer: bytes) -> None:
+        self._request = None
+        self._behind.take_answers()
+        shell, wire = self._shell, self._shell.wire
+        if wire is None:
+            return
+        if (measure := self._host.measure_request) is not None:
+            measure(api_key, self._host.reactor.now() - self._asked_at)
+        wire.send(answer)
+        if wire.unsent > limits.BACKLOG_BYTES:
+            shell.answers_wait()
+        self._resume(self._pass_kept)
+
+    def _pass_kept(self) -> None:
+        kept, self._kept = self._kept, b""
+        if kept:
+            self._pass(kept)
+
+    def _resume(self, take: Callable[[], None]) -> None:
+        """Take what has come meanwhile."""
+        shell = self._shell
+        try:
+            take()
+        except WireError as error:
+            shell.refuse(str(error))
+            return
+        self._count_kept()
+        if self._is_stopping and not self._kept and self._request is None:
+            self._behind.stop()
+        if shell.takes_no_more:
+            shell.end_if_answered()
+        shell.control()
+
+    def _failed(self, reason: str, is_clients_fault: bool) -> None:
+        self._request = None
+        if is_clients_fault:
+            self._kept = b""  # what comes behind it is not served
+            self._count_kept()
+            self._shell.refuse(reason)
+        else:
+            self._shell.abort(reason)
+
+    # ------------------------------------------------------------------ the end
+    def stop(self) -> None:
+        """Nothing more comes: what is complete is still served."""
+        self._is_stopping = True
+        if self._request is None and (not self._kept or self._missing_bytes):
+            self._kept = b""
+            self._behind.stop()
+
+    def end(self, *, is_lost: bool) -> None:
+        """The connection has ended."""
+        self.is_closed = True
+        self._kept = b""
+        self._count_kept()
+        if self._request is not None:
+            self._request.cancel()
+            self._request = None
+        self._behind.end(is_lost=is_lost)
