@@ -61,9 +61,12 @@ class ProducerCore:
         next_sequences: Mapping[Place, int],
         timing: Timing,
         spread: Callable[[], float] = lambda: 1.0,
+        *,
+        were_used: bool = True,
     ) -> None:
         """``next_sequences``: where saved partitions continue; the others begin at 0. ``spread``: a factor around 1 for
-        each back-off, so that many clients do not come back at the same moment."""
+        each back-off, so that many clients do not come back at the same moment. ``were_used``: whether an earlier run
+        of the program may have sent batches under ``next_sequences``."""
         self.producer_id = producer_id
         self.fenced: Fenced | None = None
         self.cluster = cluster.NOTHING
@@ -71,7 +74,7 @@ class ProducerCore:
         self.timing = timing
         self._spread = spread
         self._queues: dict[Place, PartitionQueue] = {
-            place: PartitionQueue(place, sequence, was_used=True) for place, sequence in next_sequences.items()
+            place: PartitionQueue(place, sequence, was_used=were_used) for place, sequence in next_sequences.items()
         }
         self._active: dict[Place, PartitionQueue] = {}
         """Those with batches without an outcome."""
@@ -94,15 +97,15 @@ class ProducerCore:
         """Return the next base sequences of all partitions that were named or used."""
         return {place: queue.next_sequence for place, queue in self._queues.items()}
 
-    def start_at(self, place: Place, sequence: int) -> None:
-        """Let the partition's next batch have this sequence, also after a failure. Raises ValueError while batches have
-        no outcome, and what has fenced the producer."""
+    def start_at(self, place: Place, sequence: int, *, was_used: bool = True) -> None:
+        """Let the partition's next batch have this sequence, also after a failure. ``was_used``: as for a partition's
+        queue. Raises ValueError while batches have no outcome, and what has fenced the producer."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
         if not queue.is_idle:
             raise ValueError(f"{place}: there are batches without an outcome")
-        queue.start_at(sequence)
+        queue.start_at(sequence, was_used=was_used)
 
     def submit(
         self,
@@ -214,20 +217,21 @@ class ProducerCore:
         for place, queued in request.batches.items():
             answer = by_place.get(place)
             if answer is None:
-                outcomes += self._lost(queued, now)
+                outcomes += self._lost(queued, now, True)
             else:
                 outcomes += self._answered(queued, answer, now)
             if self.cluster.leaders.get(place) != broker:
                 self._is_unfinished = True
         return self._settle(outcomes)
 
-    def lost(self, broker: int, now: float) -> list[Outcome]:
-        """The connection to a broker ended, could not be opened, or an answer on it is overdue."""
+    def lost(self, broker: int, now: float, *, was_sent: bool = True) -> list[Outcome]:
+        """The connection to a broker ended, could not be opened, or an answer on it is overdue. ``was_sent``: False if
+        nothing that was out can have left."""
         leader = self._leader(broker)
         outcomes: list[Outcome] = []
         for request in leader.in_flight:
             for queued in request.batches.values():
-                outcomes += self._lost(queued, now)
+                outcomes += self._lost(queued, now, was_sent)
         leader.in_flight.clear()
         self._stale |= {place.topic for place in leader.places}
         return self._settle(outcomes)
@@ -251,11 +255,12 @@ class ProducerCore:
             outcomes += queue.expire(now)
         return self._settle(outcomes)
 
-    def give_up(self, why: str) -> list[Outcome]:
-        """Give up all batches now."""
+    def give_up(self, why: str, place: Place | None = None) -> list[Outcome]:
+        """Give up all batches now, or those of one partition."""
         outcomes: list[Outcome] = []
         for queue in list(self._active.values()):
-            outcomes += queue.give_up(why)
+            if place in (None, queue.place):
+                outcomes += queue.give_up(why)
         return self._settle(outcomes)
 
     def wakes_at(self, now: float) -> float | None:
@@ -322,11 +327,11 @@ class ProducerCore:
                     outcomes += other.end(self.fenced)
         return outcomes
 
-    def _lost(self, queued: QueuedBatch, now: float) -> list[Outcome]:
+    def _lost(self, queued: QueuedBatch, now: float, was_sent: bool) -> list[Outcome]:
         queue = self._queues[queued.place]
         self._stale.add(queued.place.topic)
         self._is_unfinished = True
-        outcomes = queue.lost(queued)
+        outcomes = queue.lost(queued, was_sent=was_sent)
         self._back_off(queue, now)
         return outcomes
 
