@@ -179,6 +179,7 @@ class RaisedProduce:
         self._lent: LentId | None = None
         self._core: ProducerCore | None = None
         self._is_asking_id = False
+        self._waits_for_id = False
         self._id_failures = 0
         self._ask_id_at = 0.0
         self._working: int | None = None
@@ -187,7 +188,8 @@ class RaisedProduce:
         self._renews = False
         self._is_fenced = False
         self._renewals = 0
-        self._is_outcome_open = False
+        self._unfinished: list[Place] = []
+        """Where a batch may still arrive."""
 
     @property
     def is_idle(self) -> bool:
@@ -319,7 +321,7 @@ class RaisedProduce:
                 self._end_all(produced_code(code))
             return self._continue(now)
         self._is_asking_id = False
-        self._lent = self._pool.take_new(ProducerId(number, epoch))
+        self._lent = self._pool.take_new(ProducerId(number, epoch), self._client)
         return self._continue(now)
 
     def learned(self, topics: Sequence[str], found: Cluster, now: float) -> list[Effect]:
@@ -382,19 +384,19 @@ class RaisedProduce:
                 return  # what is out under the old epoch gets its outcome first
             self._renew()
         if self._lent is None:
-            inherited = self._departed.inherit(self._client)
-            self._preferred = self._preferred if inherited is None else inherited
-            self._lent = self._pool.lend(self._preferred)
+            places = [one.place for one in self._open_sets()]
+            self._lent = self._pool.lend(self._client, places, self._preferred)
         if self._lent is None:
             if now < self._ask_id_at:
                 return
-            if not self._pool.may_ask():
-                self._pool.wait(self, self._wake)
+            places = [one.place for one in self._open_sets()]
+            if not self._pool.ask_or_wait(self._client, places, self, self._wake):
+                self._waits_for_id = True
                 return
             self._is_asking_id = True
             effects.append(AskProducerId(self._settings.broker, _INIT_PRODUCER_ID_VERSION, _INIT_PRODUCER_ID))
             return
-        self._pool.wait_no_more(self)
+        self._wait_no_more()
         self._begin_core(self._lent, now)
 
     def _renew(self) -> None:
@@ -404,7 +406,7 @@ class RaisedProduce:
             return
         if self._is_fenced:
             self._is_fenced = False
-            self._pool.drop()
+            self._pool.drop(lent)
             self._lent = None
         elif not self._pool.begin_next_epoch(lent):
             self._lent = None
@@ -470,7 +472,7 @@ class RaisedProduce:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if result.code is None else result.code
             self._end(one, code)
         else:
-            self._is_outcome_open = True
+            self._unfinished.append(one.place)
             self._end(one, ErrorCode.REQUEST_TIMED_OUT, is_outcome_unknown=True)
 
     def _stored(self, one: _Set, outcome: Outcome, answer: PartitionAnswer | None, now: float) -> None:
@@ -559,14 +561,15 @@ class RaisedProduce:
         assert not self._sent
         if self._is_asking_id:
             self._not_given(now)
-        self._pool.wait_no_more(self)
+        self._wait_no_more()
         self._departed.wait_no_more(self._client, self)
-        if self._lent is not None and self._is_fenced:
-            self._pool.drop()
-        elif self._lent is not None:
-            self._pool.give_back(self._lent, is_outcome_open=self._is_outcome_open or self._renews)
+        if self._renews:
+            self._renew()
+        if self._lent is not None:
+            written = [one.place for one in self._sets.values() if one.is_appended and one.code == ErrorCode.NONE]
+            self._pool.give_back(self._lent, written, self._unfinished)
         if self._has_left:
-            self._departed.end(self._client, self, self._preferred if self._is_outcome_open else None)
+            self._departed.end(self._client, self)
         effect = self._answer(self._request)
         self._reset()
         return [] if effect is None or self._has_left else [effect]
@@ -587,6 +590,11 @@ class RaisedProduce:
             for one in self._sets.values()
         ]
         return AnswerClient(encode_response(self._client_version, answers, self._throttle_ms))
+
+    def _wait_no_more(self) -> None:
+        if self._waits_for_id:
+            self._waits_for_id = False
+            self._pool.wait_no_more(self)
 
     def _not_given(self, now: float) -> None:
         self._is_asking_id = False
