@@ -70,7 +70,6 @@ from .produce_effects import (
     Effect,
     RunSteps,
     SendProduce,
-    WaitUntil,
 )
 from .producer_ids import LentId, ProducerIdPool
 from .topic_limits import TopicLimits
@@ -136,8 +135,8 @@ class _Set:
 
 
 class RaisedProduce:
-    """One client connection. Every method but the properties returns what to do now. Times are seconds of the shell's
-    clock."""
+    """One client connection. Every method returns what to do now; after it, the shell looks at ``wakes_at`` and
+    ``is_idle``. Times are seconds of the shell's clock."""
 
     def __init__(
         self,
@@ -171,6 +170,8 @@ class RaisedProduce:
 
     def _reset(self) -> None:
         self._request = None
+        self.wakes_at: float | None = None
+        """When ``woken`` is to be called; it changes with every call. None: no more."""
         self._client_version = 0
         self._sets: dict[Place, _Set] = {}
         self._arrived_ms = 0
@@ -227,7 +228,8 @@ class RaisedProduce:
             self._arrived_ms,
             self._settings.unpacked_bytes_max,
         )
-        return [self._work(raised), WaitUntil(self._deadline)]
+        self.wakes_at = self._deadline
+        return [self._work(raised)]
 
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
@@ -337,7 +339,7 @@ class RaisedProduce:
         return self._continue(now)
 
     def woken(self, now: float) -> list[Effect]:
-        """The time of a ``WaitUntil`` has come, or ``wake`` was called."""
+        """The time ``wakes_at`` has come, or ``wake`` was called."""
         return self._continue(now)
 
     # ------------------------------------------------------------------ from one step to the next
@@ -349,7 +351,8 @@ class RaisedProduce:
         if not self._open_sets():
             return self._ended(now)
         if self._working is not None:
-            return [WaitUntil(self._deadline)]
+            self.wakes_at = self._deadline
+            return []
         effects: list[Effect] = []
         if self._core is None or self._renews:
             self._find_id(effects, now)
@@ -360,17 +363,17 @@ class RaisedProduce:
             return effects + self._ended(now)
         if self._to_split:
             effects.append(self._split(self._to_split[0]))
-        effects.append(WaitUntil(self._wakes_at(now)))
+        self._set_alarm(now)
         return effects
 
-    def _wakes_at(self, now: float) -> float:
+    def _set_alarm(self, now: float) -> None:
         times = [self._deadline]
         if self._ask_id_at > now:
             times.append(self._ask_id_at)
         if self._core is not None:
             times += [at for at in (self._core.wakes_at(now),) if at is not None]
             times += [at for one in self._core.brokers() if (at := self._core.broker_wakes_at(one, now)) is not None]
-        return min(times)
+        self.wakes_at = min(times)
 
     def _find_id(self, effects: list[Effect], now: float) -> None:
         """Get a producer id and begin to send under it, if nothing is to be waited for."""

@@ -1,4 +1,5 @@
-"""What ``RaisedProduce`` asks its shell to do: frozen values, in the order in which they are to be done."""
+"""What ``RaisedProduce`` asks its shell to do: frozen values. They are done in their order; what the calls that follow
+return may be done in between."""
 
 from __future__ import annotations
 
@@ -70,11 +71,4 @@ class CloseClient:
     reason: str
 
 
-@value(frozen=True, slots=True)
-class WaitUntil:
-    """Call ``woken`` at this time, in seconds of the shell's clock, unless another one of these comes before."""
-
-    at: float
-
-
-Effect = RunSteps | SendProduce | AskProducerId | AskLeaders | DisconnectBroker | AnswerClient | CloseClient | WaitUntil
+Effect = RunSteps | SendProduce | AskProducerId | AskLeaders | DisconnectBroker | AnswerClient | CloseClient

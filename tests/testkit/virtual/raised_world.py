@@ -30,7 +30,6 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     Effect,
     RunSteps,
     SendProduce,
-    WaitUntil,
 )
 from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
 from idemproxy.proxy.bridge.upward.topic_limits import TopicLimits
@@ -145,7 +144,6 @@ class OldConnection:
         self.lines: dict[int, Line] = {}
         self.tries: list[Try] = []
         """Of the request that is under way."""
-        self.wakes_at: float | None = None
         self.is_woken = False
         self.has_left = False
         self.deadline = 0.0
@@ -206,11 +204,17 @@ class RaisedWorld:
 
     # ------------------------------------------------------------------ clients
     def request(self, connection: OldConnection) -> None:
-        """The client sends another request, mostly to the leaders: it has a connection to each broker."""
+        """The client sends another request, mostly to the leaders: it has a connection to each broker, and does not
+        send to a partition over both at a time."""
         dice = self.random
         acks = dice.choice(self.acks)
-        led = [place for place in self.places if self.leaders[place] == connection.broker]
-        places = led if led and dice.random() < 0.9 else self.places
+        mine = [other for other in self.connections if other.identity == connection.identity]
+        busy = {one.place for other in mine for one in other.tries}
+        free = [place for place in self.places if place not in busy]
+        if not free:
+            return
+        led = [place for place in free if self.leaders[place] == connection.broker]
+        places = led if led and dice.random() < 0.9 else free
         places = dice.sample(places, dice.randint(1, min(len(places), self.places_per_request)))
         self._begin(connection, [(place, dice.choice((1, 1, 3, 12))) for place in places], acks)
 
@@ -264,14 +268,12 @@ class RaisedWorld:
                     self._take_answer(connection, body)
                 case CloseClient():
                     raise AssertionError(effect)
-                case WaitUntil(at):
-                    assert at <= connection.deadline, "no wake-up at the deadline"
-                    connection.wakes_at = at
-        if connection.machine.is_idle:
-            connection.wakes_at = None
-            if connection in self.ghosts:
-                self.ghosts.remove(connection)
-                self.left += connection.lines.values()
+        wakes_at = connection.machine.wakes_at
+        assert connection.machine.is_idle == (wakes_at is None)
+        assert wakes_at is None or wakes_at <= connection.deadline, "no wake-up at the deadline"
+        if wakes_at is None and connection in self.ghosts:
+            self.ghosts.remove(connection)
+            self.left += connection.lines.values()
 
     def _cluster(self) -> Cluster:
         numbers = tuple(place.partition for place in self.places)
@@ -333,7 +335,8 @@ class RaisedWorld:
         """Let time pass, and wake whom it is time for."""
         self.now += seconds
         for connection in [*self.connections, *self.ghosts]:
-            due = connection.wakes_at is not None and connection.wakes_at <= self.now
+            wakes_at = connection.machine.wakes_at
+            due = wakes_at is not None and wakes_at <= self.now
             if (due or connection.is_woken) and not connection.machine.is_idle:
                 connection.is_woken = False
                 self._do(connection, connection.machine.woken(self.now))

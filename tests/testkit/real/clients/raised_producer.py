@@ -26,7 +26,6 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     Effect,
     RunSteps,
     SendProduce,
-    WaitUntil,
 )
 from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
 from idemproxy.proxy.bridge.upward.topic_limits import TopicLimits
@@ -110,7 +109,8 @@ class RaisedProducer:
 
     def _do(self, effects: list[Effect]) -> list[Effect]:
         """Do what is asked for; return what is asked for next."""
-        machine, following, wakes_at = self.machine, [], None
+        machine: RaisedProduce = self.machine
+        following: list[Effect] = []
         for effect in effects:
             match effect:
                 case RunSteps(number, start):
@@ -134,10 +134,8 @@ class RaisedProducer:
                     self._answer = body
                 case CloseClient(reason):
                     self.closed = reason
-                case WaitUntil(at):
-                    wakes_at = at
-        if not following and not machine.is_idle and wakes_at is not None:
-            time.sleep(max(0.0, wakes_at - time.monotonic()))
+        if not following and machine.wakes_at is not None:
+            time.sleep(max(0.0, machine.wakes_at - time.monotonic()))
             following = machine.woken(time.monotonic())
         return following
 
