@@ -110,14 +110,14 @@ class ProducerCore:
     def submit(
         self,
         place: Place,
-        batch: bytes | bytearray | memoryview,
+        batch: bytes | bytearray | memoryview | NumberedBatch,
         now: float,
         token: object,
         expected_offset: int | None = None,
     ) -> NumberedBatch:
-        """Queue a finished batch under the partition's next numbers. ``expected_offset``: where it has to be appended;
-        it may follow a failure of earlier batches. Raises the partition's failure, Fenced, and ValueError for what is
-        no batch, or does not follow the batches without an outcome at that offset."""
+        """Queue a finished batch under the partition's next numbers, which it may have already. ``expected_offset``:
+        where it has to be appended; it may follow a failure of earlier batches. Raises the partition's failure, Fenced,
+        and ValueError for what is no batch, or does not follow the batches without an outcome at that offset."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
@@ -125,7 +125,13 @@ class ProducerCore:
             self._expect(queue, expected_offset)
         elif queue.failure is not None:
             raise queue.failure
-        numbered = number(batch, self.producer_id, queue.next_sequence, follows=queue.expects and not queue.is_idle)
+        if isinstance(batch, NumberedBatch):
+            numbered = batch
+            header = numbered.header
+            assert (header.producer_id, header.producer_epoch) == (self.producer_id.number, self.producer_id.epoch)
+        else:
+            follows = queue.expects and not queue.is_idle
+            numbered = number(batch, self.producer_id, queue.next_sequence, follows=follows)
         queue.add(numbered, now + self.timing.delivery_seconds_max, token)
         self.buffered_bytes += len(numbered.data)
         self._active[place] = queue

@@ -40,7 +40,7 @@ from ....codecs.produce import (
     parse_response,
 )
 from ....codecs.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
-from ....codecs.steps import Steps
+from ....codecs.steps import STEP_BYTES, Steps
 from ....producing.backoff import backoff_seconds
 from ....producing.cluster import Cluster
 from ....producing.errors import (
@@ -53,7 +53,7 @@ from ....producing.errors import (
     Undeterminable,
     UnknownProducer,
 )
-from ....producing.numbered_batch import Place, ProducerId, Receipt
+from ....producing.numbered_batch import NumberedBatch, Place, ProducerId, Receipt, numbering
 from ....producing.partition_queue import Outcome, QueuedBatch
 from ....producing.producer_core import ProducerCore, Request, Timing
 from ....producing.reactions import reaction_to
@@ -183,9 +183,10 @@ class RaisedProduce:
         self._waits_for_id = False
         self._id_failures = 0
         self._ask_id_at = 0.0
+        self._works: deque[tuple[Callable[[], Steps[Any]], Callable[[Any, float], None]]] = deque()
+        """What takes steps, and what is done with what they return; one after the other."""
         self._working: int | None = None
         """The number of the steps that are under way."""
-        self._to_split: deque[_Set] = deque()
         self._renews = False
         self._is_fenced = False
         self._renewals = 0
@@ -228,8 +229,8 @@ class RaisedProduce:
             self._arrived_ms,
             self._settings.unpacked_bytes_max,
         )
-        self.wakes_at = self._deadline
-        return [self._work(raised)]
+        self._works.append((raised, self._take_raised))
+        return self._continue(now)
 
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
@@ -251,22 +252,8 @@ class RaisedProduce:
         if number != self._working:
             return []
         self._working = None
-        if self._to_split:
-            one = self._to_split.popleft()
-            if one.code is None:
-                one.batches, one.submitted = deque(result), None
-                self._submit_next(one, now)
-            return self._continue(now)
-        for place, found in result.items():
-            one = self._sets[place]
-            if one.code is not None:
-                continue
-            if isinstance(found, RefusedSet):
-                one.code = found.code
-            elif found:
-                one.batches.extend(found)
-            else:
-                one.code = ErrorCode.NONE  # an empty set: nothing is appended, at no offset, as by Kafka
+        _, done = self._works.popleft()
+        done(result, now)
         return self._continue(now)
 
     def answered(self, number: int, body: Buffer, now: float) -> list[Effect]:
@@ -350,19 +337,23 @@ class RaisedProduce:
             return self._give_up(now)
         if not self._open_sets():
             return self._ended(now)
-        if self._working is not None:
-            self.wakes_at = self._deadline
-            return []
         effects: list[Effect] = []
+        if self._works:
+            self.wakes_at = self._deadline
+            if self._working is None:
+                self._numbers += 1
+                self._working = self._numbers
+                effects.append(RunSteps(self._working, self._works[0][0]))
+            return effects
         if self._core is None or self._renews:
             self._find_id(effects, now)
         if self._core is not None:
             self._lose_silent(self._core, effects, now)
             self._send(self._core, effects, now)
+        if self._works:
+            return effects + self._continue(now)
         if not self._open_sets():
             return effects + self._ended(now)
-        if self._to_split:
-            effects.append(self._split(self._to_split[0]))
         self._set_alarm(now)
         return effects
 
@@ -432,7 +423,23 @@ class RaisedProduce:
             one.code = ErrorCode.NONE
             return
         one.submitted, one.sent = one.batches.popleft(), None
+        if len(one.submitted) > STEP_BYTES:
+            sequence = self._core.next_sequence(one.place)
+            numbered = partial(numbering, one.submitted, self._core.producer_id, sequence)
+            self._works.append((numbered, partial(self._submit_numbered, one)))
+            return
         self._core.submit(one.place, one.submitted, now, one)
+
+    def _submit_numbered(self, one: _Set, numbered: NumberedBatch, now: float) -> None:
+        """A large batch has its producer id and sequence by now."""
+        assert one.submitted is not None
+        if one.code is not None:
+            return
+        if self._core is None or self._renews or self._core.fenced is not None:
+            one.batches.appendleft(one.submitted)
+            one.submitted = None
+        else:
+            self._core.submit(one.place, numbered, now, one)
 
     def _lose_silent(self, core: ProducerCore, effects: list[Effect], now: float) -> None:
         for broker in core.brokers():
@@ -498,7 +505,7 @@ class RaisedProduce:
         size_bytes = len(one.submitted)
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and error.record_count > 1 and not self._has_left:
             self._limits.refused(one.place.topic, size_bytes)
-            self._to_split.append(one)
+            self._split(one)
             return
         self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR if error.code is None else error.code)
 
@@ -611,16 +618,30 @@ class RaisedProduce:
         return [place for number in out for place in self._sent.pop(number)[1].batches]
 
     # ------------------------------------------------------------------ steps
-    def _work(self, start: Callable[[], Steps[Any]]) -> RunSteps:
-        self._numbers += 1
-        self._working = self._numbers
-        return RunSteps(self._numbers, start)
+    def _take_raised(self, raised: Mapping[Place, list[Buffer] | RefusedSet], now: float) -> None:
+        for place, found in raised.items():
+            one = self._sets[place]
+            if one.code is not None:
+                continue
+            if isinstance(found, RefusedSet):
+                one.code = found.code
+            elif found:
+                one.batches.extend(found)
+            else:
+                one.code = ErrorCode.NONE  # an empty set: nothing is appended, at no offset, as by Kafka
 
-    def _split(self, one: _Set) -> RunSteps:
+    def _split(self, one: _Set) -> None:
+        """Make smaller batches of the one that was refused, and of those after it."""
         assert one.submitted is not None
         bytes_max = self._limits.batch_bytes_max(one.place.topic)
         batches = [one.submitted, *one.batches]
-        return self._work(partial(_splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max))
+        split = partial(_splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max)
+        self._works.append((split, partial(self._take_split, one)))
+
+    def _take_split(self, one: _Set, pieces: Sequence[Buffer], now: float) -> None:
+        if one.code is None:
+            one.batches, one.submitted = deque(pieces), None
+            self._submit_next(one, now)
 
 
 def _set_of(queued: QueuedBatch) -> _Set:

@@ -301,6 +301,31 @@ def test_several_partitions_leave_in_one_request() -> None:
     assert not scene.machine.is_idle
 
 
+def test_a_large_batch_is_sent_like_a_small_one() -> None:
+    scene = Scene()
+    large = encode_set([(None, bytes(3 << 20), 5)], magic=1)
+    for sequence in range(2):
+        scene.produce([(0, large), (1, SET)])
+        sent = scene.take(SendProduce)
+        assert [numbers_of(one) for one in sent] == [(101, 0, 2 * sequence), (101, 0, sequence)]
+        scene.reply(sent[0], (1, NONE, 5))
+        scene.reply(sent[1], (0, NONE, 6))
+        assert scene.answer() == {(TOPIC, 0): (NONE, 6), (TOPIC, 1): (NONE, 5)}
+
+
+def test_a_large_batch_after_a_gap_gets_its_new_epoch() -> None:
+    scene = Scene(runs_steps=False)
+    scene.produce([(0, encode_set([(None, bytes(3 << 20), 5)], magic=1)), (1, SET)])
+    (raised,) = scene.take(RunSteps)
+    scene.do(scene.machine.worked(raised.number, at_once(raised.start()), scene.now))
+    (numbered,) = scene.take(RunSteps)
+    scene.reply(scene.sent(), (1, GAP, -1))
+    scene.runs_steps = True
+    scene.do(scene.machine.worked(numbered.number, at_once(numbered.start()), scene.now))
+
+    assert [numbers_of(one) for one in scene.take(SendProduce)] == [(101, 1, 0)] * 2
+
+
 # ---------------------------------------------------------------------- what is sent again
 def test_after_a_lost_answer_the_same_bytes_are_sent_again() -> None:
     scene = Scene()
