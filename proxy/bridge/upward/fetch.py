@@ -244,8 +244,8 @@ def _code_of(error: WireError) -> ErrorCode:
     """The error code for records that can not be lowered.
 
     Not UNKNOWN_SERVER_ERROR: Java's consumer (``Fetcher`` of 0.9 to 0.11) and kafka-python 1 then log a warning and
-    fetch the same again, at once and for ever. At any code that they do not expect in a fetch answer they raise an error to
-    the application, and librdkafka and sarama hand it on. These two say what is wrong.
+    fetch the same again, at once and for ever. At any other code that they do not expect in a fetch answer they raise
+    an error to the application, and librdkafka and sarama hand it on. These two say what is wrong.
     """
     return ErrorCode.MESSAGE_TOO_LARGE if isinstance(error, LimitExceeded) else ErrorCode.CORRUPT_MESSAGE
 
