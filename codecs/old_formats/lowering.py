@@ -141,7 +141,7 @@ def lowering(
         if worked_bytes >= STEP_BYTES or entries >= _STEP_ENTRIES:
             entries = worked_bytes = 0
             yield
-    bytes_wanted = 0 if position or not len(view) else _size_of_cut(view)
+    bytes_wanted = _size_of_cut(view) if len(view) and not position and made.next_offset < 0 else 0
     return Lowered(made.next_offset, made.last_offset, made.messages_without_headers, bytes_wanted)
 
 
