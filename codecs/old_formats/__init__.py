@@ -48,6 +48,17 @@ class Lower(Protocol):
         wrong, or too large for a megabyte.
         """
 
+    def lower_batches(
+        self, data: Buffer, magic: int, position: int, fetch_offset: int, is_any_aborted: bool, room: int, /
+    ) -> tuple[bytearray, int, int, int, int] | None:
+        """Return (plain messages of format ``magic``, position after the last batch, the offset after it, the offset of
+        the last message or -1, messages whose record had headers).
+
+        ``data``: what was fetched, from a batch at ``position`` on. Takes batches that are whole and not compressed, up
+        to the first that is unusual or wrong, or has a part that might not fit into ``room``, or into a megabyte.
+        ``is_any_aborted``: transactional batches are unusual. None: the first one is.
+        """
+
 
 def usable(found: Lower) -> Lower | None:
     """Return what was built, if it is of this revision: a checkout may have an older one next to its source."""

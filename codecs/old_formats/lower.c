@@ -3,15 +3,27 @@
    Numbers, checksums, messages and what is used of CPython are those of the kernel, whose source is included: so there
    is one text of each. Its functions for Python stay in the library, where nothing calls them.
 
-   As there, the Python beside it (lowering.py) is the reference: the function here makes the same bytes, or returns None
-   for whatever is unusual or wrong, and no call takes more than a few milliseconds. */
+   As there, the Python beside it (lowering.py) is the reference: a function here makes the same bytes, or leaves to it
+   whatever is unusual or wrong, and no call takes more than a few milliseconds. */
 #include "../kernel/kernel.c"
 
 enum {
     LOWER_REVISION = 1, /* of what is below; codecs/old_formats/__init__.py takes no other */
     LOG_APPEND_TIME = 8, /* in a message's attributes */
     HEADER_BYTES_MIN = 2, /* of a record's header: two lengths */
+    LENGTH_AT = 8,        /* in a batch */
+    MAGIC_AT = 16,
+    CRC_AT = 17,
+    LAST_OFFSET_DELTA_AT = 23,
+    MAX_TIMESTAMP_AT = 35,
+    TRANSACTIONAL = 0x10, /* in a batch's attributes */
+    CONTROL = 0x20,
+    BATCHES_BYTES_MAX = 4 << 20, /* that one call reads */
 };
+
+static int64_t big64(const uint8_t *p) {
+    return (int64_t)((uint64_t)(uint32_t)big32(p) << 32 | (uint32_t)big32(p + 4));
+}
 
 /* Any negative length is null, as in Kafka. */
 static inline int nullable_field(const uint8_t **at, const uint8_t *end, const uint8_t **data, int64_t *bytes) {
@@ -38,6 +50,16 @@ static inline int read_stored(const uint8_t **at, const uint8_t *end, int64_t ba
     record->timestamp = (int64_t)((uint64_t)base_timestamp + (uint64_t)timestamp_delta); /* wraps, as in Java */
     *at = behind;
     return 1;
+}
+
+/* As put_message, with the attributes of format v1. */
+static uint8_t *put_lowered(uint8_t *out, const struct record *record, int magic, int attributes, int64_t offset) {
+    uint8_t *end = put_message(out, record, magic, offset), *checked = out + OFFSET_AND_SIZE_BYTES + CRC_BYTES;
+    if (magic && attributes) {
+        checked[1] = (uint8_t)attributes;
+        put32(checked - CRC_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(end - checked)));
+    }
+    return end;
 }
 
 /* What lower_part is given after the data. */
@@ -96,13 +118,8 @@ static PyObject *lower_part(PyObject *module, PyObject *const *args, Py_ssize_t 
             is_unusual = is_due && size > most;
             if (size > (is_due ? most : room - (out - start))) break;
             if (is_stamped) record.timestamp = n[APPEND_TIME];
-            uint8_t *message = out;
-            out = put_message(out, &record, magic, (int64_t)((uint64_t)n[SHIFT] + (uint64_t)delta));
-            if (magic && n[ATTRIBUTES]) {
-                uint8_t *checked = message + OFFSET_AND_SIZE_BYTES + CRC_BYTES;
-                checked[1] = (uint8_t)n[ATTRIBUTES];
-                put32(checked - CRC_BYTES, checksum(&crc32_of_gzip, 0, checked, (size_t)(out - checked)));
-            }
+            int64_t offset = (int64_t)((uint64_t)n[SHIFT] + (uint64_t)delta);
+            out = put_lowered(out, &record, magic, (int)n[ATTRIBUTES], offset);
             if (record.timestamp > max_timestamp) max_timestamp = record.timestamp;
             if (headers) with_headers++;
             last = delta;
@@ -129,7 +146,101 @@ done:
     return result;
 }
 
-static PyMethodDef LOWER_METHODS[] = {{"lower_part", (void *)lower_part, METH_FASTCALL, NULL}, {NULL, NULL, 0, NULL}};
+/* What `lower_batches` has made so far. */
+struct lowered {
+    uint8_t *out;
+    int64_t next_offset, last_offset, with_headers;
+};
+
+/* Does an uncompressed batch of records begin here? */
+static int is_plain(const uint8_t *head, const uint8_t *end) {
+    return end - head > BATCH_OVERHEAD_BYTES && head[MAGIC_AT] == 2
+           && !(head[ATTRIBUTES_AT + 1] & (CODEC_MASK | CONTROL));
+}
+
+/* One whole batch, if it is plain and all of it fits into `room`; returns where it ends. NULL: it is left to lower_part,
+   and nothing has changed. */
+static const uint8_t *lower_batch(struct lowered *made, const uint8_t *head, const uint8_t *end, int magic,
+                                  int64_t fetch_offset, int is_any_aborted, int64_t room) {
+    if (!is_plain(head, end)) return NULL;
+    const int attributes = head[ATTRIBUTES_AT + 1];
+    const int64_t base_offset = big64(head), last = big32(head + LAST_OFFSET_DELTA_AT);
+    const int64_t count = big32(head + RECORD_COUNT_AT), left = big32(head + LENGTH_AT) + OFFSET_AND_SIZE_BYTES
+                                                                - (int64_t)BATCH_OVERHEAD_BYTES;
+    if (left <= 0 || left > end - head - BATCH_OVERHEAD_BYTES) return NULL;
+    if (is_any_aborted && attributes & TRANSACTIONAL) return NULL;
+    if (count <= 0 || count > left / RECORD_BYTES_MIN || count > last + 1) return NULL;
+    if (left + count * (int64_t)(overhead(magic) - RECORD_BYTES_MIN) > room) return NULL;
+    if (base_offset < 0 || base_offset >= INT64_MAX - last || base_offset + last < fetch_offset) return NULL;
+    const uint8_t *at = head + BATCH_OVERHEAD_BYTES, *behind = at + left, *covered = head + ATTRIBUTES_AT;
+    if (checksum(&crc32_castagnoli, 0, covered, (size_t)(behind - covered)) != (uint32_t)big32(head + CRC_AT)) return NULL;
+    const int stamp = attributes & LOG_APPEND_TIME;
+    const int64_t base_timestamp = big64(head + BASE_TIMESTAMP_AT);
+    struct lowered more = *made;
+    int64_t before = -1;
+    for (int64_t i = 0; i < count; i++) {
+        struct record record;
+        int64_t delta, headers;
+        if (!read_stored(&at, behind, base_timestamp, &record, &delta, &headers) || delta <= before || delta > last)
+            return NULL;
+        before = delta;
+        if (base_offset + delta < fetch_offset) continue;
+        if (stamp) record.timestamp = big64(head + MAX_TIMESTAMP_AT);
+        more.out = put_lowered(more.out, &record, magic, stamp, base_offset + delta);
+        more.last_offset = base_offset + delta;
+        if (headers) more.with_headers++;
+    }
+    if (at != behind) return NULL;
+    more.next_offset = base_offset + last + 1;
+    *made = more;
+    return behind;
+}
+
+/* lower_batches(data, magic, position, fetch_offset, is_any_aborted, room): the next whole batches as plain messages */
+static PyObject *lower_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer data;
+    int64_t magic, position, fetch_offset, is_any_aborted, room;
+    PyObject *messages = NULL, *result = NULL;
+    (void)module;
+    if (count != 6) return wrong_arguments();
+    if (!number(args[1], &magic) || !number(args[2], &position) || !number(args[3], &fetch_offset)) return NULL;
+    if (!number(args[4], &is_any_aborted) || !number(args[5], &room) || !bytes_of(args[0], &data)) return NULL;
+    if (room > PART_BYTES_MAX) room = PART_BYTES_MAX;
+    const uint8_t *first = data.buf, *end = first + data.len, *behind;
+    if (magic < 0 || magic > 1 || position < 0 || position > data.len || room <= 0 || !is_plain(first + position, end)) {
+        result = none();
+        goto done;
+    }
+    const uint8_t *at = first + position;
+    if (!(messages = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)room))) goto done;
+    uint8_t *start = (uint8_t *)PyByteArray_AsString(messages);
+    struct lowered made = {.out = start, .next_offset = -1, .last_offset = -1};
+    while (at - first - position < BATCHES_BYTES_MAX
+           && (behind = lower_batch(&made, at, end, (int)magic, fetch_offset, is_any_aborted != 0,
+                                    room - (made.out - start))))
+        at = behind;
+    if (at == first + position) {
+        result = none();
+        goto done;
+    }
+    if (PyByteArray_Resize(messages, made.out - start) || !(result = PyTuple_New(5))) goto done;
+    PyTuple_SetItem(result, 0, messages);
+    messages = NULL;
+    PyTuple_SetItem(result, 1, PyLong_FromLongLong(at - first));
+    PyTuple_SetItem(result, 2, PyLong_FromLongLong(made.next_offset));
+    PyTuple_SetItem(result, 3, PyLong_FromLongLong(made.last_offset));
+    PyTuple_SetItem(result, 4, PyLong_FromLongLong(made.with_headers));
+done:
+    PyBuffer_Release(&data);
+    if (messages) Py_DecRef(messages);
+    return result;
+}
+
+static PyMethodDef LOWER_METHODS[] = {
+    {"lower_part", (void *)lower_part, METH_FASTCALL, NULL},
+    {"lower_batches", (void *)lower_batches, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
 static PyModuleDef LOWER_MODULE = {.reference_count = 1, .name = "lower", .size = -1, .methods = LOWER_METHODS};
 
 API PyObject *PyInit_lower(void);

@@ -18,3 +18,6 @@ def lower_part(
     at_least_one: bool,
     /,
 ) -> tuple[bytearray, int, int, int, int, int, int] | None: ...
+def lower_batches(
+    data: Buffer, magic: int, position: int, fetch_offset: int, is_any_aborted: bool, room: int, /
+) -> tuple[bytearray, int, int, int, int] | None: ...

@@ -62,7 +62,7 @@ _CHECKED: Final = {0: Struct(">BBi"), 1: Struct(">BBqi")}
 _OFFSET_MAX: Final = (1 << 63) - 1
 _STEP_RECORDS_READ: Final = 10 * STEP_RECORDS  # by compiled code
 _STEP_RECORDS_IN_PYTHON: Final = STEP_RECORDS // 10
-_STEP_ENTRIES: Final = STEP_RECORDS // 10  # batches, or messages that are copied
+_STEP_ENTRIES: Final = STEP_RECORDS // 25  # batches, or messages that are copied
 _HEADER_BYTES_MIN: Final = 2
 
 _GZIP_LEVEL: Final = 1
@@ -117,6 +117,10 @@ def lowering(
     hidden = yield from _Aborted.opening(aborted)
     position = entries = worked_bytes = 0
     while True:
+        if LOWER and (after := made.appended_compiled(view, position, bool(aborted))):
+            position = after
+            yield
+            continue
         before = made.state
         try:
             entry = _entry_at(view, position)
@@ -220,6 +224,21 @@ class _MessageSet:
         self.next_offset = self.last_offset = -1
         self.messages_without_headers = 0
 
+    def appended_compiled(self, view: memoryview, position: int, is_any_aborted: bool) -> int:
+        """Have the next batches appended by compiled code, if they are usual and there is room for all of them; return
+        the position after them. 0: nothing has changed."""
+        assert LOWER is not None
+        made = LOWER.lower_batches(view, self._magic, position, self._fetch_offset, is_any_aborted, self._room)
+        if made is None:
+            return 0
+        messages, after, self.next_offset, last_offset, without_headers = made
+        if messages:
+            self._out += messages
+            self.last_offset = last_offset
+            self._is_plain_last = True
+            self.messages_without_headers += without_headers
+        return after
+
     @property
     def state(self) -> tuple[int, bool, int, int, int]:
         """What ``restore`` takes."""
@@ -300,7 +319,7 @@ class _MessageSet:
             part = yield from messages.making(max(self._room, 0), at_least_one=self.last_offset < 0)
             if messages.index == index:
                 return False
-            self._out += part
+            yield from _copying(self._out, part)
             self.messages_without_headers += messages.without_headers - without_headers
             if messages.last >= 0:
                 self._is_plain_last = True
@@ -587,10 +606,12 @@ class _CompressedValue:
 
     def appending(self, messages: Buffer) -> Steps[None]:
         """Append more of the inner messages."""
-        self._pending += messages
-        while len(self._pending) >= STEP_BYTES:
-            yield
-            yield from self._compressing(STEP_BYTES)
+        view = memoryview(messages)
+        for start in range(0, len(view), STEP_BYTES):
+            self._pending += view[start : start + STEP_BYTES]
+            if len(self._pending) >= STEP_BYTES:
+                yield
+                yield from self._compressing(STEP_BYTES)
 
     def ending(self) -> Steps[None]:
         """Append what is left, and the end of the frame."""

@@ -354,7 +354,7 @@ def test_no_step_takes_long() -> None:
         largest, before = max(largest, len(out) - before), len(out)
     assert turns > 3
     assert largest <= STEP_BYTES
-    many = b"".join(stored_batch([StoredRecord(0)], base_offset=i) for i in range(3_000))
+    many = b"".join(stored_batch([StoredRecord(0)], base_offset=i, codec=Codec.GZIP) for i in range(3_000))
     assert sum(1 for _ in lowering(many, 0, bytearray(), magic=1, bytes_max=NO_LIMIT)) >= 5
     bomb = stored_batch(numbered(60, bytes(900_000)), codec=Codec.GZIP)
     assert sum(1 for _ in lowering(bomb, 0, bytearray(), magic=1, bytes_max=NO_LIMIT)) > 100

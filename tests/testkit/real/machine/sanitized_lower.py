@@ -13,7 +13,7 @@ from idemproxy.codecs.old_formats.lowering import lowering
 from idemproxy.codecs.record_batch import BATCH_OVERHEAD_BYTES
 from idemproxy.codecs.steps import at_once
 from testkit.stage.kernel_cases import damaged, random_batch
-from testkit.stage.stored_batches import with_lower
+from testkit.stage.stored_batches import signed, with_lower
 
 from .kernel_build import load
 from .sanitized_kernel import exact
@@ -45,8 +45,10 @@ def main(library: Path, rounds: int) -> None:
                 )
                 taken += made is not None and made[2] > 0
                 lower.lower_part(exact(data), magic, 8, *random.choices(_NUMBERS, k=9), True)
+                lower.lower_batches(exact(data), magic, *random.choices(_NUMBERS, k=2), True, random.choice(_NUMBERS))
+                lower.lower_batches(exact(signed(data)), magic, 0, random.choice((0, 3)), False, 1 << 20)
         if len(batch) > BATCH_OVERHEAD_BYTES:
-            alike(lower, damaged(batch, random), random.choice((0, 1)))
+            alike(lower, signed(damaged(batch, random)), random.choice((0, 1)))
     assert taken > rounds
     print("clean", taken)
 
