@@ -169,7 +169,11 @@ class RaisedFetch:
         return answer.finished()
 
     def _request(self, max_wait_ms: int) -> Steps[bytearray]:
-        """The body of v4, with the partitions first that have to be."""
+        """The body of v4, with the partitions first that have to be.
+
+        They take their topics along: the broker would answer a topic that is named twice with two entries, of which
+        sarama keeps the last one alone.
+        """
         first: dict[bytes, bytearray] = {}
         others: dict[bytes, bytearray] = {}
         for number, ((topic, partition), asked) in enumerate(self._asked.items(), 1):
@@ -181,9 +185,14 @@ class RaisedFetch:
             if not number % ENTRIES_PER_STEP:
                 yield
         head = (_CONSUMER, max_wait_ms, self._min_bytes, self._bytes_max, self._is_committed)
-        request = bytearray(_RAISED_HEAD.pack(*head)) + INT32.pack(len(first) + len(others))
-        for topic, partitions in (*first.items(), *others.items()):
-            request += topic + INT32.pack(len(partitions) // _REQUEST_PARTITION.size) + partitions
+        request = bytearray(_RAISED_HEAD.pack(*head)) + INT32.pack(len(first.keys() | others.keys()))
+        for topics in (first, others):
+            for number, (topic, partitions) in enumerate(topics.items(), 1):
+                if topics is first:
+                    partitions += others.pop(topic, b"")
+                request += topic + INT32.pack(len(partitions) // _REQUEST_PARTITION.size) + partitions
+                if not number % ENTRIES_PER_STEP:
+                    yield
         return request
 
     def _lowering(

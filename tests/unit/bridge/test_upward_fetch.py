@@ -224,6 +224,22 @@ def test_what_had_no_room_comes_first_the_next_time() -> None:
     assert [one[0] for one in asked_of(client.ask({0: (1, 1_000), 1: (1, 1_000), 2: (0, 1_000)}))] == [0, 1, 2]
 
 
+def test_what_comes_first_takes_its_topic_along_and_no_topic_is_named_twice() -> None:
+    topics = [
+        {"topic": name, "partitions": [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 9} for n in range(2)]}
+        for name in ("a", "b", "c")
+    ]
+    client = Client()
+    for number in (("b", 1), ("c", 0)):
+        client.positions.note((b"\0\1" + number[0].encode(), number[1]), ReadPosition(0, 0, is_first=True))
+    sent = client.ask({}, topics=topics)
+    assert [(topic.topic, [one.partition for one in topic.partitions]) for topic in sent.topics] == [
+        ("b", [1, 0]),
+        ("c", [0, 1]),
+        ("a", [0, 1]),
+    ]
+
+
 def test_an_answer_ends_at_the_limit_of_all_its_partitions() -> None:
     client = Client(3)
     client.ask({number: (0, MB) for number in range(3)}, max_bytes=1_000)
