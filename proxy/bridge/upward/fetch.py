@@ -1,9 +1,11 @@
-"""Fetch v0 to v3 to v4, and its records down to the message formats v0 and v1.
+"""Fetch v0 to v3 to v10 or v4, and its records down to the message formats v0 and v1.
 
 What a client gets of one partition's records is decided in ``codecs.old_formats.lowering``, where to begin in
-``positions``; this module owns the request, the answer around the records, and when the broker is asked again. v4 is
-the lowest version that Kafka 4 serves, and the first with record batches (KIP-98); it knows no fetch sessions. Source:
-FetchRequest.json and FetchResponse.json of 3.9; KIP-74 (v3: max_bytes of the whole answer).
+``positions``; this module owns the request, the answer around the records, and when the broker is asked again.
+
+v10 is the first version in which brokers send what a topic with compression.type zstd holds (KIP-110). Those that lack
+it get v4, the first with record batches (KIP-98). No fetch session is opened (KIP-227), and no leader epoch is named
+(KIP-320). Source: FetchRequest.json and FetchResponse.json of 3.9; KIP-74 (v3: max_bytes of the whole answer).
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from ....codecs.errors import LimitExceeded, Malformed, WireError
 from ....codecs.old_formats.lowering import UNPACKED_BYTES_MAX, AbortedTransaction, Lowered, lowering
 from ....codecs.steps import STEP_RECORDS, Steps
 from ....reactor import Buffer
-from ...versions import KAFKA_4_FROM, ApiKey
 from ..fields import INT32, Reader
 from .error_codes import OF_0_10_2, known_code
 from .layouts import ENTRIES_PER_STEP
@@ -33,16 +34,26 @@ consumer of hundreds of partitions allows each of them a megabyte. What is left 
 _CONSUMER: Final = -1
 _MAGIC: Final = {0: 0, 1: 0, 2: 1, 3: 1}
 """Message format by version: v2 came with format v1 (KIP-31, KIP-32)."""
+_WITH_ZSTD, _WITH_BATCHES = 10, 4
+BROKER_VERSIONS: Final = (_WITH_ZSTD, _WITH_BATCHES)
+"""Versions that requests are raised to, the best one first."""
 _HAS_THROTTLE_FROM: Final = 1
 _HAS_BYTES_MAX_FROM: Final = 3
 
 _REQUEST_HEAD = Struct(">iii")
 _RAISED_HEAD = Struct(">iiiib")
 _REQUEST_PARTITION = Struct(">iqi")
-_ANSWER_PARTITION = Struct(">ihqq")
+_REQUEST_PARTITION_OF_10 = Struct(">iiqqi")
+_NO_SESSION = Struct(">ii").pack(0, -1)
+_NO_LEADER_EPOCH: Final = -1
+_NO_LOG_START: Final = -1
+_NO_OFFSET: Final = -1
+_NO_FORGOTTEN_TOPICS = INT32.pack(0)
+_ERROR_AND_SESSION = Struct(">hi")
+_ANSWER_PARTITION = {_WITH_BATCHES: Struct(">ihqq"), _WITH_ZSTD: Struct(">ihqqq")}
 _LOWERED_PARTITION = Struct(">ihqi")
 _ABORTED = Struct(">qq")
-_ANSWER_PARTITION_BYTES_MIN: Final = _ANSWER_PARTITION.size + 2 * INT32.size
+_ARRAY_AND_RECORDS_BYTES_MIN: Final = 2 * INT32.size
 _TOPIC_BYTES_MIN: Final = 6
 
 
@@ -83,23 +94,26 @@ class RaisedFetch:
         "_positions",
         "_unpacked_bytes_max",
         "_widened",
+        "broker_version",
         "messages_without_headers",
         "refused",
     )
-
-    broker_version: Final = KAFKA_4_FROM[ApiKey.FETCH]
 
     def __init__(
         self,
         client_version: int,
         positions: FetchPositions,
         *,
+        broker_version: int = _WITH_ZSTD,
         committed: bool = False,
         unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
     ) -> None:
-        """``positions``: of the connection, for all of its fetches. ``committed``: records of open and aborted
-        transactions are left out; Kafka gave them to such clients. ``unpacked_bytes_max``: of one batch."""
+        """``positions``: of the connection, for all of its fetches. ``broker_version``: one of ``BROKER_VERSIONS``.
+        ``committed``: records of open and aborted transactions are left out; Kafka gave them to such clients.
+        ``unpacked_bytes_max``: of one batch."""
         assert 0 <= client_version <= RAISED_VERSION_MAX
+        assert broker_version in BROKER_VERSIONS
+        self.broker_version = broker_version
         self._client_version = client_version
         self._positions = positions
         self._is_committed = committed
@@ -114,7 +128,7 @@ class RaisedFetch:
         """What the client gets an error for that does not come from the broker."""
 
     def requests(self, body: Buffer) -> Steps[Sequence[Buffer]]:
-        """The body of v4. LimitExceeded above ``REQUEST_BYTES_MAX``; WireError for garbage.
+        """The body for the broker. LimitExceeded above ``REQUEST_BYTES_MAX``; WireError for garbage.
 
         The replica id is a consumer's, whatever the client says: for a replica the leader would move its high
         watermark.
@@ -136,10 +150,12 @@ class RaisedFetch:
 
     def response(self, bodies: Sequence[Buffer], elapsed_ms: int) -> Steps[Buffer | FurtherFetch]:
         """The answer in the client's version, or what the broker has to be asked before there is one. ``bodies``: the
-        broker's answer of v4, to the last request. ``elapsed_ms``: since the client's request. WireError for
+        broker's answer, to the last request. ``elapsed_ms``: since the client's request. WireError for
         garbage."""
         (body,) = bodies
-        answer = _Answer(body, self._client_version)
+        answer = _Answer(body, self.broker_version, self._client_version)
+        if answer.error_code != ErrorCode.NONE:
+            return (yield from self._refused(answer))
         is_empty, is_moved = True, False
         entries = 0
         while (partition := answer.next_partition()) is not None:
@@ -169,31 +185,57 @@ class RaisedFetch:
         return answer.finished()
 
     def _request(self, max_wait_ms: int) -> Steps[bytearray]:
-        """The body of v4, with the partitions first that have to be.
+        """The body for the broker, with the partitions first that have to be.
 
         They take their topics along: the broker would answer a topic that is named twice with two entries, of which
         sarama keeps the last one alone.
         """
         first: dict[bytes, bytearray] = {}
         others: dict[bytes, bytearray] = {}
+        entry = b""
         for number, ((topic, partition), asked) in enumerate(self._asked.items(), 1):
             position = self._positions.of((topic, partition), asked.offset)
             topics = first if position.is_first else others
             bytes_max = max(asked.bytes_max, position.bytes_min)
-            entry = _REQUEST_PARTITION.pack(partition, position.next_offset, bytes_max)
+            if self.broker_version == _WITH_ZSTD:
+                fields = (partition, _NO_LEADER_EPOCH, position.next_offset, _NO_LOG_START, bytes_max)
+                entry = _REQUEST_PARTITION_OF_10.pack(*fields)
+            else:
+                entry = _REQUEST_PARTITION.pack(partition, position.next_offset, bytes_max)
             topics.setdefault(topic, bytearray()).extend(entry)
             if not number % ENTRIES_PER_STEP:
                 yield
         head = (_CONSUMER, max_wait_ms, self._min_bytes, self._bytes_max, self._is_committed)
-        request = bytearray(_RAISED_HEAD.pack(*head)) + INT32.pack(len(first.keys() | others.keys()))
+        request = bytearray(_RAISED_HEAD.pack(*head))
+        if self.broker_version == _WITH_ZSTD:
+            request += _NO_SESSION
+        request += INT32.pack(len(first.keys() | others.keys()))
         for topics in (first, others):
             for number, (topic, partitions) in enumerate(topics.items(), 1):
                 if topics is first:
                     partitions += others.pop(topic, b"")
-                request += topic + INT32.pack(len(partitions) // _REQUEST_PARTITION.size) + partitions
+                request += topic + INT32.pack(len(partitions) // len(entry)) + partitions
                 if not number % ENTRIES_PER_STEP:
                     yield
+        if self.broker_version == _WITH_ZSTD:
+            request += _NO_FORGOTTEN_TOPICS
         return request
+
+    def _refused(self, answer: _Answer) -> Steps[Buffer]:
+        """An error of the whole fetch, which lower versions have for each partition."""
+        error_code = known_code(answer.error_code, OF_0_10_2)
+        topics: dict[bytes, bytearray] = {}
+        for number, (topic, partition) in enumerate(self._asked, 1):
+            entry = _LOWERED_PARTITION.pack(partition, error_code, _NO_OFFSET, 0)
+            topics.setdefault(topic, bytearray()).extend(entry)
+            if not number % ENTRIES_PER_STEP:
+                yield
+        out = answer.beginning(len(topics))
+        for number, (topic, partitions) in enumerate(topics.items(), 1):
+            out += topic + INT32.pack(len(partitions) // _LOWERED_PARTITION.size) + partitions
+            if not number % ENTRIES_PER_STEP:
+                yield
+        return out
 
     def _lowering(
         self, answer: _Answer, partition: _Partition, position: ReadPosition, bytes_max: int
@@ -291,17 +333,35 @@ class _Partition(NamedTuple):
 class _Answer:
     """The broker's answer as it is read, and the client's as it is written. ``records_bytes``: of all sets so far."""
 
-    __slots__ = ("_partitions_left", "_reader", "_topic", "_topics_left", "out", "records_bytes")
+    __slots__ = (
+        "_layout",
+        "_partitions_left",
+        "_reader",
+        "_throttle",
+        "_topic",
+        "_topics_left",
+        "error_code",
+        "out",
+        "records_bytes",
+    )
 
-    def __init__(self, body: Buffer, client_version: int) -> None:
+    def __init__(self, body: Buffer, broker_version: int, client_version: int) -> None:
         self._reader = reader = Reader(body)
+        self._layout = _ANSWER_PARTITION[broker_version]
         throttle = reader.take(INT32.size, "throttle_time_ms")
-        self.out = bytearray(throttle if client_version >= _HAS_THROTTLE_FROM else b"")
+        self._throttle = bytes(throttle) if client_version >= _HAS_THROTTLE_FROM else b""
+        self.error_code: int = ErrorCode.NONE
+        if broker_version == _WITH_ZSTD:
+            self.error_code, _ = reader.unpack(_ERROR_AND_SESSION, "error_code and session_id")
         self._topics_left = reader.count("responses", _TOPIC_BYTES_MIN)
-        self.out += INT32.pack(self._topics_left)
+        self.out = self.beginning(self._topics_left)
         self._partitions_left = 0
         self._topic = b""
         self.records_bytes = 0
+
+    def beginning(self, topics: int) -> bytearray:
+        """What is in front of so many topics in the client's answer."""
+        return bytearray(self._throttle) + INT32.pack(topics)
 
     def next_partition(self) -> _Partition | None:
         """Read the next one; None after the last. The topics in front of it are written."""
@@ -314,16 +374,17 @@ class _Answer:
             start = reader.position
             reader.take(reader.int16("topic"), "topic")
             self._topic = bytes(reader.data[start : reader.position])
-            self._partitions_left = reader.count("partitions", _ANSWER_PARTITION_BYTES_MIN)
+            self._partitions_left = reader.count("partitions", self._layout.size + _ARRAY_AND_RECORDS_BYTES_MIN)
             self.out += reader.data[start : reader.position]
         self._partitions_left -= 1
-        number, *fields = reader.unpack(_ANSWER_PARTITION, "partition")
+        number, error_code, high_watermark, last_stable_offset, *_ = reader.unpack(self._layout, "partition")
         count = reader.count("aborted_transactions", _ABORTED.size, null_is=0)
         aborted = reader.take(count * _ABORTED.size, "aborted_transactions")
         records = reader.nullable_bytes("records")
-        return _Partition(
-            (self._topic, number), number, *fields, aborted, memoryview(b"") if records is None else records
-        )
+        if records is None:
+            records = memoryview(b"")
+        place = (self._topic, number)
+        return _Partition(place, number, error_code, high_watermark, last_stable_offset, aborted, records)
 
     def put_error(self, partition: _Partition, error_code: int, committed: bool) -> None:
         """Write a partition that has an error in place of records."""

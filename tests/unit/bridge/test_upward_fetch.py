@@ -16,7 +16,7 @@ from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge.upward.error_codes import OF_0_10_2, known_code
-from idemproxy.proxy.bridge.upward.fetch import FETCH_BYTES_MAX, FurtherFetch, RaisedFetch
+from idemproxy.proxy.bridge.upward.fetch import BROKER_VERSIONS, FETCH_BYTES_MAX, FurtherFetch, RaisedFetch
 from idemproxy.proxy.bridge.upward.list_offsets import REQUEST_BYTES_MAX
 from idemproxy.proxy.bridge.upward.positions import POSITIONS_MAX, FetchPositions, ReadPosition
 from idemproxy.proxy.versions import ApiKey
@@ -51,10 +51,12 @@ def part(
     return {"partition_index": number, "error_code": error, "records": records, **fixed, **more}
 
 
-def answer(*parts: dict[str, Any]) -> bytes:
+def answer(*parts: dict[str, Any], version: int = 10, error: int = 0) -> bytes:
     """The broker's answer."""
+    fields = {"error_code": error, "session_id": 0} if version == 10 else {}
+    entries = [{"log_start_offset": 0, **one} if version == 10 else one for one in parts]
     return messages.encode_response(
-        ApiKey.FETCH, 4, throttle_time_ms=7, responses=[{"topic": "t", "partitions": list(parts)}]
+        ApiKey.FETCH, version, throttle_time_ms=7, responses=[{"topic": "t", "partitions": entries}], **fields
     )
 
 
@@ -71,22 +73,22 @@ class Client:
         """Begin a new fetch; return what the broker is asked."""
         self.raised = RaisedFetch(self.version, self.positions, **self.options)
         (body,) = at_once(self.raised.requests(request(self.version, partitions, **fields)))
-        return decoded(body)
+        return self.decoded(body)
+
+    def decoded(self, body: Any) -> Any:
+        """What the broker is asked."""
+        return messages.decode_request(ApiKey.FETCH, self.raised.broker_version, bytes(body))
 
     def get(self, *parts: dict[str, Any], elapsed_ms: int = 0) -> Any:
         """Return the client's answer to the broker's, decoded: partition -> its entry. Or what the broker is asked."""
-        made = at_once(self.raised.response([answer(*parts)], elapsed_ms))
+        made = at_once(self.raised.response([answer(*parts, version=self.raised.broker_version)], elapsed_ms))
         if isinstance(made, FurtherFetch):
             (body,) = made.bodies
-            asked = decoded(body)
+            asked = self.decoded(body)
             assert asked.max_wait_ms == made.max_wait_ms
             return asked
         (topic,) = messages.decode_response(ApiKey.FETCH, self.version, bytes(made)).responses
         return {one.partition_index: one for one in topic.partitions}
-
-
-def decoded(body: Any) -> Any:
-    return messages.decode_request(ApiKey.FETCH, 4, bytes(body))
 
 
 def asked_of(sent: Any) -> list[tuple[int, int, int]]:
@@ -105,20 +107,25 @@ def control(offset: int) -> bytes:
     return stored_batch(marker, base_offset=offset, attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG, producer_id=1)
 
 
+@pytest.mark.parametrize("broker_version", BROKER_VERSIONS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_broker_is_asked_as_a_consumer_of_v4(version: int) -> None:
-    sent = Client(version).ask({3: (5, 1_000), 1: (0, 2_000)}, replica_id=7)
+def test_the_broker_is_asked_as_a_consumer_without_a_session(version: int, broker_version: int) -> None:
+    sent = Client(version, broker_version=broker_version).ask({3: (5, 1_000), 1: (0, 2_000)}, replica_id=7)
+    if broker_version == 10:
+        assert (sent.session_id, sent.session_epoch, sent.forgotten_topics_data) == (0, -1, [])
+        of_partition = sent.topics[0].partitions[0]
+        assert (of_partition.current_leader_epoch, of_partition.log_start_offset) == (-1, -1)
     assert (sent.replica_id, sent.max_wait_ms, sent.min_bytes, sent.isolation_level) == (-1, 500, 1, 0)
     assert sent.max_bytes == (10 * MB if version == 3 else FETCH_BYTES_MAX)
     assert asked_of(sent) == [(3, 5, 1_000), (1, 0, 2_000)]
-    assert RaisedFetch.broker_version == 4
     assert Client(3).ask({0: (0, 1)}, max_bytes=2**31 - 1).max_bytes == FETCH_BYTES_MAX
     assert Client(version, committed=True).ask({0: (0, 1)}).isolation_level == 1
 
 
+@pytest.mark.parametrize("broker_version", BROKER_VERSIONS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_records_come_in_the_format_of_the_version(version: int) -> None:
-    client = Client(version)
+def test_records_come_in_the_format_of_the_version(version: int, broker_version: int) -> None:
+    client = Client(version, broker_version=broker_version)
     client.ask({0: (1, 1_000), 1: (0, 1_000)})
     data = stored_batch([StoredRecord(0), StoredRecord(1, headers=(header(b"h", b"x"),))])
     answered = client.get(part(0, data, end=2), part(1, None))
@@ -126,7 +133,7 @@ def test_records_come_in_the_format_of_the_version(version: int) -> None:
     assert (answered[0].error_code, answered[0].high_watermark) == (0, 2)
     assert answered[1].records == b""
     assert client.raised.messages_without_headers == {"t": 1}
-    whole = at_once(client.raised.response([answer()], 0))
+    whole = at_once(client.raised.response([answer(version=broker_version)], 0))
     assert not isinstance(whole, FurtherFetch)
     throttle = getattr(messages.decode_response(ApiKey.FETCH, version, bytes(whole)), "throttle_time_ms", None)
     assert (throttle == 7) is (version > 0)
@@ -139,6 +146,17 @@ def test_no_code_is_newer_than_the_client(code: ErrorCode) -> None:
     answered = client.get(part(error=code, records=None))
     assert answered[0].error_code == known_code(code, OF_0_10_2) <= 44
     assert not answered[0].records
+
+
+def test_an_error_of_the_whole_fetch_is_one_of_each_partition() -> None:
+    client = Client(1)
+    client.ask({0: (0, MB), 5: (0, MB)})
+    made = at_once(client.raised.response([answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)], 0))
+    assert not isinstance(made, FurtherFetch)
+    (topic,) = messages.decode_response(ApiKey.FETCH, 1, bytes(made)).responses
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [
+        (number, ErrorCode.REQUEST_TIMED_OUT) for number in (0, 5)
+    ]
 
 
 def test_after_a_control_batch_at_the_end_the_broker_waits_for_records_and_is_asked_once_a_wait() -> None:

@@ -1,5 +1,5 @@
-"""A consumer of Fetch v0 to v3, at a broker that serves these versions, or raised to v4 at one that does not; it reads
-a partition as such consumers do, each time from after the last message that it got."""
+"""A consumer of Fetch v0 to v3, at a broker that serves these versions, or raised to higher ones; it reads a partition as
+such consumers do, each time from after the last message that it got."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from idemproxy.codecs import messages
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.codecs.steps import at_once
-from idemproxy.proxy.bridge.upward.fetch import FurtherFetch, RaisedFetch
+from idemproxy.proxy.bridge.upward.fetch import BROKER_VERSIONS, FurtherFetch, RaisedFetch
 from idemproxy.proxy.bridge.upward.positions import FetchPositions
 from idemproxy.proxy.versions import ApiKey
 
@@ -87,9 +87,10 @@ class OldConsumer:
 
 @dataclass
 class RaisedConsumer(OldConsumer):
-    """The same, raised to v4."""
+    """The same, raised to a higher version."""
 
     committed: bool = False
+    broker_version: int = BROKER_VERSIONS[0]
     positions: FetchPositions = field(default_factory=FetchPositions)
     fetches: int = 0
     """That were sent to the broker."""
@@ -97,7 +98,7 @@ class RaisedConsumer(OldConsumer):
 
     def _call(self, body: bytes) -> bytes:
         begun = time.monotonic()
-        raised = RaisedFetch(self.version, self.positions, committed=self.committed)
+        raised = RaisedFetch(self.version, self.positions, broker_version=self.broker_version, committed=self.committed)
         bodies = at_once(raised.requests(body))
         while True:
             self.fetches += len(bodies)
