@@ -1,5 +1,5 @@
-"""Fetches of v0 to v3, raised, and answered with what a real 3.9.1 and a real 4.3.1 send; compared with what a 3.9.1, and
-a 0.11.0.3 that stores messages of format v1, themselves answer to them.
+"""Fetches of v0 to v3, raised, and answered with what a real 3.9.1 and a real 4.3.1 send; compared with what a 3.9.1,
+and a 0.11.0.3 that stores messages of format v1, themselves answer to them.
 
 A 3.9.1 is no measure where its consumers get stuck: at a control batch or a compacted tail at the end, at a record
 above the limit, at zstd. Then the test says so, and what these consumers get instead."""

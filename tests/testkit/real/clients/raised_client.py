@@ -1,5 +1,5 @@
-"""A consumer of Fetch v0 to v3, at a broker that serves these versions, or raised to higher ones; it reads a partition as
-such consumers do, each time from after the last message that it got."""
+"""A consumer of Fetch v0 to v3, at a broker that serves these versions, or raised to higher ones; it reads a partition
+as such consumers do, each time from after the last message that it got."""
 
 from __future__ import annotations
 
