@@ -91,6 +91,8 @@ class Lowered(NamedTuple):
     """Messages whose record had headers, which these formats can not carry."""
     bytes_wanted: int
     """Above 0: there was only a part of one batch, which has so many bytes. The broker has to be asked for as many."""
+    cut_at: int = -1
+    """Where the batch begins, in the data, of which the set has not all records for lack of room; -1: of none."""
 
 
 def lowering(
@@ -116,6 +118,7 @@ def lowering(
     made = _MessageSet(out, fetch_offset, magic, bytes_max, unpacked_bytes_max)
     hidden = yield from _Aborted.opening(aborted)
     position = entries = worked_bytes = 0
+    cut_at = -1
     while True:
         if LOWER and (after := made.appended_compiled(view, position, bool(aborted))):
             position = after
@@ -138,6 +141,7 @@ def lowering(
                 raise
             break
         if not is_taken:
+            cut_at = position if made.last_offset != before.last_offset else -1
             break
         position += size_bytes
         entries += 1
@@ -146,7 +150,7 @@ def lowering(
             entries = worked_bytes = 0
             yield
     bytes_wanted = _size_of_cut(view) if len(view) and not position and made.next_offset < 0 else 0
-    return Lowered(made.next_offset, made.last_offset, made.messages_without_headers, bytes_wanted)
+    return Lowered(made.next_offset, made.last_offset, made.messages_without_headers, bytes_wanted, cut_at)
 
 
 def _entry_at(view: memoryview, position: int) -> StoredBatch | ShallowMessage | None:
@@ -197,6 +201,14 @@ class _Aborted:
         return bool(header.attributes & TRANSACTIONAL_FLAG) and header.producer_id in self._begun
 
 
+class _State(NamedTuple):
+    size_bytes: int
+    is_plain_last: bool
+    next_offset: int
+    last_offset: int
+    messages_without_headers: int
+
+
 class _MessageSet:
     """The messages of one partition, at the end of ``out``."""
 
@@ -240,11 +252,13 @@ class _MessageSet:
         return after
 
     @property
-    def state(self) -> tuple[int, bool, int, int, int]:
+    def state(self) -> _State:
         """What ``restore`` takes."""
-        return len(self._out), self._is_plain_last, self.next_offset, self.last_offset, self.messages_without_headers
+        return _State(
+            len(self._out), self._is_plain_last, self.next_offset, self.last_offset, self.messages_without_headers
+        )
 
-    def restore(self, state: tuple[int, bool, int, int, int]) -> None:
+    def restore(self, state: _State) -> None:
         """Take back what was appended since then."""
         size_bytes, self._is_plain_last, self.next_offset, self.last_offset, self.messages_without_headers = state
         del self._out[size_bytes:]

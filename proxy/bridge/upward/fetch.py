@@ -20,11 +20,11 @@ from ....codecs.errors import LimitExceeded, Malformed, WireError
 from ....codecs.old_formats.lowering import UNPACKED_BYTES_MAX, AbortedTransaction, Lowered, lowering
 from ....codecs.steps import STEP_RECORDS, Steps
 from ....reactor import Buffer
-from ..fields import INT32, Reader
+from ..fields import INT32, INT64, Reader
 from .error_codes import OF_0_10_2, known_code
 from .layouts import ENTRIES_PER_STEP
 from .list_offsets import REQUEST_BYTES_MAX, partition_entries
-from .positions import FetchPositions, Partition, ReadPosition
+from .positions import KEPT_BYTES_MAX, FetchPositions, KeptBatch, Partition, ReadPosition
 
 RAISED_VERSION_MAX: Final = 3
 FETCH_BYTES_MAX: Final = 50 << 20
@@ -89,6 +89,7 @@ class RaisedFetch:
         "_bytes_max",
         "_client_version",
         "_is_committed",
+        "_kept",
         "_max_wait_ms",
         "_min_bytes",
         "_positions",
@@ -120,6 +121,7 @@ class RaisedFetch:
         self._unpacked_bytes_max = unpacked_bytes_max
         self._asked: dict[Partition, _AskedPartition] = {}
         self._widened: set[Partition] = set()
+        self._kept: KeptBatch | None = None
         self._max_wait_ms = self._min_bytes = 0
         self._bytes_max = FETCH_BYTES_MAX
         self.messages_without_headers: dict[str, int] = {}
@@ -146,14 +148,18 @@ class RaisedFetch:
                 continue
             number, offset, bytes_max = partition
             self._asked[topic, number] = _AskedPartition(offset, bytes_max)
-        return [(yield from self._request(self._max_wait_ms))]
+        kept = self._positions.kept
+        asked = self._asked.get(kept.partition) if kept else None
+        if kept and asked and asked.offset == kept.offset:
+            self._kept, self._positions.kept = kept, None
+        return [(yield from self._request(0 if self._kept else self._max_wait_ms))]
 
     def response(self, bodies: Sequence[Buffer], elapsed_ms: int) -> Steps[Buffer | FurtherFetch]:
         """The answer in the client's version, or what the broker has to be asked before there is one. ``bodies``: the
         broker's answer, to the last request. ``elapsed_ms``: since the client's request. WireError for
         garbage."""
         (body,) = bodies
-        answer = _Answer(body, self.broker_version, self._client_version)
+        answer = _Answer(body, self.broker_version, self._client_version, self._kept)
         if answer.error_code != ErrorCode.NONE:
             return (yield from self._refused(answer))
         is_empty, is_moved = True, False
@@ -177,6 +183,8 @@ class RaisedFetch:
             else:
                 room = max(min(asked.bytes_max, room), 0)
                 lowered = yield from self._lowering(answer, partition, position, room)
+                if lowered is not None and lowered.cut_at >= 0:
+                    self._keep(partition, lowered, asked.bytes_max)
                 is_empty &= lowered is not None and lowered.last_offset < 0
                 is_moved |= lowered is not None and self._note(partition, position, lowered)
         left_ms = self._max_wait_ms - max(elapsed_ms, 0)
@@ -185,7 +193,7 @@ class RaisedFetch:
         return answer.finished()
 
     def _request(self, max_wait_ms: int) -> Steps[bytearray]:
-        """The body for the broker, with the partitions first that have to be.
+        """The body for the broker, with the partitions first that have to be, without the one of which a batch is kept.
 
         They take their topics along: the broker would answer a topic that is named twice with two entries, of which
         sarama keeps the last one alone.
@@ -194,6 +202,8 @@ class RaisedFetch:
         others: dict[bytes, bytearray] = {}
         entry = b""
         for number, ((topic, partition), asked) in enumerate(self._asked.items(), 1):
+            if self._kept and self._kept.partition == (topic, partition):
+                continue
             position = self._positions.of((topic, partition), asked.offset)
             topics = first if position.is_first else others
             bytes_max = max(asked.bytes_max, position.bytes_min)
@@ -285,6 +295,16 @@ class RaisedFetch:
             self._note_left_out(partition, position)
         return False
 
+    def _keep(self, partition: _Partition, lowered: Lowered, bytes_max: int) -> None:
+        """Keep the batch of which the client's set has not all records, if more than one fetch is needed for it."""
+        size_at = lowered.cut_at + INT64.size
+        size_bytes = size_at + INT32.size - lowered.cut_at + INT32.unpack_from(partition.records, size_at)[0]
+        if bytes_max < size_bytes <= KEPT_BYTES_MAX:
+            batch = bytes(partition.records[lowered.cut_at : lowered.cut_at + size_bytes])
+            self._positions.kept = KeptBatch(
+                partition.place, lowered.next_offset, batch, partition.high_watermark, partition.last_stable_offset
+            )
+
     def _note_left_out(self, partition: _Partition, position: ReadPosition) -> None:
         """Of a partition without records: ask for it first if it has some."""
         is_left_out = position.next_offset < partition.end_offset(self._is_committed)
@@ -334,6 +354,7 @@ class _Answer:
     """The broker's answer as it is read, and the client's as it is written. ``records_bytes``: of all sets so far."""
 
     __slots__ = (
+        "_kept",
         "_layout",
         "_partitions_left",
         "_reader",
@@ -345,7 +366,9 @@ class _Answer:
         "records_bytes",
     )
 
-    def __init__(self, body: Buffer, broker_version: int, client_version: int) -> None:
+    def __init__(self, body: Buffer, broker_version: int, client_version: int, kept: KeptBatch | None) -> None:
+        """``kept``: a batch that the broker was not asked for, and which is read as if it had sent it."""
+        self._kept = kept
         self._reader = reader = Reader(body)
         self._layout = _ANSWER_PARTITION[broker_version]
         throttle = reader.take(INT32.size, "throttle_time_ms")
@@ -369,13 +392,16 @@ class _Answer:
         while not self._partitions_left:
             if not self._topics_left:
                 reader.finish()
-                return None
+                return self._put_kept_topic()
             self._topics_left -= 1
             start = reader.position
             reader.take(reader.int16("topic"), "topic")
             self._topic = bytes(reader.data[start : reader.position])
             self._partitions_left = reader.count("partitions", self._layout.size + _ARRAY_AND_RECORDS_BYTES_MIN)
-            self.out += reader.data[start : reader.position]
+            is_kept = self._kept is not None and self._kept.partition[0] == self._topic
+            self.out += self._topic + INT32.pack(self._partitions_left + is_kept)
+            if is_kept:
+                return self._taken()
         self._partitions_left -= 1
         number, error_code, high_watermark, last_stable_offset, *_ = reader.unpack(self._layout, "partition")
         count = reader.count("aborted_transactions", _ABORTED.size, null_is=0)
@@ -385,6 +411,22 @@ class _Answer:
             records = memoryview(b"")
         place = (self._topic, number)
         return _Partition(place, number, error_code, high_watermark, last_stable_offset, aborted, records)
+
+    def _put_kept_topic(self) -> _Partition | None:
+        """Write one topic more if the broker's answer has not that of the kept batch."""
+        if self._kept is None:
+            return None
+        at = len(self._throttle)
+        INT32.pack_into(self.out, at, INT32.unpack_from(self.out, at)[0] + 1)
+        self.out += self._kept.partition[0] + INT32.pack(1)
+        return self._taken()
+
+    def _taken(self) -> _Partition:
+        assert self._kept is not None
+        place, _, batch, high_watermark, last_stable_offset = self._kept
+        self._kept = None
+        nothing = memoryview(b"")
+        return _Partition(place, place[1], 0, high_watermark, last_stable_offset, nothing, memoryview(batch))
 
     def put_error(self, partition: _Partition, error_code: int, committed: bool) -> None:
         """Write a partition that has an error in place of records."""

@@ -1,4 +1,5 @@
-"""Where the next fetch of a partition has to begin, if that is not where its client believes. One connection's.
+"""What one connection's next fetches need of the last ones: where they have to begin, if that is not where their client
+believes, and what is left of a batch.
 
 A client asks for the offset after the last record that it got. What is there may be no record for it: a control batch,
 or offsets whose records were compacted or aborted. A broker answers such a fetch at once, each time, as it has bytes.
@@ -12,6 +13,10 @@ from typing import Final, NamedTuple
 POSITIONS_MAX: Final = 5_000
 """Partitions of one connection, about 1 MB. A consumer reads fewer from one broker; above it the oldest ones are
 forgotten, whose next fetch finds its place again by one more request to the broker."""
+
+KEPT_BYTES_MAX: Final = 1 << 20
+"""Of one batch, and one connection: brokers' default message.max.bytes is that much, and a client that takes it in many
+pieces allows few bytes."""
 
 Partition = tuple[bytes, int]
 """A topic's name as it stands in a request, with its length, and the partition's number."""
@@ -30,14 +35,28 @@ class ReadPosition(NamedTuple):
     its partition is sent for the first one of a request alone (KIP-74)."""
 
 
+class KeptBatch(NamedTuple):
+    """A batch of which the client has the first messages. Brokers send it whole with each fetch: to a client that takes
+    32 KiB at a time, 32 times."""
+
+    partition: Partition
+    offset: int
+    """Of the next message."""
+    batch: bytes
+    high_watermark: int
+    last_stable_offset: int
+
+
 class FetchPositions:
     """Of the partitions that one connection reads. Any other offset than the one that was noted is read as asked, so a
     client that seeks sees no difference. A partition whose fetch failed is forgotten: its log may be another one."""
 
-    __slots__ = ("_by_partition",)
+    __slots__ = ("_by_partition", "kept")
 
     def __init__(self) -> None:
         self._by_partition: dict[Partition, ReadPosition] = {}
+        self.kept: KeptBatch | None = None
+        """May be dropped at any time."""
 
     def __len__(self) -> int:
         return len(self._by_partition)

@@ -18,7 +18,7 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge.upward.error_codes import OF_0_10_2, known_code
 from idemproxy.proxy.bridge.upward.fetch import BROKER_VERSIONS, FETCH_BYTES_MAX, FurtherFetch, RaisedFetch
 from idemproxy.proxy.bridge.upward.list_offsets import REQUEST_BYTES_MAX
-from idemproxy.proxy.bridge.upward.positions import POSITIONS_MAX, FetchPositions, ReadPosition
+from idemproxy.proxy.bridge.upward.positions import KEPT_BYTES_MAX, POSITIONS_MAX, FetchPositions, ReadPosition
 from idemproxy.proxy.versions import ApiKey
 from testkit.stage.stored_batches import StoredRecord, header, numbered, stored_batch
 
@@ -238,7 +238,7 @@ def test_what_had_no_room_comes_first_the_next_time() -> None:
     answered = client.get(part(0, stored_batch(numbered(1)), end=1), part(1, end=5), part(2, end=0))
     assert not answered[1].records
     assert [one[0] for one in asked_of(client.ask({0: (1, 1_000), 1: (0, 1_000), 2: (0, 1_000)}))] == [1, 0, 2]
-    client.get(part(1, stored_batch(numbered(5, bytes(3_000)))), part(0, end=1), part(2, end=0))
+    client.get(part(1, stored_batch(numbered(1, bytes(9_000)))), part(0, end=1), part(2, end=0))
     assert [one[0] for one in asked_of(client.ask({0: (1, 1_000), 1: (1, 1_000), 2: (0, 1_000)}))] == [0, 1, 2]
 
 
@@ -269,6 +269,52 @@ def test_an_answer_ends_at_the_limit_of_all_its_partitions() -> None:
     assert [one[0] for one in asked_of(client.ask({number: (0, MB) for number in range(3)}))] == [2, 0, 1]
     client.ask({0: (0, MB)}, max_bytes=0)
     assert offsets(client.get(part(0, data))[0]) == [0]
+
+
+@pytest.mark.parametrize("other", ["t", "u", None])
+def test_a_batch_that_is_taken_in_many_pieces_is_sent_by_the_broker_once(other: str | None) -> None:
+    """Next to partitions of the same topic, of another one, and alone."""
+    data = stored_batch(numbered(50, bytes(66)), base_offset=10)
+    wanted = [{"topic": "t", "partitions": [{"partition": 3, "fetch_offset": 10, "partition_max_bytes": 1_100}]}]
+    if other is not None:
+        wanted.append(
+            {"topic": other, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_100}]}
+        )
+    client = Client(2)
+    client.ask({}, topics=wanted)
+    client.get(part(3, data, end=60))
+    found = list(range(10, 20))
+    while found[-1] < 59:
+        wanted[0]["partitions"][0]["fetch_offset"] = found[-1] + 1  # type: ignore[index]
+        sent = client.ask({}, topics=wanted)
+        assert (sent.max_wait_ms, [topic.topic for topic in sent.topics]) == (0, [] if other is None else [other])
+        listed = [] if other is None else [{"topic": other, "partitions": [{"log_start_offset": 0, **part(0)}]}]
+        body = messages.encode_response(
+            ApiKey.FETCH, 10, throttle_time_ms=7, error_code=0, session_id=0, responses=listed
+        )
+        made = at_once(client.raised.response([body], 0))
+        assert not isinstance(made, FurtherFetch)
+        answered = messages.decode_response(ApiKey.FETCH, 2, bytes(made)).responses
+        assert [topic.topic for topic in answered] == sorted({"t", other or "t"}, reverse=True)
+        (one,) = (one for topic in answered for one in topic.partitions if one.partition_index == 3)
+        assert (one.error_code, one.high_watermark) == (0, 60)
+        found += offsets(one)
+    assert found == list(range(10, 60))
+    assert client.positions.kept is None
+
+
+def test_a_batch_is_kept_only_for_who_asks_for_its_next_message_and_if_it_is_small() -> None:
+    client = Client(2)
+    client.ask({0: (0, 200)})
+    client.get(part(0, stored_batch(numbered(9, bytes(100)))))
+    assert client.positions.kept is not None
+    assert asked_of(client.ask({0: (5, 200)})) == [(0, 5, 200)]
+    client.get(part(0, stored_batch(numbered(9, bytes(KEPT_BYTES_MAX // 9)))))
+    assert client.positions.kept is not None
+    client.positions.kept = None
+    client.ask({0: (0, 200)})
+    client.get(part(0, stored_batch(numbered(9, bytes(KEPT_BYTES_MAX // 9)))))
+    assert client.positions.kept is None
 
 
 def test_a_part_of_a_batch_is_asked_for_whole() -> None:
