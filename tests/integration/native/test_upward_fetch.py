@@ -35,7 +35,7 @@ VERSIONS = range(4)
 CODECS = [*Codec, "mixed"]
 NO_LIMIT = 1 << 30
 COMPACTED_SECONDS_MAX = 60
-COMPACTING = {
+COMPACTING: dict[str, str | int] = {
     "cleanup.policy": "compact",
     "segment.ms": 1_000,
     "min.cleanable.dirty.ratio": "0.001",

@@ -161,9 +161,10 @@ def aiokafka_reads(message_set: bytes) -> list[Read]:
 @contextmanager
 def with_lower(lower: Lower | None) -> Iterator[None]:
     """Meanwhile records are lowered by this library, or in Python."""
-    before = lowering.LOWER
+    names = vars(lowering)
+    before = names["LOWER"]
     try:
-        vars(lowering)["LOWER"] = lower
+        names["LOWER"] = lower
         yield
     finally:
-        vars(lowering)["LOWER"] = before
+        names["LOWER"] = before

@@ -222,7 +222,7 @@ def test_committed_records_end_at_the_last_stable_offset_and_none_is_aborted() -
         stored_batch(numbered(2), base_offset=offset, attributes=TRANSACTIONAL_FLAG, producer_id=producer)
         for offset, producer in ((0, 5), (2, 6), (4, 5))
     )
-    fields = {"last_stable_offset": 6, "aborted_transactions": [{"producer_id": 6, "first_offset": 2}]}
+    fields: dict[str, Any] = {"last_stable_offset": 6, "aborted_transactions": [{"producer_id": 6, "first_offset": 2}]}
     for committed, expected in ((True, [0, 1, 4, 5]), (False, [0, 1, 2, 3, 4, 5])):
         client = Client(committed=committed)
         client.ask({0: (0, MB)})
