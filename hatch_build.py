@@ -32,6 +32,7 @@ ZIG: Final = "ziglang==0.13.0"
 LIBRARIES: Final = (
     ("codecs/kernel", "kernel.c", "compiled.abi3.so"),
     ("codecs/old_formats", "lower.c", "lower.abi3.so"),
+    ("codecs/old_formats", "raise_set.c", "raise_set.abi3.so"),
 )
 """Folder, source, and the library that is made of it."""
 FLAGS: Final = ("-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")

@@ -1,7 +1,7 @@
-"""From record batches to the message formats v0 and v1, for clients that read nothing newer. The part that is compiled
-(``lower.c``) is None where it was not built; then everything is done in Python.
+"""From record batches to the message formats v0 and v1, and back, for clients that know nothing newer. The parts that
+are compiled (``lower.c``, ``raise_set.c``) are None where they were not built; then everything is done in Python.
 
-Both make the same bytes. It is no part of the kernel, of which other releases have stored what it makes.
+Both make the same bytes. They are no part of the kernel, of which other releases have stored what it makes.
 """
 
 from __future__ import annotations
@@ -74,3 +74,49 @@ def _compiled() -> Lower | None:
 
 
 LOWER: Final[Lower | None] = _compiled()
+
+RAISE_REVISION: Final = 1
+"""The same of ``raise_set.c``."""
+
+
+class RaiseSet(Protocol):
+    """What is compiled for the way back. Raises only for a wrong call."""
+
+    REVISION: int
+
+    def raise_part(
+        self,
+        data: Buffer,
+        position: int,
+        magic: int,
+        missing_timestamp: int,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        room: int,
+        /,
+    ) -> tuple[bytearray, int, int, int, int] | None:
+        """Return (records of format v2, position after the last message that was read, how many records the batch has
+        by then, its base timestamp, its highest timestamp).
+
+        ``data``: plain messages from ``position`` on, all of format ``magic``, or with -1 of both. ``record_count``,
+        ``base_timestamp``, ``max_timestamp``: of the batch so far. Reads up to the first message that is a wrapper, cut
+        off, wrong in any way, or for which there is no ``room``, in bytes of records; but a batch without records has
+        room for one. Makes a megabyte at most. None: the first one is such a message, or larger than that.
+        """
+
+
+def usable_raise_set(found: RaiseSet) -> RaiseSet | None:
+    """The same for ``raise_set.c``."""
+    return found if found.REVISION == RAISE_REVISION else None
+
+
+def _compiled_raise_set() -> RaiseSet | None:
+    try:
+        from . import raise_set
+    except ImportError:
+        return None
+    return usable_raise_set(raise_set)
+
+
+RAISE_SET: Final[RaiseSet | None] = _compiled_raise_set()

@@ -69,8 +69,9 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
-from testkit.real.machine.kernel_build import current, current_lower
+from testkit.real.machine.kernel_build import current, current_lower, current_raise_set
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
+from testkit.stage.sent_sets import raised_both_ways
 from testkit.stage.stored_batches import with_lower
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
@@ -353,6 +354,14 @@ def lowered_records(data: bytes) -> None:
             raise Broken(f"the Python makes {made[0]}, compiled code {made[1]}")
 
 
+def raised_sets(data: bytes) -> None:
+    """A message set of a producer as batches, by compiled code and by its Python equivalent."""
+    try:
+        raised_both_ways(data, 1_000, current_raise_set(), OUTPUT_BYTES_MAX)
+    except AssertionError as error:
+        raise Broken(f"the Python and compiled code differ: {error}") from None
+
+
 def library_message(data: bytes) -> None:
     """Two bytes for API and version, one for the direction, then a body for the protocol library's door."""
     if len(data) >= 3:
@@ -481,6 +490,7 @@ TARGETS: dict[str, Target] = {
     "kernel_records": Target(kernel_records, "batch"),
     "kernel_pieces": Target(kernel_pieces, "set"),
     "lowered_records": Target(lowered_records, "batch"),
+    "raised_sets": Target(raised_sets, "set"),
     "library_message": Target(library_message, "library"),
     "stored_values": Target(stored_values, "stored"),
     "redis_replies": Target(redis_replies, "redis"),

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from ....codecs.error_codes import ErrorCode
 from ....codecs.errors import WireError
+from ....codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
 from ....codecs.produce import (
     IDEMPOTENT_VERSION_MIN,
     SENT_VERSION_MAX,
@@ -39,7 +40,6 @@ from ....codecs.produce import (
     parse_request,
     parse_response,
 )
-from ....codecs.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
 from ....codecs.steps import STEP_BYTES, Steps
 from ....producing.backoff import backoff_seconds
 from ....producing.cluster import Cluster

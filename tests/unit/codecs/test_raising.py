@@ -13,8 +13,8 @@ from idemproxy.codecs import messages  # noqa: F401  (imports the library withou
 from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, encode_set
+from idemproxy.codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
 from idemproxy.codecs.primitives import Buffer
-from idemproxy.codecs.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
 from idemproxy.codecs.record_batch import (
     CONTROL_FLAG,
     Record,

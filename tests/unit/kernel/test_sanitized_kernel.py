@@ -37,10 +37,14 @@ def run(library: Path, program: str = "sanitized_kernel", rounds: int = ROUNDS) 
 
 @pytest.mark.parametrize(
     ("source", "program"),
-    [(kernel_build.SOURCE, "sanitized_kernel"), (kernel_build.LOWER_SOURCE, "sanitized_lower")]
+    [
+        (kernel_build.SOURCE, "sanitized_kernel"),
+        (kernel_build.LOWER_SOURCE, "sanitized_lower"),
+        (kernel_build.RAISE_SET_SOURCE, "sanitized_raise_set"),
+    ]
     if kernel_build.COMPILER
     else [],
-    ids=["kernel", "lower"],
+    ids=["kernel", "lower", "raise_set"],
 )
 def test_nothing_beyond_the_data_is_touched(tmp_path: Path, source: Path, program: str) -> None:
     done = run(kernel_build.build(tmp_path, FLAGS, source), program)

@@ -10,7 +10,11 @@ from pathlib import Path
 from testkit.real.machine import kernel_build
 
 ROOT = Path(__file__).resolve().parents[3]
-LIBRARIES = {"idemproxy/codecs/kernel/compiled.abi3.so", "idemproxy/codecs/old_formats/lower.abi3.so"}
+LIBRARIES = {
+    "idemproxy/codecs/kernel/compiled.abi3.so",
+    "idemproxy/codecs/old_formats/lower.abi3.so",
+    "idemproxy/codecs/old_formats/raise_set.abi3.so",
+}
 
 
 def wheel(folder: Path, **environment: str) -> tuple[Path, str]:

@@ -27,7 +27,11 @@ from runs.smoke import bound
 from testkit.real.machine.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPILED = {"idemproxy/codecs/kernel/compiled.abi3.so", "idemproxy/codecs/old_formats/lower.abi3.so"}
+COMPILED = {
+    "idemproxy/codecs/kernel/compiled.abi3.so",
+    "idemproxy/codecs/old_formats/lower.abi3.so",
+    "idemproxy/codecs/old_formats/raise_set.abi3.so",
+}
 PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "producing", "client")
 
 

@@ -14,10 +14,11 @@ from types import ModuleType
 from typing import Any
 
 from idemproxy.codecs.kernel import KERNEL
-from idemproxy.codecs.old_formats import LOWER
+from idemproxy.codecs.old_formats import LOWER, RAISE_SET
 
 SOURCE = Path(__file__).resolve().parents[4] / "codecs/kernel/kernel.c"
 LOWER_SOURCE = SOURCE.parents[1] / "old_formats/lower.c"
+RAISE_SET_SOURCE = SOURCE.parents[1] / "old_formats/raise_set.c"
 COMPILER = shutil.which("cc")
 FLAGS = ("-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 
@@ -54,3 +55,12 @@ def current_lower() -> Any:
         return LOWER
     with tempfile.TemporaryDirectory() as folder:
         return load(build(Path(folder), source=LOWER_SOURCE), "lower")
+
+
+@cache
+def current_raise_set() -> Any:
+    """The same, for what raises message sets to format v2."""
+    if not COMPILER:
+        return RAISE_SET
+    with tempfile.TemporaryDirectory() as folder:
+        return load(build(Path(folder), source=RAISE_SET_SOURCE), "raise_set")

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 from isal import isal_zlib
 
-from .compression import Codec, codec_of, compressing
-from .error_codes import ErrorCode
-from .errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated, WireError
-from .message_set import (
+from ..compression import Codec, codec_of, compressing
+from ..error_codes import ErrorCode
+from ..errors import ChecksumMismatch, LimitExceeded, Malformed, Truncated, WireError
+from ..message_set import (
     CRC_BYTES,
     OFFSET_AND_SIZE_BYTES,
     ShallowMessage,
@@ -29,8 +29,8 @@ from .message_set import (
     unpacking,
     verify_crc,
 )
-from .primitives import Buffer, encode_varlong, read_varlong, wrap_int64
-from .record_batch import (
+from ..primitives import Buffer, encode_varlong, read_varlong, wrap_int64
+from ..record_batch import (
     BATCH_OVERHEAD_BYTES,
     CONTROL_FLAG,
     MAGIC,
@@ -42,8 +42,9 @@ from .record_batch import (
     parse_single_batch,
     reading_payload,
 )
-from .record_batch import verify_crc as verify_crc_of_batch
-from .steps import STEP_BYTES, Steps
+from ..record_batch import verify_crc as verify_crc_of_batch
+from ..steps import STEP_BYTES, Steps
+from . import RAISE_SET
 
 MISSING_TIMESTAMP: Final = -1
 """What Kafka 0.10 to 3.9 stores for a message of format v0, which has no timestamp."""
@@ -54,6 +55,7 @@ _MESSAGES_PER_WRAPPER: Final = 3
 
 _PACKED_SHARE: Final = 0.9
 """Pieces of a batch that was too large are made smaller than the limit by so much: they compress less well."""
+_NO_LIMIT: Final = 1 << 62
 _INT32: Final = Struct(">i")
 _UINT32: Final = Struct(">I")
 _BASE_OFFSET_BYTES: Final = 8
@@ -138,7 +140,24 @@ class _Reading:
 
     def _messages(self, view: memoryview, position: int, wrapper: ShallowMessage | None) -> Steps[int]:
         """Take the messages from ``position`` on, up to the end or a batch of format v2; return where they end.
-        ``wrapper``: they are inside of it. Their own checksums count as well: Kafka verifies them (``ensureValid``)."""
+        ``wrapper``: they are inside of it."""
+        magic, is_packed = (-1, False) if wrapper is None else (wrapper.magic, True)
+        while position < len(view):
+            if wrapper is None and _is_batch_at(view, position):
+                break
+            end = self._writer.append_compiled(view, position, magic, self._arrival_ms, is_packed=is_packed)
+            if end is not None:
+                is_over = self._is_step_over(end - position)
+                position = end
+                if is_over:
+                    yield
+            else:
+                position = yield from self._messages_in_python(view, position, wrapper)
+        return position
+
+    def _messages_in_python(self, view: memoryview, position: int, wrapper: ShallowMessage | None) -> Steps[int]:
+        """Take some messages, at least one; return where they end. The checksums of those in a wrapper count as well:
+        Kafka verifies them (``ensureValid``)."""
         data = view[position:]
         end = 0
         for message in iterate_shallow(data):
@@ -147,9 +166,7 @@ class _Reading:
             else:
                 verify_crc(data, message)
             if wrapper is not None and (message.magic != wrapper.magic or message.is_wrapper):
-                raise Malformed(
-                    f"wrapper of magic {wrapper.magic}: magic {message.magic}, codec {message.codec} inside"
-                )
+                raise Malformed(f"wrapper: magic {message.magic}, codec {message.codec} inside of {wrapper.magic}")
             if message.is_wrapper:
                 yield from self._wrapper(message)
             else:
@@ -159,11 +176,11 @@ class _Reading:
             end = message.start + message.size_bytes
             if self._is_step_over(message.size_bytes):
                 yield
-            if wrapper is None and _is_batch_at(data, end):
-                return position + end
-        if end != len(data):
-            raise Truncated(f"message at {position + end}: {len(data) - end} bytes there, it is cut off")
-        return len(view)
+            if RAISE_SET is not None or (wrapper is None and _is_batch_at(data, end)):
+                break
+        if not end:
+            raise Truncated(f"message at {position}: {len(data)} bytes there, it is cut off")
+        return position + end
 
     def _wrapper(self, message: ShallowMessage) -> Steps[None]:
         """Take the messages inside."""
@@ -242,6 +259,23 @@ class _BatchWriter:
             yield from self.cutting()
         self._codec = codec  # of several the last one, as Kafka's LogValidator has it
         self._size_bytes += size_bytes
+
+    def append_compiled(
+        self, view: memoryview, position: int, magic: int, arrival_ms: int, *, is_packed: bool
+    ) -> int | None:
+        """Append the records of usual messages from ``position`` on, as many as this batch has room for, a megabyte at
+        most; return where they end. None: the next one is unusual or has no room, or nothing is compiled."""
+        if RAISE_SET is None:
+            return None
+        batch = (self._count, self._base_timestamp, self._max_timestamp)
+        room = _NO_LIMIT if is_packed else self._batch_bytes_max - self._size_bytes
+        made = RAISE_SET.raise_part(view, position, magic, arrival_ms, *batch, room)
+        if made is None:
+            return None
+        records, end, self._count, self._base_timestamp, self._max_timestamp = made
+        self._size_bytes += 0 if is_packed else len(records)
+        self._records += records
+        return end
 
     def appending(self, timestamp: int, fields: Sequence[Buffer], *, is_packed: bool) -> Steps[None]:
         """Append a record. ``fields``: all that stands after its two deltas. ``is_packed``: it is from the wrapper that
