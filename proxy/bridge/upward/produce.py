@@ -85,6 +85,12 @@ BROKER_SHARE: Final = 2 / 3
 SILENCE_SHARE: Final = 5 / 6
 """Of the time that is left, after which a connection is closed that has brought no answer: the batch is sent again over
 another one."""
+PARTITIONS_MAX: Final = 2_000
+"""Of one request: to read or to answer so many takes 8 ms. Half of what a broker should lead."""
+SETS_AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 4 << 20
+"""Sets of a request that are under way at a time, and the bytes of their batches, unless one has more: to give them
+their producer id takes 3 ms. The others follow as these get their outcomes."""
 RENEWALS_MAX: Final = 3
 """Times that the rest of a request continues under another epoch or id. Each is a proof that the batch is absent, so
 more of them say that the brokers change leaders all the time, or that the ids are used elsewhere."""
@@ -174,6 +180,10 @@ class RaisedProduce:
         """When ``woken`` is to be called; it changes with every call. None: no more."""
         self._client_version = 0
         self._sets: dict[Place, _Set] = {}
+        self._to_begin: deque[_Set] = deque()
+        """Sets of which nothing is under way."""
+        self._under_way: dict[Place, int] = {}
+        """The bytes of the batch that is under way, by partition."""
         self._arrived_ms = 0
         self._deadline = 0.0
         self._throttle_ms = 0
@@ -207,6 +217,8 @@ class RaisedProduce:
             request = parse_request(body, 0, api_version)
         except WireError as error:
             return [CloseClient(str(error))]
+        if len(request.partitions) > PARTITIONS_MAX:
+            return [CloseClient(f"{len(request.partitions)} partitions in a produce request, limit {PARTITIONS_MAX}")]
         if self._has_left:
             self._departed.depart(self._client, self)
         self._request, self._client_version = request, api_version
@@ -348,6 +360,7 @@ class RaisedProduce:
         if self._core is None or self._renews:
             self._find_id(effects, now)
         if self._core is not None:
+            self._begin_more(now)
             self._lose_silent(self._core, effects, now)
             self._send(self._core, effects, now)
         if self._works:
@@ -407,22 +420,36 @@ class RaisedProduce:
 
     def _begin_core(self, lent: LentId, now: float) -> None:
         left = self._deadline - now
-        places = [one.place for one in self._open_sets()]
-        begins = {place: lent.next_sequences[place] for place in places if place in lent.next_sequences}
-        self._core = ProducerCore(lent.producer_id, begins, Timing(left, left), self._spread, were_used=False)
-        self._core.cluster = Cluster({}, dict.fromkeys(places, self._settings.broker), {}, {})
+        sets = self._open_sets()
+        self._core = ProducerCore(lent.producer_id, {}, Timing(left, left), self._spread)
+        self._core.cluster = Cluster({}, dict.fromkeys((one.place for one in sets), self._settings.broker), {}, {})
         self._preferred = lent.number
-        for one in self._open_sets():
-            self._submit_next(one, now)
+        self._to_begin = deque(sets)
+        self._under_way.clear()
+
+    def _begin_more(self, now: float) -> None:
+        """Begin with further sets, as far as there is room for them."""
+        assert self._core is not None
+        assert self._lent is not None
+        while self._to_begin and len(self._under_way) < SETS_AT_ONCE and not self._renews:
+            assert self._core.fenced is None
+            one = self._to_begin[0]
+            if one.code is None:
+                if self._under_way and sum(self._under_way.values()) + len(one.batches[0]) > BYTES_AT_ONCE:
+                    return
+                self._core.start_at(one.place, self._lent.next_sequences.get(one.place, 0), was_used=False)
+                self._submit_next(one, now)
+            self._to_begin.popleft()
 
     def _submit_next(self, one: _Set, now: float) -> None:
         """Submit the set's next batch; without one, it is all in the log."""
-        if self._renews or self._core is None or self._core.fenced is not None:
-            return
         if not one.batches:
             one.code = ErrorCode.NONE
             return
+        if self._renews or self._core is None or self._core.fenced is not None:
+            return
         one.submitted, one.sent = one.batches.popleft(), None
+        self._under_way[one.place] = len(one.submitted)
         if len(one.submitted) > STEP_BYTES:
             sequence = self._core.next_sequence(one.place)
             numbered = partial(numbering, one.submitted, self._core.producer_id, sequence)
@@ -470,6 +497,7 @@ class RaisedProduce:
         """A batch has an outcome. ``was_doubtful``: it may have been in the log before the answer."""
         one = _set_of(outcome.batch)
         result = outcome.result
+        self._under_way.pop(one.place, None)
         if one.code is not None:
             return
         if isinstance(result, Receipt):
@@ -503,6 +531,7 @@ class RaisedProduce:
         if self._core is not None and self._core.fenced is None:
             self._core.start_at(one.place, error.base_sequence, was_used=False)
         size_bytes = len(one.submitted)
+        one.sent = None
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and error.record_count > 1 and not self._has_left:
             self._limits.refused(one.place.topic, size_bytes)
             self._split(one)
@@ -522,7 +551,7 @@ class RaisedProduce:
             self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         one.batches.appendleft(one.submitted)
-        one.submitted = None
+        one.submitted = one.sent = None
 
     def _leave_to_client(self, place: Place, now: float) -> None:
         """Another broker leads the partition, or this one is not there: unless something of the set may be in the log,
@@ -560,7 +589,10 @@ class RaisedProduce:
         if self._core is not None:
             for outcome in self._core.give_up("the time for the request is over"):
                 self._take(outcome, None, True, now)
-            effects += [DisconnectBroker(broker) for broker in sorted({broker for broker, _ in self._sent.values()})]
+        silent = {broker for broker, _ in self._sent.values()}
+        if self._is_asking_id:
+            silent.add(self._settings.broker)
+        effects += [DisconnectBroker(broker) for broker in sorted(silent)]
         self._sent.clear()
         self._end_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return effects + self._ended(now)
@@ -619,8 +651,11 @@ class RaisedProduce:
 
     # ------------------------------------------------------------------ steps
     def _take_raised(self, raised: Mapping[Place, list[Buffer] | RefusedSet], now: float) -> None:
+        assert self._request is not None
+        self._request.partitions.clear()  # nothing refers to the request's bytes any more
         for place, found in raised.items():
             one = self._sets[place]
+            one.message_sets.clear()
             if one.code is not None:
                 continue
             if isinstance(found, RefusedSet):

@@ -23,7 +23,13 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.producing.cluster import Cluster
 from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity, DepartedClients
-from idemproxy.proxy.bridge.upward.produce import RENEWALS_MAX, RaisedProduce, RaisedProduceSettings
+from idemproxy.proxy.bridge.upward.produce import (
+    PARTITIONS_MAX,
+    RENEWALS_MAX,
+    SETS_AT_ONCE,
+    RaisedProduce,
+    RaisedProduceSettings,
+)
 from idemproxy.proxy.bridge.upward.produce_effects import (
     AnswerClient,
     AskLeaders,
@@ -274,6 +280,45 @@ def test_a_request_that_cannot_be_read_ends_the_connection() -> None:
 
     assert scene.take(CloseClient)
     assert scene.machine.is_idle
+
+
+def test_a_request_with_too_many_partitions_ends_the_connection() -> None:
+    scene = Scene()
+    scene.produce([(number, b"") for number in range(PARTITIONS_MAX + 1)])
+    assert scene.take(CloseClient)
+    scene.produce([(number, b"") for number in range(PARTITIONS_MAX)])
+
+    assert len(scene.answer()) == PARTITIONS_MAX
+
+
+def test_many_sets_leave_in_several_requests() -> None:
+    scene = Scene()
+    count = 2 * SETS_AT_ONCE + 1
+    scene.produce([(number, SET) for number in range(count)])
+    sent = 0
+    while not scene.machine.is_idle:
+        asked = scene.sent()
+        partitions = [one.partition for one in request_of(asked).partitions]
+        assert len(partitions) <= SETS_AT_ONCE
+        sent += len(partitions)
+        scene.reply(asked, *((number, NONE, number) for number in partitions))
+    assert sent == count
+
+    assert scene.answer() == {(TOPIC, number): (NONE, number) for number in range(count)}
+
+
+def test_large_sets_are_not_all_in_memory_twice() -> None:
+    scene = Scene()
+    scene.produce([(number, encode_set([(None, bytes(900_000), 5)], magic=1)) for number in range(20)])
+    rounds = 0
+    while not scene.machine.is_idle:
+        rounds += 1
+        asked = scene.sent()
+        partitions = [one.partition for one in request_of(asked).partitions]
+        assert len(partitions) == 4
+        scene.reply(asked, *((number, NONE, number) for number in partitions))
+
+    assert rounds == 5
 
 
 def test_two_sets_of_one_partition_are_both_sent() -> None:

@@ -62,7 +62,9 @@ class RaisedProducer:
         client: ClientIdentity = ClientIdentity("127.0.0.1", "old"),  # noqa: B008
         loses: Callable[[SendProduce], bool] = lambda _: False,
         keeps_missing_timestamps: bool = False,
+        connections: dict[int, RawClient] | None = None,
     ) -> None:
+        """``connections``: by broker, where several are to share them; then they are the caller's."""
         self.shared = shared or Shared()
         self.sent: list[SendProduce] = []
         self.closed: str | None = None
@@ -72,7 +74,7 @@ class RaisedProducer:
         )
         self._addresses = addresses
         self._loses = loses
-        self._connections: dict[int, RawClient] = {}
+        self._connections = {} if connections is None else connections
         self._answer: bytes | None = None
 
     def __enter__(self) -> RaisedProducer:
