@@ -165,7 +165,7 @@ class RaisedWorld:
         *,
         clients: int = 3,
         partitions: int = 2,
-        batch_bytes_max: int = 400,
+        batch_bytes_max: int = 200,
         ids_max: int = 2,
         acks: tuple[int, ...] = (-1,),
         timeout_ms: int = 8_000,

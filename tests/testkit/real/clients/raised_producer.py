@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from idemproxy.codecs import messages
+from idemproxy.codecs.framing import frame
+from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.produce import PartitionAnswer, encode_request, parse_response
 from idemproxy.codecs.steps import at_once
 from idemproxy.producing.cluster import METADATA, Cluster, cluster_of, metadata_fields
@@ -61,10 +63,12 @@ class RaisedProducer:
         *,
         client: ClientIdentity = ClientIdentity("127.0.0.1", "old"),  # noqa: B008
         loses: Callable[[SendProduce], bool] = lambda _: False,
+        cuts: Callable[[SendProduce], bool] = lambda _: False,
         keeps_missing_timestamps: bool = False,
         connections: dict[int, RawClient] | None = None,
     ) -> None:
-        """``connections``: by broker, where several are to share them; then they are the caller's."""
+        """``cuts``: as ``loses``, but its connection ends when a half of it has left. ``connections``: by broker, where
+        several are to share them; then they are the caller's."""
         self.shared = shared or Shared()
         self.sent: list[SendProduce] = []
         self.closed: str | None = None
@@ -74,6 +78,7 @@ class RaisedProducer:
         )
         self._addresses = addresses
         self._loses = loses
+        self._cuts = cuts
         self._connections = {} if connections is None else connections
         self._answer: bytes | None = None
 
@@ -148,6 +153,11 @@ class RaisedProducer:
         except OSError:
             return self.machine.lost(effect.broker, time.monotonic(), was_sent=False)
         try:
+            if self._cuts(effect):
+                header = encode_request_header(ApiKey.PRODUCE, effect.api_version, 1, None)
+                whole = frame(header, *effect.body)
+                connection.send_bytes(whole[: len(whole) // 2])
+                return self._lost(effect.broker)
             connection.send(ApiKey.PRODUCE, effect.api_version, b"".join(effect.body))
             if self._loses(effect):
                 return self._lost(effect.broker)
