@@ -267,13 +267,27 @@ class RaisedWorld:
                 case AnswerClient(body):
                     self._take_answer(connection, body)
                 case CloseClient():
-                    raise AssertionError(effect)
+                    self._close(connection)
+        if connection.machine.is_idle and connection.tries and connection.tries[0].acks == 0:
+            for one in connection.tries if not connection.has_left else ():
+                one.code = one.code or 0
+            connection.tries = []
         wakes_at = connection.machine.wakes_at
         assert connection.machine.is_idle == (wakes_at is None)
         assert wakes_at is None or wakes_at <= connection.deadline, "no wake-up at the deadline"
         if wakes_at is None and connection in self.ghosts:
             self.ghosts.remove(connection)
             self.left += connection.lines.values()
+
+    def _close(self, connection: OldConnection) -> None:
+        """A set without acks has failed: its client learns that some of it may be missing."""
+        assert connection.tries[0].acks == 0
+        for one in connection.tries:
+            one.code = TIMED_OUT
+        if not connection.has_left:
+            self.connections.remove(connection)
+            self.left += connection.lines.values()
+            self._connect(connection.identity, connection.broker)
 
     def _cluster(self) -> Cluster:
         numbers = tuple(place.partition for place in self.places)
