@@ -208,6 +208,14 @@ class RaisedProduce:
         """May the next request be begun?"""
         return self._request is None
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What is in memory of the request, but for the steps that are under way and the body that ``begin`` was given:
+        that one is needed until ``worked`` was called."""
+        batches = sum(len(batch) for one in self._sets.values() for batch in one.batches)
+        submitted = sum(len(one.submitted) for one in self._sets.values() if one.submitted is not None)
+        return batches + submitted + (0 if self._core is None else self._core.buffered_bytes)
+
     # ------------------------------------------------------------------ the client
     def begin(self, body: Buffer, api_version: int, now: float, arrived_ms: int) -> list[Effect]:
         """Take a request of version 0 to 2, which is kept until it is answered. ``arrived_ms``: the wall clock."""
@@ -316,6 +324,8 @@ class RaisedProduce:
         if len(body) < _GIVEN_ID.size:
             return [DisconnectBroker(self._settings.broker), *self.lost(self._settings.broker, now)]
         _, code, number, epoch = _GIVEN_ID.unpack_from(body)
+        if code == ErrorCode.NONE and number < 0:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR  # some servers list the API, and have no ids
         if code != ErrorCode.NONE:
             self._not_given(now)
             if produced_code(code) != ErrorCode.NOT_LEADER_OR_FOLLOWER:

@@ -318,7 +318,10 @@ def test_large_sets_are_not_all_in_memory_twice() -> None:
         assert len(partitions) == 4
         scene.reply(asked, *((number, NONE, number) for number in partitions))
 
+        assert 4 * 900_000 < scene.machine.buffered_bytes or scene.machine.is_idle
+
     assert rounds == 5
+    assert scene.machine.buffered_bytes == 0
 
 
 def test_two_sets_of_one_partition_are_both_sent() -> None:
@@ -641,6 +644,14 @@ def test_a_broker_that_gives_no_id_at_all_refuses_the_request(code: int, expecte
 
     assert scene.code() == expected
     assert scene.shared.pool.known == 0
+
+
+def test_a_broker_that_gives_an_id_below_0_refuses_the_request() -> None:
+    scene = Scene(gives_ids=False)
+    scene.produce()
+    scene.do(scene.machine.answered_id(_GIVEN_ID.pack(0, 0, -1, -1), scene.now))
+
+    assert scene.code() == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_a_lost_connection_ends_the_question_for_an_id() -> None:
