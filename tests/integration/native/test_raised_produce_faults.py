@@ -7,10 +7,11 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from idemproxy.codecs import messages
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import iterate_records, iterate_stored
@@ -23,6 +24,7 @@ from testkit.real.clients.raw_client import RawClient
 
 TOPIC, PARTITIONS = "raised", 3
 CLIENTS, SETS, RECORDS = 6, 400, 20
+METADATA_VERSION = 4
 TIMEOUT_MS = 60_000
 OUTPUT_BYTES_MAX = 16 << 20
 SECONDS_MAX = 240
@@ -84,17 +86,30 @@ class OldClient:
 
     def _cluster(self) -> Cluster:
         for address in self.addresses.values():
-            try:
-                with RawClient(address) as asked:
-                    body = messages.encode_request(METADATA, 4, **metadata_fields([TOPIC]))
-                    return cluster_of(messages.decode_response(METADATA, 4, asked.call(METADATA, 4, body)))
-            except OSError:
-                continue
+            with suppress(OSError):
+                return cluster_of(metadata(address))
         return Cluster({}, {}, {}, {})
 
 
+def metadata(address: tuple[str, int]) -> Any:
+    with RawClient(address) as asked:
+        return asked.ask(METADATA, METADATA_VERSION, **metadata_fields([TOPIC]))
+
+
+def wait_in_sync(cluster: KraftCluster) -> None:
+    """Until each partition has all replicas again."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        (topic,) = metadata(cluster.address(0)).topics
+        if all(len(one.isr_nodes) == len(cluster.broker_ids) for one in topic.partitions):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
 def stored(cluster: KraftCluster, partition: int) -> list[bytes]:
-    with RawClient(cluster.address(cluster.leader(TOPIC, partition))) as reader:
+    leader = cluster_of(metadata(cluster.address(0))).leaders[Place(TOPIC, partition)]
+    with RawClient(cluster.address(leader)) as reader:
         found: list[bytes] = []
         offset, end = 0, reader.end_offset(TOPIC, partition)
         while offset < end:
@@ -117,7 +132,7 @@ def test_each_record_is_stored_once_and_in_order_while_brokers_are_killed(tmp_pa
                 cluster.kill_broker(victim)
                 time.sleep(5)
                 cluster.start_broker(victim)
-                cluster.wait_in_sync(TOPIC, PARTITIONS)
+                wait_in_sync(cluster)
             clients = [one.result() for one in running]
         codes: dict[int, int] = defaultdict(int)
         for client in clients:
