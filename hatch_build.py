@@ -1,5 +1,5 @@
-"""What a build of the package adds: the compiled ``kernel.c``, where that can be done, and a README that can be read
-away from the repository. Without the kernel the package is one of pure Python.
+"""What a build of the package adds: the compiled libraries (``LIBRARIES``), where that can be done, and a README that
+can be read away from the repository. Without the libraries the package is one of pure Python.
 
 Run by hatchling, outside of the package: it imports nothing of it. ``KERNEL_COMPILER`` says what to compile with:
 
@@ -8,7 +8,7 @@ Run by hatchling, outside of the package: it imports nothing of it. ``KERNEL_COM
   makes the wheel one for nearly every Linux. It must succeed.
 - ``none``: nothing is compiled.
 
-An editable installation, which is what a checkout has, gets the library beside its source.
+An editable installation, which is what a checkout has, gets each library next to its source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 CHOICE: Final = "KERNEL_COMPILER"
 ZIG: Final = "ziglang==0.13.0"
-LIBRARY: Final = "compiled.abi3.so"
+LIBRARIES: Final = (
+    ("codecs/kernel", "kernel.c", "compiled.abi3.so"),
+    ("codecs/old_formats", "lower.c", "lower.abi3.so"),
+    ("codecs/old_formats", "raise_set.c", "raise_set.abi3.so"),
+)
+"""Folder, source, and the library that is made of it."""
 FLAGS: Final = ("-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _GLIBC: Final = "2.17"  # of 2012: what manylinux2014 promises
 _PYTHON: Final = "cp311"  # the first whose stable ABI has buffers
@@ -43,16 +48,18 @@ class KernelBuildHook(BuildHookInterface[Any]):
         return [ZIG] if _zig_machine() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and put the library into the wheel or beside its source."""
+        """Compile, and put the libraries into the wheel or next to their sources."""
         if self.target_name != "wheel":
             return
-        folder = Path(self.root) / "codecs/kernel"
-        target = folder if version == "editable" else Path(tempfile.mkdtemp())
-        library = target / LIBRARY
-        if not build(folder / "kernel.c", library):
-            return
+        included = {}
+        for folder, source, name in LIBRARIES:
+            home = Path(self.root) / folder
+            library = (home if version == "editable" else Path(tempfile.mkdtemp())) / name
+            if not build(home / source, library):
+                return
+            included[str(library)] = f"idemproxy/{folder}/{name}"
         if version != "editable":
-            build_data["force_include"][str(library)] = f"idemproxy/codecs/kernel/{LIBRARY}"
+            build_data["force_include"] |= included
         build_data["pure_python"] = False
         build_data["tag"] = f"{_PYTHON}-abi3-{_platform()}"
 

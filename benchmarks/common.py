@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_COMPILE_KERNEL = """from pathlib import Path; import hatch_build as hook
-hook.build(Path("codecs/kernel/kernel.c"), Path("codecs/kernel") / hook.LIBRARY)"""
+# Commits from before there was a second library have one name.
+_COMPILE = """from pathlib import Path; import hatch_build as hook
+for folder, source, library in getattr(hook, "LIBRARIES", None) or [("codecs/kernel", "kernel.c", hook.LIBRARY)]:
+    hook.build(Path(folder, source), Path(folder, library))"""
 sys.path.append(os.fspath(ROOT / "tests"))  # for the helpers in testkit
 
 
@@ -28,7 +30,7 @@ def extract(commit: str, directory: Path) -> Path:
 def compile_kernel(directory: Path) -> None:
     """Compile what these files have compiled, where that can be done: trees are compared as they are shipped."""
     if (directory / "codecs/kernel").exists():
-        subprocess.run([sys.executable, "-c", _COMPILE_KERNEL], cwd=directory, check=True)
+        subprocess.run([sys.executable, "-c", _COMPILE], cwd=directory, check=True)
 
 
 def spread(values: Iterable[float]) -> list[float]:

@@ -4,16 +4,25 @@ Pure."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from ..codecs import record_batch
 from ..codecs.errors import WireError
 from ..codecs.record_batch import BatchHeader
+from ..codecs.steps import STEP_BYTES, Steps
 from ..values import value
 
 SEQUENCE_MODULUS: Final = 2**31
 """Sequences count records from 0 to 2^31 - 1 and then begin again; a batch may reach over the end."""
 
+_CRC_AT: Final = 17
+_CRC: Final = Struct(">I")
+_ATTRIBUTES_AT: Final = 21
+_PRODUCER_AT: Final = 43
+_PRODUCER: Final = Struct(">qhi")
 _PRODUCER_ID_LIMIT: Final = 2**63
 _EPOCH_LIMIT: Final = 2**15
 
@@ -85,8 +94,7 @@ def number(
     it has no outcome yet. Raises ValueError for what is no whole batch of format v2, or has
     a wrong checksum, or belongs to a transaction."""
     data = bytearray(batch)
-    if not 0 <= base_sequence < SEQUENCE_MODULUS:
-        raise ValueError(f"base sequence {base_sequence}: it has 31 bits")
+    _check_sequence(base_sequence)
     try:
         header = record_batch.stamp(data, producer_id.number, producer_id.epoch, base_sequence, follows=follows)
     except WireError as error:
@@ -94,3 +102,26 @@ def number(
     if header.attributes & (record_batch.TRANSACTIONAL_FLAG | record_batch.CONTROL_FLAG):
         raise ValueError("batches of transactions cannot be sent")
     return NumberedBatch(data, header)
+
+
+def numbering(
+    batch: bytes | bytearray | memoryview, producer_id: ProducerId, base_sequence: int
+) -> Steps[NumberedBatch]:
+    """Return what ``number`` does, in steps, for a large batch. Its checksum is not verified."""
+    _check_sequence(base_sequence)
+    view, data = memoryview(batch), bytearray()
+    for start in range(0, len(view), STEP_BYTES):
+        data += view[start : start + STEP_BYTES]
+        yield
+    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id.number, producer_id.epoch, base_sequence)
+    crc = 0
+    for start in range(_ATTRIBUTES_AT, len(data), STEP_BYTES):
+        crc = crc32c(memoryview(data)[start : start + STEP_BYTES], crc)
+        yield
+    _CRC.pack_into(data, _CRC_AT, crc)
+    return NumberedBatch(data, record_batch.parse_single_batch(memoryview(data)))
+
+
+def _check_sequence(base_sequence: int) -> None:
+    if not 0 <= base_sequence < SEQUENCE_MODULUS:
+        raise ValueError(f"base sequence {base_sequence}: it has 31 bits")

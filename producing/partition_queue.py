@@ -116,11 +116,12 @@ class PartitionQueue:
         """When the oldest batch without an outcome expires; None: there is none."""
         return next((one.deadline for one in self._batches if not one.is_told), None)
 
-    def start_at(self, sequence: int) -> None:
-        """Continue with this sequence, also after a failure. Only where every batch has an outcome."""
+    def start_at(self, sequence: int, *, was_used: bool = True) -> None:
+        """Continue with this sequence, also after a failure. Only where every batch has an outcome. ``was_used``: as at
+        the beginning; False where it is certain that no server has taken the sequence."""
         self._begin_at(sequence)
         self.next_offset = None
-        self._was_used = True
+        self._was_used = was_used
         self._undecided.clear()
 
     def expect(self, offset: int) -> None:
@@ -194,10 +195,10 @@ class PartitionQueue:
             return [], reaction
         return self.fail(batch, self._error_of(batch, answer, reaction)), reaction
 
-    def lost(self, batch: QueuedBatch) -> list[Outcome]:
-        """The connection ended while the batch was out."""
+    def lost(self, batch: QueuedBatch, *, was_sent: bool = True) -> list[Outcome]:
+        """The connection ended while the batch was out. ``was_sent``: False if nothing of it can have left."""
         self._came_back(batch)
-        batch.in_doubt = True
+        batch.in_doubt = batch.in_doubt or was_sent
         if self.failure is not None and not batch.is_told:
             return self._drop(batch)
         return []

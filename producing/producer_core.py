@@ -61,9 +61,12 @@ class ProducerCore:
         next_sequences: Mapping[Place, int],
         timing: Timing,
         spread: Callable[[], float] = lambda: 1.0,
+        *,
+        were_used: bool = True,
     ) -> None:
         """``next_sequences``: where saved partitions continue; the others begin at 0. ``spread``: a factor around 1 for
-        each back-off, so that many clients do not come back at the same moment."""
+        each back-off, so that many clients do not come back at the same moment. ``were_used``: whether an earlier run
+        of the program may have sent batches under ``next_sequences``."""
         self.producer_id = producer_id
         self.fenced: Fenced | None = None
         self.cluster = cluster.NOTHING
@@ -71,7 +74,7 @@ class ProducerCore:
         self.timing = timing
         self._spread = spread
         self._queues: dict[Place, PartitionQueue] = {
-            place: PartitionQueue(place, sequence, was_used=True) for place, sequence in next_sequences.items()
+            place: PartitionQueue(place, sequence, was_used=were_used) for place, sequence in next_sequences.items()
         }
         self._active: dict[Place, PartitionQueue] = {}
         """Those with batches without an outcome."""
@@ -94,27 +97,27 @@ class ProducerCore:
         """Return the next base sequences of all partitions that were named or used."""
         return {place: queue.next_sequence for place, queue in self._queues.items()}
 
-    def start_at(self, place: Place, sequence: int) -> None:
-        """Let the partition's next batch have this sequence, also after a failure. Raises ValueError while batches have
-        no outcome, and what has fenced the producer."""
+    def start_at(self, place: Place, sequence: int, *, was_used: bool = True) -> None:
+        """Let the partition's next batch have this sequence, also after a failure. ``was_used``: as for a partition's
+        queue. Raises ValueError while batches have no outcome, and what has fenced the producer."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
         if not queue.is_idle:
             raise ValueError(f"{place}: there are batches without an outcome")
-        queue.start_at(sequence)
+        queue.start_at(sequence, was_used=was_used)
 
     def submit(
         self,
         place: Place,
-        batch: bytes | bytearray | memoryview,
+        batch: bytes | bytearray | memoryview | NumberedBatch,
         now: float,
         token: object,
         expected_offset: int | None = None,
     ) -> NumberedBatch:
-        """Queue a finished batch under the partition's next numbers. ``expected_offset``: where it has to be appended;
-        it may follow a failure of earlier batches. Raises the partition's failure, Fenced, and ValueError for what is
-        no batch, or does not follow the batches without an outcome at that offset."""
+        """Queue a finished batch under the partition's next numbers, which it may have already. ``expected_offset``:
+        where it has to be appended; it may follow a failure of earlier batches. Raises the partition's failure, Fenced,
+        and ValueError for what is no batch, or does not follow the batches without an outcome at that offset."""
         if self.fenced is not None:
             raise self.fenced
         queue = self._queue_of(place)
@@ -122,7 +125,13 @@ class ProducerCore:
             self._expect(queue, expected_offset)
         elif queue.failure is not None:
             raise queue.failure
-        numbered = number(batch, self.producer_id, queue.next_sequence, follows=queue.expects and not queue.is_idle)
+        if isinstance(batch, NumberedBatch):
+            numbered = batch
+            header = numbered.header
+            assert (header.producer_id, header.producer_epoch) == (self.producer_id.number, self.producer_id.epoch)
+        else:
+            follows = queue.expects and not queue.is_idle
+            numbered = number(batch, self.producer_id, queue.next_sequence, follows=follows)
         queue.add(numbered, now + self.timing.delivery_seconds_max, token)
         self.buffered_bytes += len(numbered.data)
         self._active[place] = queue
@@ -214,20 +223,21 @@ class ProducerCore:
         for place, queued in request.batches.items():
             answer = by_place.get(place)
             if answer is None:
-                outcomes += self._lost(queued, now)
+                outcomes += self._lost(queued, now, True)
             else:
                 outcomes += self._answered(queued, answer, now)
             if self.cluster.leaders.get(place) != broker:
                 self._is_unfinished = True
         return self._settle(outcomes)
 
-    def lost(self, broker: int, now: float) -> list[Outcome]:
-        """The connection to a broker ended, could not be opened, or an answer on it is overdue."""
+    def lost(self, broker: int, now: float, *, was_sent: bool = True) -> list[Outcome]:
+        """The connection to a broker ended, could not be opened, or an answer on it is overdue. ``was_sent``: False if
+        nothing that was out can have left."""
         leader = self._leader(broker)
         outcomes: list[Outcome] = []
         for request in leader.in_flight:
             for queued in request.batches.values():
-                outcomes += self._lost(queued, now)
+                outcomes += self._lost(queued, now, was_sent)
         leader.in_flight.clear()
         self._stale |= {place.topic for place in leader.places}
         return self._settle(outcomes)
@@ -251,11 +261,12 @@ class ProducerCore:
             outcomes += queue.expire(now)
         return self._settle(outcomes)
 
-    def give_up(self, why: str) -> list[Outcome]:
-        """Give up all batches now."""
+    def give_up(self, why: str, place: Place | None = None) -> list[Outcome]:
+        """Give up all batches now, or those of one partition."""
         outcomes: list[Outcome] = []
         for queue in list(self._active.values()):
-            outcomes += queue.give_up(why)
+            if place in (None, queue.place):
+                outcomes += queue.give_up(why)
         return self._settle(outcomes)
 
     def wakes_at(self, now: float) -> float | None:
@@ -322,11 +333,11 @@ class ProducerCore:
                     outcomes += other.end(self.fenced)
         return outcomes
 
-    def _lost(self, queued: QueuedBatch, now: float) -> list[Outcome]:
+    def _lost(self, queued: QueuedBatch, now: float, was_sent: bool) -> list[Outcome]:
         queue = self._queues[queued.place]
         self._stale.add(queued.place.topic)
         self._is_unfinished = True
-        outcomes = queue.lost(queued)
+        outcomes = queue.lost(queued, was_sent=was_sent)
         self._back_off(queue, now)
         return outcomes
 

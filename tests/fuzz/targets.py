@@ -34,6 +34,7 @@ from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
 from idemproxy.codecs.headers import parse_request_header, parse_response_header
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
+from idemproxy.codecs.old_formats.lowering import lowering
 from idemproxy.codecs.record_batch import (
     Record,
     encode_batch,
@@ -68,8 +69,10 @@ from idemproxy.state.producer_ids import unpack_block
 from idemproxy.state.redis_facts import parse_info, parse_redis_url
 from idemproxy.state.redis_link import REPLY_BYTES_MAX, RedisLink, Reply
 from idemproxy.state.store import StoreAway
-from testkit.real.machine.kernel_build import current
+from testkit.real.machine.kernel_build import current, current_lower, current_raise_set
 from testkit.stage.kernel_cases import in_kernel, in_python, with_kernel, wrapper_in_python
+from testkit.stage.sent_sets import raised_both_ways
+from testkit.stage.stored_batches import with_lower
 from testkit.stage.wrappers import to_inner, to_message_set, to_wrapper
 
 OUTPUT_BYTES_MAX = 1 << 20
@@ -334,6 +337,31 @@ def kernel_pieces(data: bytes) -> None:
         raise Broken(f"the Python makes {found[0]}, the kernel {found[1]}")
 
 
+def lowered_records(data: bytes) -> None:
+    """A batch that was fetched, as messages of format v0 and v1, by compiled code and by its Python equivalent."""
+    fetched = _signed(data)
+    for magic in (0, 1):
+        made: list[object] = []
+        for library in (None, current_lower()):
+            out = bytearray()
+            with with_lower(library):
+                try:
+                    steps = lowering(fetched, 0, out, magic=magic, bytes_max=1 << 16, unpacked_bytes_max=1 << 20)
+                    made.append((at_once(steps), bytes(out)))
+                except WireError as error:
+                    made.append(type(error))
+        if made[0] != made[1]:
+            raise Broken(f"the Python makes {made[0]}, compiled code {made[1]}")
+
+
+def raised_sets(data: bytes) -> None:
+    """A message set of a producer as batches, by compiled code and by its Python equivalent."""
+    try:
+        raised_both_ways(data, 1_000, current_raise_set(), OUTPUT_BYTES_MAX)
+    except AssertionError as error:
+        raise Broken(f"the Python and compiled code differ: {error}") from None
+
+
 def library_message(data: bytes) -> None:
     """Two bytes for API and version, one for the direction, then a body for the protocol library's door."""
     if len(data) >= 3:
@@ -461,6 +489,8 @@ TARGETS: dict[str, Target] = {
     "marker": Target(batch_marker, "marker"),
     "kernel_records": Target(kernel_records, "batch"),
     "kernel_pieces": Target(kernel_pieces, "set"),
+    "lowered_records": Target(lowered_records, "batch"),
+    "raised_sets": Target(raised_sets, "set"),
     "library_message": Target(library_message, "library"),
     "stored_values": Target(stored_values, "stored"),
     "redis_replies": Target(redis_replies, "redis"),

@@ -53,3 +53,39 @@ def known_code(error_code: int, last_known: int) -> int:
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.REQUEST_TIMED_OUT if is_retriable else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+OF_A_SET: Final[Mapping[int, ErrorCode]] = {
+    # Retriable, and retried by all clients that retry.
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
+    # Not retried by no-kafka, and the one code of that meaning that the others retry.
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.REQUEST_TIMED_OUT,
+    # Kafka 0.10 answers so to a record without a key in a compacted topic, 0.11 and later with INVALID_RECORD.
+    ErrorCode.CORRUPT_MESSAGE: ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.INVALID_RECORD: ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNSUPPORTED_VERSION: ErrorCode.INVALID_REQUEST,
+}
+"""Of Produce 0 to 2: code of Kafka 4 -> code for the client. Of codes that are not here, a retriable one becomes
+NOT_LEADER_OR_FOLLOWER, the only one that every client retries which retries at all: librdkafka 0.9 and no-kafka give up
+at NOT_ENOUGH_REPLICAS, and pykafka then has no report about the message. Any other one stays up to POLICY_VIOLATION,
+which Kafka 0.10.2 has, and is UNKNOWN_SERVER_ERROR above."""
+
+
+def produced_code(error_code: int, *, is_outcome_unknown: bool = False) -> ErrorCode:
+    """Return the code for a message set that a client of Kafka 0.8 to 0.10 has sent. ``is_outcome_unknown``: messages
+    of it may be in the log, so the client must not read that they are not; REQUEST_TIMED_OUT says just that.
+    """
+    if is_outcome_unknown:
+        return ErrorCode.REQUEST_TIMED_OUT
+    if (substitute := OF_A_SET.get(error_code)) is not None:
+        return substitute
+    try:
+        code = ErrorCode(error_code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if code.retriable:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return code if code <= OF_0_10_2 else ErrorCode.UNKNOWN_SERVER_ERROR

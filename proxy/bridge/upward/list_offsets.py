@@ -82,7 +82,7 @@ class RaisedListOffsets:
         reader = Reader(body)
         replica_id = reader.take(INT32.size, "replica_id")
         asked = bytearray(body[: 2 * INT32.size])
-        for topic, partition in _entries(reader, _ASKED, asked):
+        for topic, partition in partition_entries(reader, _ASKED, asked):
             if partition is None:
                 yield
                 continue
@@ -105,7 +105,7 @@ class RaisedListOffsets:
             further[timestamp] = yield from _offsets(body)
         reader = Reader(bodies[0])
         out = bytearray(bodies[0][: INT32.size])
-        for topic, partition in _entries(reader, _ANSWER, out):
+        for topic, partition in partition_entries(reader, _ANSWER, out):
             if partition is None:
                 yield
                 continue
@@ -148,11 +148,11 @@ def _list(asked: _WantedOffsets, offset: int, earliest: int | None, latest: int 
     return sorted((one for one in found if one is not None), reverse=True)[: max(asked.offsets_max, 0)]
 
 
-def _entries(
+def partition_entries(
     reader: Reader, layout: Struct, out: bytearray | None = None
 ) -> Iterator[tuple[bytes, tuple[Any, ...] | None]]:
-    """Each partition of the topics that follow, up to the end of the body: the topic's name, with its length, and the
-    partition's fields. None for the fields: a step is over. ``out`` gets the names and numbers of partitions."""
+    """Yield each partition of the topics that follow, up to the end of the body: the topic's name, with its length, and
+    the partition's fields. None for the fields: a step is over. ``out`` gets the names and numbers of partitions."""
     done = 0
     for _ in range(reader.count("topics", _TOPIC_BYTES_MIN)):
         start = reader.position
@@ -173,7 +173,7 @@ def _entries(
 def _offsets(body: Buffer) -> Steps[dict[_Place, int]]:
     """The offsets in an answer of v1, of those partitions that have one."""
     found: dict[_Place, int] = {}
-    for topic, partition in _entries(Reader(body), _ANSWER):
+    for topic, partition in partition_entries(Reader(body), _ANSWER):
         if partition is None:
             yield
             continue

@@ -18,7 +18,9 @@ from ..base import check_size
 from ..fields import Reader
 from . import list_offsets
 from .apis import BY_LAYOUT
+from .fetch import BROKER_VERSIONS, RAISED_VERSION_MAX, RaisedFetch
 from .layouts import Rewriting
+from .positions import FetchPositions
 
 RAISED_VERSIONS: Final[Mapping[int, int]] = {key: KAFKA_4_FROM[key] for key in (ApiKey.LIST_OFFSETS, *BY_LAYOUT)}
 """API -> the version that all versions below it can be raised to."""
@@ -78,6 +80,17 @@ def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges, *, alwa
     if not 0 <= client_version < served_from:
         return None
     return list_offsets.RaisedListOffsets() if api_key == ApiKey.LIST_OFFSETS else _ByLayout(api_key, client_version)
+
+
+def plan_fetch(
+    client_version: int, broker_ranges: BrokerRanges, positions: FetchPositions, *, committed: bool = False
+) -> RaisedFetch | None:
+    """As ``plan``, for a Fetch, which has more arguments: see ``RaisedFetch``."""
+    first, last = broker_ranges.get(ApiKey.FETCH, (0, -1))
+    for broker_version in BROKER_VERSIONS:
+        if first <= broker_version <= last and 0 <= client_version < min(first, RAISED_VERSION_MAX + 1):
+            return RaisedFetch(client_version, positions, broker_version=broker_version, committed=committed)
+    return None
 
 
 def _is_reached(api_key: int, broker_ranges: BrokerRanges) -> bool:

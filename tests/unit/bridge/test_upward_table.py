@@ -9,7 +9,8 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.errors import WireError
 from idemproxy.proxy.bridge.fields import string
 from idemproxy.proxy.bridge.upward.error_codes import OF_0_10_2, SUBSTITUTES, known_code
-from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, announced, group_of_any_broker, plan
+from idemproxy.proxy.bridge.upward.positions import FetchPositions
+from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, announced, group_of_any_broker, plan, plan_fetch
 from idemproxy.proxy.versions import ApiKey, native, served
 
 from .upwards import KAFKA_4, RAISED, TOKENS
@@ -39,6 +40,30 @@ def test_what_is_served_or_unknown_is_not_raised(key: int, version: int) -> None
 
 def test_brokers_that_serve_the_version_get_it() -> None:
     assert [plan(key, version, KAFKA_3_9) for key, version in RAISED] == [None] * len(RAISED)
+
+
+@pytest.mark.parametrize(
+    ("version", "ranges", "expected"),
+    [
+        (0, (4, 18), 10),
+        (3, (4, 18), 10),
+        (3, (4, 7), 4),
+        (0, (5, 18), 10),
+        (0, (5, 9), None),
+        (2, (3, 11), 10),
+        (3, (3, 11), None),
+        (4, (5, 11), None),
+        (0, (0, 17), None),
+        (0, (11, 18), None),
+        (-1, (4, 18), None),
+    ],
+)
+def test_a_fetch_is_raised_to_the_best_version_that_the_broker_serves(
+    version: int, ranges: tuple[int, int], expected: int | None
+) -> None:
+    found = plan_fetch(version, {ApiKey.FETCH: ranges}, FetchPositions())
+    assert (found and found.broker_version) == expected
+    assert plan_fetch(version, {}, FetchPositions()) is None
 
 
 @pytest.mark.parametrize("ranges", [{8: (3, 10)}, {8: (0, 1)}, {8: (1, 1)}, {}])

@@ -27,7 +27,11 @@ from runs.smoke import bound
 from testkit.real.machine.archives import unpack_tar
 
 ROOT = Path(__file__).resolve().parents[3]
-KERNEL = "idemproxy/codecs/kernel/compiled.abi3.so"
+COMPILED = {
+    "idemproxy/codecs/kernel/compiled.abi3.so",
+    "idemproxy/codecs/old_formats/lower.abi3.so",
+    "idemproxy/codecs/old_formats/raise_set.abi3.so",
+}
 PACKAGE_FOLDERS = ("proxy", "codecs", "state", "demo", "pipeline", "producing", "client")
 
 
@@ -42,7 +46,7 @@ def build(project: Path, target: str, destination: Path) -> Path:
 def files_of(wheel: Path) -> set[str]:
     """Return the names in the wheel, without its metadata and what was compiled."""
     with zipfile.ZipFile(wheel) as archive:
-        return {name for name in archive.namelist() if ".dist-info/" not in name and name != KERNEL}
+        return {name for name in archive.namelist() if ".dist-info/" not in name and name not in COMPILED}
 
 
 def files_of_the_repository() -> set[str]:

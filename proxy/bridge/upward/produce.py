@@ -1,0 +1,729 @@
+"""Produce 0 to 2 of one client connection, written as an idempotent producer in Produce 3 and above. Sans-IO: learns
+what arrived, and returns what to do (``produce_effects``).
+
+One request at a time, in the order in which they came, as a broker does. Its message sets become batches
+(``codecs/raising``) under a producer id that is lent for the request (``producer_ids``). The core of an idempotent
+producer (``producing/``) says what is sent again, where, and what an answer means. One batch of a partition is out at a
+time: so one that is refused leaves no gap before others, and the next one takes its sequence.
+
+What the client gets, at three quarters of its request's timeout at the latest:
+
+- success, once all batches of a set are in the log: also after answers that were lost, and after errors that pass;
+- the broker's own error where nothing of the set was appended, as a code that it knows (``error_codes``). That another
+  broker leads is such an error: the client asks who, and sends again;
+- REQUEST_TIMED_OUT where something of the set is, or may be, in the log.
+
+What is or may be in the log is not left to the client, which would send all of the set again: it follows the leader.
+A client that has gone gets nothing; what it has out still gets an outcome, for its next connection to wait for
+(``departed_clients``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+
+from ....codecs.error_codes import ErrorCode
+from ....codecs.errors import WireError
+from ....codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
+from ....codecs.produce import (
+    IDEMPOTENT_VERSION_MIN,
+    SENT_VERSION_MAX,
+    PartitionAnswer,
+    ProduceRequest,
+    encode_request,
+    encode_response,
+    parse_request,
+    parse_response,
+)
+from ....codecs.steps import STEP_BYTES, Steps
+from ....producing.backoff import backoff_seconds
+from ....producing.cluster import Cluster
+from ....producing.errors import (
+    BehindFailed,
+    Fenced,
+    NotDelivered,
+    OutOfOrder,
+    ProduceError,
+    Refused,
+    Undeterminable,
+    UnknownProducer,
+)
+from ....producing.numbered_batch import NumberedBatch, Place, ProducerId, Receipt, numbering
+from ....producing.partition_queue import Outcome, QueuedBatch
+from ....producing.producer_core import ProducerCore, Request, Timing
+from ....producing.reactions import reaction_to
+from ....reactor import Buffer
+from ....values import value
+from .departed_clients import ClientIdentity, DepartedClients
+from .error_codes import produced_code
+from .produce_effects import (
+    AnswerClient,
+    AskLeaders,
+    AskProducerId,
+    CloseClient,
+    DisconnectBroker,
+    Effect,
+    RunSteps,
+    SendProduce,
+)
+from .producer_ids import LentId, ProducerIdPool
+from .topic_limits import TopicLimits
+
+TIMEOUT_SECONDS_MIN: Final = 1.0
+TIMEOUT_SECONDS_MAX: Final = 120.0
+"""What a request's timeout is taken for at least and at most. Where acks is not -1 brokers do not look at it, so a
+client may have set it to anything."""
+TIMEOUT_SHARE: Final = 0.75
+"""Of its timeout after which a request is answered (rule R18): clients that wait for as long give up then."""
+BROKER_SHARE: Final = 2 / 3
+"""Of the time that is left, for the broker to wait for its replicas: so that its answer comes in time."""
+SILENCE_SHARE: Final = 5 / 6
+"""Of the time that is left, after which a connection is closed that has brought no answer: the batch is sent again over
+another one."""
+PARTITIONS_MAX: Final = 2_000
+"""Of one request: to read or to answer so many takes 8 ms. Half of what a broker should lead."""
+SETS_AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 4 << 20
+"""Sets of a request that are under way at a time, and the bytes of their batches, unless one has more: to give them
+their producer id takes 3 ms. The others follow as these get their outcomes."""
+RENEWALS_MAX: Final = 3
+"""Times that the rest of a request continues under another epoch or id. Each is a proof that the batch is absent, so
+more of them say that the brokers change leaders all the time, or that the ids are used elsewhere."""
+
+_INIT_PRODUCER_ID_VERSION: Final = 1
+_INIT_PRODUCER_ID: Final = b"\xff\xff" + Struct(">i").pack(60_000)  # no transactional id, so the timeout has no effect
+_GIVEN_ID: Final = Struct(">ihqh")
+"""Throttle time, error code, producer id, epoch."""
+_ACKS: Final = (-1, 0, 1)
+_ABSENT_NOW: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""By which a client reads that nothing was appended, and that it may be later."""
+
+
+@value(frozen=True, slots=True)
+class RaisedProduceSettings:
+    """``broker``: the id of the one that the client has connected to. ``produce_version_max``: of that one.
+    ``keeps_missing_timestamps``: messages of format v0 get no timestamp, as with Kafka 0.10 to 3.9, in the place of the
+    time of arrival. ``unpacked_bytes_max``: of one message set, decompressed."""
+
+    broker: int
+    produce_version_max: int
+    unpacked_bytes_max: int
+    keeps_missing_timestamps: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Set:
+    """What a request has for one partition."""
+
+    place: Place
+    message_sets: list[memoryview]
+    batches: deque[Buffer] = field(default_factory=deque)
+    """Those that were not submitted yet."""
+    submitted: Buffer | None = None
+    """The one that was submitted, before it got its producer id."""
+    sent: QueuedBatch | None = None
+    """The same as it was sent; None: not yet."""
+    code: int | None = None
+    """What the client gets; None: not known yet."""
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    is_appended: bool = False
+    """Is some of it in the log?"""
+
+
+class RaisedProduce:
+    """One client connection. Every method returns what to do now; after it, the shell looks at ``wakes_at`` and
+    ``is_idle``. Times are seconds of the shell's clock."""
+
+    def __init__(
+        self,
+        settings: RaisedProduceSettings,
+        client: ClientIdentity,
+        pool: ProducerIdPool,
+        departed: DepartedClients,
+        limits: TopicLimits,
+        wake: Callable[[], None],
+        spread: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        """``pool``, ``departed``, ``limits``: one each for all connections. ``wake``: called in a method of another
+        connection; it plans a call of ``woken``, and does not make it. ``spread``: as of ``ProducerCore``."""
+        assert settings.produce_version_max >= IDEMPOTENT_VERSION_MIN
+        self._settings = settings
+        self._client = client
+        self._pool = pool
+        self._departed = departed
+        self._limits = limits
+        self._wake = wake
+        self._spread = spread
+        self._version = min(settings.produce_version_max, SENT_VERSION_MAX)
+        self._sent: dict[int, tuple[int, Request]] = {}
+        """By number, what is out: the broker and the core's own request."""
+        self._numbers = 0
+        self._preferred: int | None = None
+        """The producer id of the last request."""
+        self._has_left = False
+        self._request: ProduceRequest | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._request = None
+        self.wakes_at: float | None = None
+        """When ``woken`` is to be called; it changes with every call. None: no more."""
+        self._client_version = 0
+        self._sets: dict[Place, _Set] = {}
+        self._to_begin: deque[_Set] = deque()
+        """Sets of which nothing is under way."""
+        self._under_way: dict[Place, int] = {}
+        """The bytes of the batch that is under way, by partition."""
+        self._arrived_ms = 0
+        self._deadline = 0.0
+        self._throttle_ms = 0
+        self._lent: LentId | None = None
+        self._core: ProducerCore | None = None
+        self._is_asking_id = False
+        self._waits_for_id = False
+        self._id_failures = 0
+        self._ask_id_at = 0.0
+        self._works: deque[tuple[Callable[[], Steps[Any]], Callable[[Any, float], None]]] = deque()
+        """What takes steps, and what is done with what they return; one after the other."""
+        self._working: int | None = None
+        """The number of the steps that are under way."""
+        self._renews = False
+        self._is_fenced = False
+        self._renewals = 0
+        self._unfinished: list[Place] = []
+        """Where a batch may still arrive."""
+
+    @property
+    def is_idle(self) -> bool:
+        """May the next request be begun?"""
+        return self._request is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is in memory of the request, but for the steps that are under way and the body that ``begin`` was given:
+        that one is needed until ``worked`` was called."""
+        batches = sum(len(batch) for one in self._sets.values() for batch in one.batches)
+        submitted = sum(len(one.submitted) for one in self._sets.values() if one.submitted is not None)
+        return batches + submitted + (0 if self._core is None else self._core.buffered_bytes)
+
+    # ------------------------------------------------------------------ the client
+    def begin(self, body: Buffer, api_version: int, now: float, arrived_ms: int) -> list[Effect]:
+        """Take a request of version 0 to 2, which is kept until it is answered. ``arrived_ms``: the wall clock."""
+        assert self._request is None
+        assert 0 <= api_version < IDEMPOTENT_VERSION_MIN
+        try:
+            request = parse_request(body, 0, api_version)
+        except WireError as error:
+            return [CloseClient(str(error))]
+        if len(request.partitions) > PARTITIONS_MAX:
+            return [CloseClient(f"{len(request.partitions)} partitions in a produce request, limit {PARTITIONS_MAX}")]
+        if self._has_left:
+            self._departed.depart(self._client, self)
+        self._request, self._client_version = request, api_version
+        timeout_seconds = min(max(request.timeout_ms / 1000, TIMEOUT_SECONDS_MIN), TIMEOUT_SECONDS_MAX)
+        self._deadline = now + timeout_seconds * TIMEOUT_SHARE
+        self._arrived_ms = MISSING_TIMESTAMP if self._settings.keeps_missing_timestamps else arrived_ms
+        for one in request.partitions:
+            place = Place(one.topic, one.partition)
+            of_place = self._sets.setdefault(place, _Set(place, []))
+            if one.records is None:
+                of_place.code = ErrorCode.CORRUPT_MESSAGE
+            else:
+                of_place.message_sets.append(one.records)
+        if request.acks not in _ACKS:
+            self._end_all(ErrorCode.INVALID_REQUIRED_ACKS)
+            return self._ended(now)
+        raised = partial(
+            _raising_all,
+            {one.place: (one.message_sets, self._limits.batch_bytes_max(one.place.topic)) for one in self._open_sets()},
+            self._arrived_ms,
+            self._settings.unpacked_bytes_max,
+        )
+        self._works.append((raised, self._take_raised))
+        return self._continue(now)
+
+    def left(self, now: float) -> list[Effect]:
+        """The client has closed its connection. A request without acks is finished: its client may end right after it.
+        Of any other one nothing more is begun; what is out gets an outcome."""
+        self._has_left = True
+        if self._request is None:
+            return []
+        self._departed.depart(self._client, self)
+        if self._request.acks == 0:
+            return []
+        for one in self._open_sets():
+            one.batches.clear()
+            self._leave_to_client(one.place, now)
+        return self._continue(now)
+
+    # ------------------------------------------------------------------ the shell
+    def worked(self, number: int, result: Any, now: float) -> list[Effect]:
+        """These steps have come to their end. Those of a request that has ended are ignored."""
+        if number != self._working:
+            return []
+        self._working = None
+        _, done = self._works.popleft()
+        done(result, now)
+        return self._continue(now)
+
+    def answered(self, number: int, body: Buffer, now: float) -> list[Effect]:
+        """The body of the answer to a ``SendProduce``. One that nobody waits for any more is ignored."""
+        found = self._sent.pop(number, None)
+        if found is None or self._core is None:
+            return []
+        broker, request = found
+        try:
+            answers, throttle_ms = parse_response(body, 0, self._version)
+        except WireError:
+            self._sent[number] = found
+            return [DisconnectBroker(broker), *self.lost(broker, now)]
+        self._throttle_ms = max(self._throttle_ms, throttle_ms)
+        # Before version 6 the broker has waited already (KIP-219).
+        throttle_seconds = throttle_ms / 1000 if self._version >= 6 else 0.0
+        doubtful = {place for place, queued in request.batches.items() if queued.in_doubt}
+        by_place = {Place(one.topic, one.partition): one for one in answers}
+        outcomes = self._core.answered(broker, request, answers, throttle_seconds, now)
+        for outcome in outcomes:
+            self._take(outcome, by_place.get(outcome.batch.place), outcome.batch.place in doubtful, now)
+        for place in request.batches:
+            answer = by_place.get(place)
+            if answer is not None and reaction_to(answer.error_code).moves:
+                self._leave_to_client(place, now)
+        return self._continue(now)
+
+    def lost(self, broker: int, now: float, *, was_sent: bool = True) -> list[Effect]:
+        """The connection to a broker has ended. ``was_sent``: False if it could not be opened, so that nothing that is
+        out can have left."""
+        places = self._drop_sent(broker)
+        if self._core is not None:
+            for outcome in self._core.lost(broker, now, was_sent=was_sent):
+                self._take(outcome, None, True, now)
+            if not was_sent:
+                for place in places:
+                    self._leave_to_client(place, now)
+        if self._is_asking_id and broker == self._settings.broker:
+            self._not_given(now)
+            if not was_sent:
+                self._end_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._continue(now)
+
+    def answered_id(self, body: Buffer, now: float) -> list[Effect]:
+        """The body of the answer to ``AskProducerId``."""
+        if not self._is_asking_id:
+            return []
+        if len(body) < _GIVEN_ID.size:
+            return [DisconnectBroker(self._settings.broker), *self.lost(self._settings.broker, now)]
+        _, code, number, epoch = _GIVEN_ID.unpack_from(body)
+        if code == ErrorCode.NONE and number < 0:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR  # some servers list the API, and have no ids
+        if code != ErrorCode.NONE:
+            self._not_given(now)
+            if produced_code(code) != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._end_all(produced_code(code))
+            return self._continue(now)
+        self._is_asking_id = False
+        self._lent = self._pool.take_new(ProducerId(number, epoch), self._client)
+        return self._continue(now)
+
+    def learned(self, topics: Sequence[str], found: Cluster, now: float) -> list[Effect]:
+        """The answer to ``AskLeaders``."""
+        if self._core is not None:
+            self._core.learned(topics, found, now)
+        return self._continue(now)
+
+    def not_learned(self, now: float) -> list[Effect]:
+        """No broker answers it."""
+        if self._core is not None:
+            self._core.not_learned(now)
+        return self._continue(now)
+
+    def woken(self, now: float) -> list[Effect]:
+        """The time ``wakes_at`` has come, or ``wake`` was called."""
+        return self._continue(now)
+
+    # ------------------------------------------------------------------ from one step to the next
+    def _continue(self, now: float) -> list[Effect]:
+        if self._request is None:
+            return []
+        if now >= self._deadline:
+            return self._give_up(now)
+        if not self._open_sets():
+            return self._ended(now)
+        effects: list[Effect] = []
+        if self._works:
+            self.wakes_at = self._deadline
+            if self._working is None:
+                self._numbers += 1
+                self._working = self._numbers
+                effects.append(RunSteps(self._working, self._works[0][0]))
+            return effects
+        if self._core is None or self._renews:
+            self._find_id(effects, now)
+        if self._core is not None:
+            self._begin_more(now)
+            self._lose_silent(self._core, effects, now)
+            self._send(self._core, effects, now)
+        if self._works:
+            return effects + self._continue(now)
+        if not self._open_sets():
+            return effects + self._ended(now)
+        self._set_alarm(now)
+        return effects
+
+    def _set_alarm(self, now: float) -> None:
+        times = [self._deadline]
+        if self._ask_id_at > now:
+            times.append(self._ask_id_at)
+        if self._core is not None:
+            times += [at for at in (self._core.wakes_at(now),) if at is not None]
+            times += [at for one in self._core.brokers() if (at := self._core.broker_wakes_at(one, now)) is not None]
+        self.wakes_at = min(times)
+
+    def _find_id(self, effects: list[Effect], now: float) -> None:
+        """Get a producer id and begin to send under it, if nothing is to be waited for."""
+        if not self._open_sets() or self._is_asking_id:
+            return
+        if self._core is None and self._departed.has_open(self._client) and not self._has_left:
+            self._departed.wait(self._client, self, self._wake)
+            return
+        if self._core is not None:
+            if not self._core.is_idle or self._sent:
+                return  # what is out under the old epoch gets its outcome first
+            self._renew()
+        if self._lent is None:
+            places = [one.place for one in self._open_sets()]
+            self._lent = self._pool.lend(self._client, places, self._preferred)
+        if self._lent is None:
+            if now < self._ask_id_at:
+                return
+            places = [one.place for one in self._open_sets()]
+            if not self._pool.ask_or_wait(self._client, places, self, self._wake):
+                self._waits_for_id = True
+                return
+            self._is_asking_id = True
+            effects.append(AskProducerId(self._settings.broker, _INIT_PRODUCER_ID_VERSION, _INIT_PRODUCER_ID))
+            return
+        self._wait_no_more()
+        self._begin_core(self._lent, now)
+
+    def _renew(self) -> None:
+        """Nothing is out: leave the sequences that a broker does not take, for the next epoch or another id."""
+        lent, self._core, self._renews = self._lent, None, False
+        if lent is None:
+            return
+        if self._is_fenced:
+            self._is_fenced = False
+            self._pool.drop(lent)
+            self._lent = None
+        elif not self._pool.begin_next_epoch(lent):
+            self._lent = None
+
+    def _begin_core(self, lent: LentId, now: float) -> None:
+        left = self._deadline - now
+        sets = self._open_sets()
+        self._core = ProducerCore(lent.producer_id, {}, Timing(left, left), self._spread)
+        self._core.cluster = Cluster({}, dict.fromkeys((one.place for one in sets), self._settings.broker), {}, {})
+        self._preferred = lent.number
+        self._to_begin = deque(sets)
+        self._under_way.clear()
+
+    def _begin_more(self, now: float) -> None:
+        """Begin with further sets, as far as there is room for them."""
+        assert self._core is not None
+        assert self._lent is not None
+        while self._to_begin and len(self._under_way) < SETS_AT_ONCE and not self._renews:
+            assert self._core.fenced is None
+            one = self._to_begin[0]
+            if one.code is None:
+                if self._under_way and sum(self._under_way.values()) + len(one.batches[0]) > BYTES_AT_ONCE:
+                    return
+                self._core.start_at(one.place, self._lent.next_sequences.get(one.place, 0), was_used=False)
+                self._submit_next(one, now)
+            self._to_begin.popleft()
+
+    def _submit_next(self, one: _Set, now: float) -> None:
+        """Submit the set's next batch; without one, it is all in the log."""
+        if not one.batches:
+            one.code = ErrorCode.NONE
+            return
+        if self._renews or self._core is None or self._core.fenced is not None:
+            return
+        one.submitted, one.sent = one.batches.popleft(), None
+        self._under_way[one.place] = len(one.submitted)
+        if len(one.submitted) > STEP_BYTES:
+            sequence = self._core.next_sequence(one.place)
+            numbered = partial(numbering, one.submitted, self._core.producer_id, sequence)
+            self._works.append((numbered, partial(self._submit_numbered, one)))
+            return
+        self._core.submit(one.place, one.submitted, now, one)
+
+    def _submit_numbered(self, one: _Set, numbered: NumberedBatch, now: float) -> None:
+        """A large batch has its producer id and sequence by now."""
+        assert one.submitted is not None
+        if one.code is not None:
+            return
+        if self._core is None or self._renews or self._core.fenced is not None:
+            one.batches.appendleft(one.submitted)
+            one.submitted = None
+        else:
+            self._core.submit(one.place, numbered, now, one)
+
+    def _lose_silent(self, core: ProducerCore, effects: list[Effect], now: float) -> None:
+        for broker in core.brokers():
+            if core.is_overdue(broker, now):
+                effects.append(DisconnectBroker(broker))
+                self._drop_sent(broker)
+                core.lost(broker, now)
+
+    def _send(self, core: ProducerCore, effects: list[Effect], now: float) -> None:
+        assert self._request is not None
+        left = self._deadline - now
+        core.timing = Timing(left, left * SILENCE_SHARE)
+        timeout_ms = max(1, int(left * BROKER_SHARE * 1000))
+        for broker in core.brokers():
+            while (request := core.take_request(broker, now)) is not None:
+                self._numbers += 1
+                self._sent[self._numbers] = broker, request
+                for queued in request.batches.values():
+                    _set_of(queued).sent = queued
+                body = encode_request(self._version, self._request.acks or 1, timeout_ms, request.parts())
+                effects.append(SendProduce(self._numbers, broker, self._version, tuple(body)))
+        topics = core.topics_to_ask_for(now)
+        if topics:
+            effects.append(AskLeaders(tuple(topics)))
+
+    # ------------------------------------------------------------------ outcomes
+    def _take(self, outcome: Outcome, answer: PartitionAnswer | None, was_doubtful: bool, now: float) -> None:
+        """A batch has an outcome. ``was_doubtful``: it may have been in the log before the answer."""
+        one = _set_of(outcome.batch)
+        result = outcome.result
+        self._under_way.pop(one.place, None)
+        if one.code is not None:
+            return
+        if isinstance(result, Receipt):
+            self._stored(one, outcome, answer, now)
+        elif isinstance(result, OutOfOrder | UnknownProducer | Fenced | BehindFailed):
+            self._renew_later(one, result)
+        elif isinstance(result, Refused) or (isinstance(result, Undeterminable) and not was_doubtful):
+            self._refused(one, result, now)
+        elif isinstance(result, NotDelivered):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if result.code is None else result.code
+            self._end(one, code)
+        else:
+            self._unfinished.append(one.place)
+            self._end(one, ErrorCode.REQUEST_TIMED_OUT, is_outcome_unknown=True)
+
+    def _stored(self, one: _Set, outcome: Outcome, answer: PartitionAnswer | None, now: float) -> None:
+        assert isinstance(outcome.result, Receipt)
+        assert self._lent is not None
+        if not one.is_appended:
+            base_offset = outcome.result.base_offset
+            one.base_offset = -1 if base_offset is None else base_offset
+            one.log_append_time_ms = -1 if answer is None else answer.log_append_time_ms
+        one.is_appended = True
+        one.submitted = None
+        self._lent.next_sequences[one.place] = outcome.batch.batch.next_sequence
+        self._submit_next(one, now)
+
+    def _refused(self, one: _Set, error: ProduceError, now: float) -> None:
+        """The batch is not in the log, and no broker takes it as it is. Its sequence is free."""
+        assert one.submitted is not None
+        if self._core is not None and self._core.fenced is None:
+            self._core.start_at(one.place, error.base_sequence, was_used=False)
+        size_bytes = len(one.submitted)
+        one.sent = None
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and error.record_count > 1 and not self._has_left:
+            self._limits.refused(one.place.topic, size_bytes)
+            self._split(one)
+            return
+        self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR if error.code is None else error.code)
+
+    def _renew_later(self, one: _Set, error: ProduceError) -> None:
+        """A broker does not take the sequence: batches that were acknowledged are gone from its log (with acks 1 an
+        election may lose some), or it has forgotten the producer id. So this one, which comes after them, is not in its
+        log either, and continues in another epoch from sequence 0; or under another id, if somebody uses this one."""
+        assert one.submitted is not None
+        self._is_fenced = self._is_fenced or isinstance(error, Fenced)
+        if not self._renews:
+            self._renews = True
+            self._renewals += 1
+        if self._renewals > RENEWALS_MAX:
+            self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        one.batches.appendleft(one.submitted)
+        one.submitted = one.sent = None
+
+    def _leave_to_client(self, place: Place, now: float) -> None:
+        """Another broker leads the partition, or this one is not there: unless something of the set may be in the log,
+        the client asks who leads, and sends it again."""
+        one = self._sets[place]
+        is_out = any(place in request.batches for _, request in self._sent.values())
+        if one.code is not None or one.is_appended or is_out or (one.sent is not None and one.sent.in_doubt):
+            return
+        if self._core is not None:
+            for outcome in self._core.give_up("another broker leads the partition", place):
+                self._take(outcome, None, False, now)
+        if one.code is None:
+            self._end(one, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _end(self, one: _Set, code: int, *, is_outcome_unknown: bool = False) -> None:
+        """``is_outcome_unknown``: of the batch. If a set is in the log in part, the client gets no code by which it
+        would read that nothing is; but the one that says that the rest is never taken, or it would not stop."""
+        one.code = produced_code(code, is_outcome_unknown=is_outcome_unknown)
+        if one.is_appended and one.code in _ABSENT_NOW:
+            one.code = ErrorCode.REQUEST_TIMED_OUT
+        one.batches.clear()
+        one.submitted = None
+
+    def _end_all(self, code: int) -> None:
+        for one in self._open_sets():
+            self._end(one, code)
+
+    def _open_sets(self) -> list[_Set]:
+        return [one for one in self._sets.values() if one.code is None]
+
+    # ------------------------------------------------------------------ the end of a request
+    def _give_up(self, now: float) -> list[Effect]:
+        """Its time is over."""
+        effects: list[Effect] = []
+        if self._core is not None:
+            for outcome in self._core.give_up("the time for the request is over"):
+                self._take(outcome, None, True, now)
+        silent = {broker for broker, _ in self._sent.values()}
+        if self._is_asking_id:
+            silent.add(self._settings.broker)
+        effects += [DisconnectBroker(broker) for broker in sorted(silent)]
+        self._sent.clear()
+        self._end_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return effects + self._ended(now)
+
+    def _ended(self, now: float) -> list[Effect]:
+        """All sets have their codes."""
+        assert self._request is not None
+        assert not self._sent
+        if self._is_asking_id:
+            self._not_given(now)
+        self._wait_no_more()
+        self._departed.wait_no_more(self._client, self)
+        if self._renews:
+            self._renew()
+        if self._lent is not None:
+            written = [one.place for one in self._sets.values() if one.is_appended and one.code == ErrorCode.NONE]
+            self._pool.give_back(self._lent, written, self._unfinished)
+        if self._has_left:
+            self._departed.end(self._client, self)
+        effect = self._answer(self._request)
+        self._reset()
+        return [] if effect is None or self._has_left else [effect]
+
+    def _answer(self, request: ProduceRequest) -> Effect | None:
+        if request.acks == 0:
+            bad = next((one for one in self._sets.values() if one.code != ErrorCode.NONE), None)
+            if bad is None:
+                return None
+            return CloseClient(f"{bad.place}: {ErrorCode(bad.code or 0).name}, and the request wants no answer")
+        answers = [
+            PartitionAnswer(
+                *one.place,
+                one.code or 0,
+                one.base_offset if one.code == ErrorCode.NONE else -1,
+                one.log_append_time_ms if one.code == ErrorCode.NONE else -1,
+            )
+            for one in self._sets.values()
+        ]
+        return AnswerClient(encode_response(self._client_version, answers, self._throttle_ms))
+
+    def _wait_no_more(self) -> None:
+        if self._waits_for_id:
+            self._waits_for_id = False
+            self._pool.wait_no_more(self)
+
+    def _not_given(self, now: float) -> None:
+        self._is_asking_id = False
+        self._id_failures += 1
+        self._ask_id_at = now + backoff_seconds(self._id_failures) * self._spread()
+        self._pool.not_given()
+
+    def _drop_sent(self, broker: int) -> list[Place]:
+        """Forget what is out at a broker; return its partitions."""
+        out = [number for number, (where, _) in self._sent.items() if where == broker]
+        return [place for number in out for place in self._sent.pop(number)[1].batches]
+
+    # ------------------------------------------------------------------ steps
+    def _take_raised(self, raised: Mapping[Place, list[Buffer] | RefusedSet], now: float) -> None:
+        assert self._request is not None
+        self._request.partitions.clear()  # nothing refers to the request's bytes any more
+        for place, found in raised.items():
+            one = self._sets[place]
+            one.message_sets.clear()
+            if one.code is not None:
+                continue
+            if isinstance(found, RefusedSet):
+                one.code = found.code
+            elif found:
+                one.batches.extend(found)
+            else:
+                one.code = ErrorCode.NONE  # an empty set: nothing is appended, at no offset, as by Kafka
+
+    def _split(self, one: _Set) -> None:
+        """Make smaller batches of the one that was refused, and of those after it."""
+        assert one.submitted is not None
+        bytes_max = self._limits.batch_bytes_max(one.place.topic)
+        batches = [one.submitted, *one.batches]
+        split = partial(_splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max)
+        self._works.append((split, partial(self._take_split, one)))
+
+    def _take_split(self, one: _Set, pieces: Sequence[Buffer], now: float) -> None:
+        if one.code is None:
+            one.batches, one.submitted = deque(pieces), None
+            self._submit_next(one, now)
+
+
+def _set_of(queued: QueuedBatch) -> _Set:
+    assert isinstance(queued.token, _Set)
+    return queued.token
+
+
+def _raising_all(
+    sets: Mapping[Place, tuple[Sequence[Buffer], int]], arrived_ms: int, unpacked_bytes_max: int
+) -> Steps[dict[Place, list[Buffer] | RefusedSet]]:
+    """Return the batches of each set, of which there are two where a request names a partition twice. ``sets``: with
+    the most bytes of a batch."""
+    found: dict[Place, list[Buffer] | RefusedSet] = {}
+    for place, (message_sets, batch_bytes_max) in sets.items():
+        batches: list[Buffer] = []
+        found[place] = batches
+        for message_set in message_sets:
+            made = yield from raising(
+                message_set,
+                arrival_ms=arrived_ms,
+                batch_bytes_max=batch_bytes_max,
+                unpacked_bytes_max=unpacked_bytes_max,
+            )
+            if isinstance(made, RefusedSet):
+                found[place] = made
+                break
+            batches += made
+        yield
+    return found
+
+
+def _splitting_all(batches: Sequence[Buffer], bytes_max: int, unpacked_bytes_max: int) -> Steps[list[Buffer]]:
+    """Return the batches within the limit, but the first one in several in any case: it was refused."""
+    pieces: list[Buffer] = []
+    for index, batch in enumerate(batches):
+        if index and len(batch) <= bytes_max:
+            pieces.append(batch)
+        else:
+            pieces += yield from splitting(batch, min(bytes_max, len(batch) // 2), unpacked_bytes_max)
+    return pieces
