@@ -56,8 +56,8 @@ kept whole up to this size, for an answer that names all of its partitions. Clie
 RAISED_REQUEST_BYTES_MAX: Final = 1 * MIB
 """A request of a version that Kafka 4 lacks is kept whole to be raised to a later one: some 30,000 partitions. A larger
 one is refused."""
-RAISED_ANSWER_BYTES_MAX: Final = 16 * MIB
-"""The answer to it is kept whole as well. Of 30,000 partitions, 1 to 3 MiB."""
+RAISED_ANSWER_BYTES_MAX: Final = 128 * MIB
+"""The answer to it is kept whole as well. A Fetch asks for 50 MiB at most, and gets one larger batch."""
 CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_PER_CLIENT: Final = 2
 """A client's own connection, and the one to a broker that belongs to it."""

@@ -39,6 +39,7 @@ from ..flow.runner import FlowRunner
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..hidden_ranges.topic import HiddenRangesTopic
 from ..hidden_ranges.upkeep import HiddenRangesUpkeep
+from ..native.old_producers import OldProducers
 from ..old_clients.watch import OldClientWatch
 from ..pass_through.produce_connections import ClientProduceConnections
 from ..producer.context import Context
@@ -152,7 +153,7 @@ class Engine:
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
-        self.old_clients = OldClientWatch(wall_clock_ms, report)
+        self.old_clients, self.old_producers = OldClientWatch(wall_clock_ms, report), OldProducers(wall_clock_ms)
         self.measure_request: Callable[[int, float], None] | None = None
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers

@@ -8,6 +8,7 @@ from typing import Protocol
 from ..broker.topology import Topology
 from ..session.host import SessionHost as SessionHost
 from ..settings.config import OldClientSettings
+from .old_producers import OldProducers
 
 
 class NativeHost(SessionHost, Protocol):
@@ -22,3 +23,6 @@ class NativeHost(SessionHost, Protocol):
 
     @property
     def old_client_settings(self) -> OldClientSettings: ...
+
+    @property
+    def old_producers(self) -> OldProducers: ...

@@ -1,5 +1,6 @@
 """One request of a version that the broker lacks: raised, asked for, and its answer lowered. Sans-IO; how versions
-differ is known to ``bridge/upward``, whose turn it is to ``raising.py``.
+differ is known to ``bridge/upward``, whose turn it is to ``raising.py``. Produce is not among them
+(``raised_produce.py``).
 
 It speaks over the client's own connection to its broker, so the broker judges by the client's rights. Only what a
 group's coordinator has to be asked for and clients ask any broker for goes over a connection of its own."""
@@ -11,15 +12,18 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...codecs.error_codes import ErrorCode
-from ...codecs.errors import LimitExceeded, Malformed, WireError
-from ...codecs.framing import SIZE_BYTES, frame
+from ...codecs.errors import Malformed, WireError
+from ...codecs.framing import FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_request_header, encode_response_header, parse_response_header
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..admission.long_work import Done
+from ..admission.memory_budget import Reservation
 from ..bridge.fields import Reader, string
+from ..bridge.upward.fetch import FurtherFetch, RaisedFetch
 from ..bridge.upward.table import Raised, group_of_any_broker
+from ..connection.shell import ConnectionShell
 from ..versions import ApiKey, api_title
 from .host import NativeHost
 from .upstream import NativeUpstream
@@ -30,101 +34,121 @@ Failed = Callable[[str], None]
 T = TypeVar("T")
 
 
+def going_on(steps: Steps[T]) -> Callable[[], Steps[T]]:
+    """Return what begins these steps; begun once more, it goes on with them. For those that note what they have done,
+    as long work may begin twice."""
+
+    def begin() -> Steps[T]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                made: T = end.value
+                return made
+            yield
+
+    return begin
+
+
 class _AnswersOfBroker:
     """Takes the bytes of a broker until so many answers are there. ``done`` gets their bodies, ``failed`` a sentence
-    when they cannot be read, ``hold`` how many bytes are there now. ``version``: of the requests."""
+    when they cannot be read. ``version``: of the requests. Before a large answer is read, memory for it is reserved;
+    ``is_waiting`` as long as there is none, and ``look`` is called when that changes."""
 
     def __init__(
         self,
         header: RequestHeader,
         version: int,
         count: int,
+        shell: ConnectionShell,
         done: Callable[[Sequence[Buffer]], None],
         failed: Failed,
-        hold: Callable[[int], None],
+        look: Callable[[], None],
     ) -> None:
         self._header = header
         self._version = version
-        self._missing = count
+        self._count = count
+        self._shell = shell
         self._done = done
         self._failed = failed
-        self._hold = hold
-        self._pieces: list[bytes] = []
-        self._bytes = 0
-        self._due = SIZE_BYTES
-        """Bytes that have to be there before anything can be told."""
+        self._look = look
+        self._splitter = FrameSplitter(limits.RAISED_ANSWER_BYTES_MAX)
         self._bodies: list[Buffer] = []
+        self._reserved: Reservation | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is nothing more to be read until there is memory?"""
+        return self._reserved is not None and not self._reserved.is_there
 
     def received(self, data: bytes) -> None:
         """Take bytes."""
-        self._pieces.append(data)
-        self._bytes += len(data)
-        self._hold(len(data))
-        if self._bytes < self._due:
-            return
         try:
-            self._read()
+            for answer in self._splitter.feed(data):
+                correlation_id, offset = parse_response_header(answer, self._header.api_key, self._version)
+                if correlation_id != self._header.correlation_id or len(self._bodies) == self._count:
+                    raise Malformed(f"correlation id {correlation_id}, which nobody waits for")
+                self._bodies.append(memoryview(answer)[offset:])
         except WireError as error:
             self._failed(f"the broker's answer cannot be read: {error}")
             return
-        if not self._missing:
+        due_bytes = self._splitter.buffered_bytes + self._splitter.missing_bytes
+        if self._reserved is None and due_bytes > limits.BACKLOG_BYTES:
+            self._reserved = self._shell.memory.reserve(due_bytes, self._look, self._shell.looks_new())
+            self._look()
+        if len(self._bodies) == self._count:
             self._done(self._bodies)
 
-    def _read(self) -> None:
-        """Take whole answers off. Raises WireError."""
-        view, start = memoryview(b"".join(self._pieces)), 0
-        while self._missing and len(view) - start >= SIZE_BYTES:
-            size = int.from_bytes(view[start : start + SIZE_BYTES], "big", signed=True)
-            if not 0 <= size <= limits.RAISED_ANSWER_BYTES_MAX:
-                raise LimitExceeded(f"{size} bytes, the limit is {limits.RAISED_ANSWER_BYTES_MAX} bytes")
-            self._due = SIZE_BYTES + size
-            if len(view) - start < self._due:
-                break
-            answer = view[start + SIZE_BYTES : start + self._due]
-            correlation_id, offset = parse_response_header(answer, self._header.api_key, self._version)
-            if correlation_id != self._header.correlation_id:
-                raise Malformed(f"correlation id {correlation_id} where {self._header.correlation_id} is due")
-            self._bodies.append(answer[offset:])
-            self._missing -= 1
-            start += self._due
-            self._due = SIZE_BYTES
-        if not self._missing and start < len(view):
-            raise Malformed("an answer that nobody asked for")
-        self._pieces, self._bytes = [bytes(view[start:])], len(view) - start
+    def end(self) -> None:
+        """The client has been answered, or has gone. The memory is needed until it has taken the answer."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None and reserved.is_there:
+            self._shell.large_answer(reserved)
+        elif reserved is not None:
+            reserved.release()
 
 
 class RaisedRequest:
     """``request``: without its size. ``upstream``: the client's connection to its broker. ``to_others``: opens one to
     another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client,
     ``failed`` the sentence why there will be none, and whether it is the client's fault. One of them is called, once,
-    unless ``cancel`` was. ``sender``: whose turn it is when its work takes long."""
+    unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
 
     def __init__(
         self,
         host: NativeHost,
+        shell: ConnectionShell,
         header: RequestHeader,
         request: bytes,
-        raised: Raised,
+        raised: Raised | RaisedFetch,
         upstream: NativeUpstream,
         to_others: Reactor | None,
-        sender: str,
         answered: Callable[[bytes], None],
         failed: Callable[[str, bool], None],
+        look: Callable[[], None],
     ) -> None:
         self._host = host
+        self._shell = shell
         self._header = header
         self._body = memoryview(request)[header.body_offset :]
         self._raised = raised
         self._upstream = upstream
         self._to_others = to_others
-        self._sender = sender
         self._answered = answered
         self._failed = failed
+        self._look = look
+        self._began_at = host.reactor.now()
         self._coordinator: NativeUpstream | None = None
         self._tries_left = limits.COORDINATOR_TRIES
-        self._held_bytes = 0
+        self._answers: _AnswersOfBroker | None = None
+        self._held_bytes = len(request)
         self._is_over = False
-        self._hold(len(request))
+        host.memory.hold_bytes(self._held_bytes)
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Is the broker not to be read from, as there is no memory for its answer?"""
+        return self._answers is not None and self._answers.is_waiting
 
     def begin(self) -> None:
         """Ask."""
@@ -135,7 +159,7 @@ class RaisedRequest:
             self._fail(f"{api_title(header.api_key)}: {error}", is_clients=True)
             return
         if group is None or self._to_others is None:
-            self._work(lambda: self._raised.requests(self._body), self._ask, is_clients=True)
+            self._work(self._raised.requests(self._body), self._ask, is_clients=True)
         else:
             self._find_coordinator(group)
 
@@ -143,11 +167,11 @@ class RaisedRequest:
         """Neither ``answered`` nor ``failed`` is called any more."""
         self._is_over = True
         self._close_coordinator()
-        self._hold(-self._held_bytes)
-
-    def _hold(self, count: int) -> None:
-        self._host.memory.hold_bytes(count)
-        self._held_bytes += count
+        self._host.memory.hold_bytes(-self._held_bytes)
+        self._held_bytes = 0
+        if self._answers is not None:
+            self._answers.end()
+            self._answers = None
 
     # ------------------------------------------------------------------ the coordinator of a group
     def _find_coordinator(self, group: str) -> None:
@@ -169,7 +193,7 @@ class RaisedRequest:
             self._coordinator = NativeUpstream(lambda _data: None, self._fail_at_coordinator, lambda: None)
             self._to_others.connect(broker.address, self._coordinator)
         # Without one, the client's own broker says so in the answer.
-        self._work(lambda: self._raised.requests(self._body), self._ask, is_clients=True)
+        self._work(self._raised.requests(self._body), self._ask, is_clients=True)
 
     def _find_again(self, group: str) -> None:
         if not self._is_over:
@@ -196,10 +220,11 @@ class RaisedRequest:
         bodies: Sequence[Buffer],
         done: Callable[[Sequence[Buffer]], None],
     ) -> None:
-        answers = _AnswersOfBroker(
-            header, version, len(bodies), partial(self._unless_over, done), self._fail, self._hold
-        )
-        upstream.received = answers.received
+        if self._answers is not None:
+            self._answers.end()
+        read = partial(self._unless_over, done)
+        self._answers = _AnswersOfBroker(header, version, len(bodies), self._shell, read, self._fail, self._look)
+        upstream.received = self._answers.received
         start = encode_request_header(header.api_key, version, header.correlation_id, header.client_id)
         upstream.send(*(frame(start, body) for body in bodies))
 
@@ -212,16 +237,20 @@ class RaisedRequest:
             self._fail(f"the broker's answer cannot be read: {error}")
 
     def _lower(self, bodies: Sequence[Buffer]) -> None:
-        self._close_coordinator()
-        self._work(lambda: self._raised.response(bodies), self._finish)
+        elapsed_ms = int(1000 * (self._host.reactor.now() - self._began_at))
+        steps: Steps[Buffer | FurtherFetch] = self._raised.response(bodies, elapsed_ms)
+        self._work(steps, self._finish)
 
-    def _finish(self, body: Buffer) -> None:
+    def _finish(self, made: Buffer | FurtherFetch) -> None:
+        if isinstance(made, FurtherFetch):
+            self._ask(made.bodies)
+            return
         header = self._header
-        self.cancel()
-        self._answered(frame(encode_response_header(header.api_key, header.api_version, header.correlation_id), body))
+        start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+        self._answered(frame(start, made))
 
-    def _work(self, start: Callable[[], Steps[T]], done: Callable[[T], None], *, is_clients: bool = False) -> None:
-        """Do it in steps; ``done`` gets what it makes. ``is_clients``: what it reads, the client has sent."""
+    def _work(self, steps: Steps[T], done: Callable[[T], None], *, is_clients: bool = False) -> None:
+        """Do it; ``done`` gets what it makes. ``is_clients``: what it reads, the client has sent."""
 
         def ended(result: Done[T]) -> None:
             if self._is_over:
@@ -234,7 +263,8 @@ class RaisedRequest:
                 return
             done(made)
 
-        self._host.long_work.begin(start, self._sender, ended, is_late=self._host.loop_budget.is_long)
+        is_late = self._host.loop_budget.is_long
+        self._host.long_work.begin(going_on(steps), self._shell.address, ended, is_late=is_late)
 
     def _fail(self, reason: str, *, is_clients: bool = False) -> None:
         if not self._is_over:

@@ -11,13 +11,20 @@ from collections.abc import Callable
 
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES
-from ...codecs.headers import parse_request_header
+from ...codecs.headers import RequestHeader, parse_request_header
 from .. import limits
+from ..bridge.upward.fetch import RaisedFetch
+from ..bridge.upward.positions import FetchPositions
+from ..bridge.upward.table import Raised, plan, plan_fetch
+from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
+from ..versions import ApiKey
 from .host import NativeHost
+from .raised_produce import ProducingClient
 from .raised_request import RaisedRequest
 from .session import NativeSession
+from .upstream import NativeUpstream
 
 
 class RaisingSession(Handler):
@@ -27,16 +34,21 @@ class RaisingSession(Handler):
         self._behind = behind
         self._host = host
         self._shell = shell
-        self._kept = start
+        self._kept = bytearray(start)
         """Begins with an old request, whose turn has not come or which is not complete."""
         self._held_bytes = 0
         """Counted in the memory of all clients: what is complete and waits for its turn."""
         self._asked_at = 0.0
-        self._request: RaisedRequest | None = None
+        self._positions = FetchPositions()
+        self._producing: ProducingClient | None = None
+        """Since its first old Produce."""
+        self._request: RaisedRequest | ProducingClient | None = None
         self._is_waiting = False
         """For the answers to what was asked before?"""
         self._is_stopping = False
         """Nothing more comes of the client."""
+        self._is_held = False
+        """Is the broker not to be read from, as the client does not take its answers?"""
 
     def begin(self) -> None:
         """Take the first old request."""
@@ -87,13 +99,18 @@ class RaisingSession(Handler):
 
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what the broker answers, or resume."""
-        self._behind.hold_upstream(is_held)
+        self._is_held = is_held
+        self._read_answers_or_not()
+
+    def _read_answers_or_not(self) -> None:
+        waits = self._request is not None and self._request.waits_for_memory
+        self._behind.hold_upstream(self._is_held or waits)
 
     def _pass(self, data: bytes) -> bool:
         """Hand bytes on, up to the next old request."""
         is_to_be_controlled = self._behind.received(data)
         self.has_produced, self.is_closed = self._behind.has_produced, self._behind.is_closed
-        self._kept = self._behind.take_rest()
+        self._kept = bytearray(self._behind.take_rest())
         self._advance()
         self._count_kept()
         return is_to_be_controlled or bool(self._kept)
@@ -110,7 +127,7 @@ class RaisingSession(Handler):
             return
         missing = self._missing_bytes
         if missing and self._is_stopping:
-            self._kept = b""
+            self._kept.clear()
             return
         self._shell.request_has(len(self._kept) if missing else 0, missing, begins=not missing)
         if missing:
@@ -119,7 +136,8 @@ class RaisingSession(Handler):
             self._wait()
             return
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
-        request, self._kept = self._kept[SIZE_BYTES:end], self._kept[end:]
+        request = bytes(memoryview(self._kept)[SIZE_BYTES:end])
+        del self._kept[:end]
         self._raise(request)
 
     def _count_kept(self) -> None:
@@ -146,45 +164,82 @@ class RaisingSession(Handler):
         try:
             header = parse_request_header(request)
         except WireError:
-            self._kept = b""  # what comes behind it is not served
+            self._kept.clear()  # what comes behind it is not served
             raise
         key, version = header.api_key, header.api_version
-        plan, upstream = self._behind.plan_for(key, version), self._behind.connect(request)
-        if upstream is None or plan is None:
+        upstream, broker = self._behind.connect(request), self._behind.target()
+        if upstream is None or broker is None:
             self._shell.abort("the broker is away")
             return
         self.name, self.software = self._behind.name, self._behind.software
         self._host.count_request(key)
         self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
         self._asked_at = self._host.reactor.now()
+        if key == ApiKey.PRODUCE:
+            self._produce(header, request, broker, upstream)
+            return
+        plan = self._plan(key, version, broker)
+        if plan is None:
+            self._shell.abort("the configuration has changed")
+            return
         self._request = RaisedRequest(
             self._host,
+            self._shell,
             header,
             request,
             plan,
             upstream,
             self._behind.to_other_brokers,
-            self._shell.address,
             lambda answer: self._answered(key, answer),
             self._failed,
+            self._read_answers_or_not,
         )
         self._request.begin()
 
-    def _answered(self, api_key: int, answer: bytes) -> None:
-        self._request = None
+    def _plan(self, key: int, version: int, broker: Broker) -> Raised | RaisedFetch | None:
+        settings = self._host.old_client_settings
+        is_always = settings.translate == "always"
+        if key == ApiKey.FETCH:
+            is_committed = settings.fetch == "committed"
+            return plan_fetch(version, broker.ranges, self._positions, always=is_always, committed=is_committed)
+        return plan(key, version, broker.ranges, always=is_always)
+
+    def _produce(self, header: RequestHeader, request: bytes, broker: Broker, upstream: NativeUpstream) -> None:
+        if self._producing is None:
+            self._producing = ProducingClient(
+                self._host,
+                self._shell,
+                broker,
+                upstream,
+                self._behind.to_other_brokers,
+                header.client_id,
+                lambda answer: self._answered(int(ApiKey.PRODUCE), answer),
+                self._failed,
+            )
+        self._request = self._producing
+        self._producing.begin(header, request)
+
+    def _answered(self, api_key: int, answer: bytes | None) -> None:
+        request, self._request = self._request, None
         self._behind.take_answers()
+        self.has_produced |= api_key == ApiKey.PRODUCE
         shell, wire = self._shell, self._shell.wire
         if wire is None:
             return
         if (measure := self._host.measure_request) is not None:
             measure(api_key, self._host.reactor.now() - self._asked_at)
-        wire.send(answer)
+        if answer is not None:
+            wire.send(answer)
+        if isinstance(request, RaisedRequest):
+            request.cancel()  # its memory is the answer's now
+        self._read_answers_or_not()
         if wire.unsent > limits.BACKLOG_BYTES:
             shell.answers_wait()
         self._resume(self._pass_kept)
 
     def _pass_kept(self) -> None:
-        kept, self._kept = self._kept, b""
+        kept = bytes(self._kept)
+        self._kept.clear()
         if kept:
             self._pass(kept)
 
@@ -206,7 +261,7 @@ class RaisingSession(Handler):
     def _failed(self, reason: str, is_clients_fault: bool) -> None:
         self._request = None
         if is_clients_fault:
-            self._kept = b""  # what comes behind it is not served
+            self._kept.clear()  # what comes behind it is not served
             self._count_kept()
             self._shell.refuse(reason)
         else:
@@ -217,15 +272,18 @@ class RaisingSession(Handler):
         """Nothing more comes: what is complete is still served."""
         self._is_stopping = True
         if self._request is None and (not self._kept or self._missing_bytes):
-            self._kept = b""
+            self._kept.clear()
             self._behind.stop()
 
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended."""
         self.is_closed = True
-        self._kept = b""
+        self._kept.clear()
         self._count_kept()
-        if self._request is not None:
-            self._request.cancel()
-            self._request = None
+        request, self._request = self._request, None
+        if isinstance(request, RaisedRequest):
+            request.cancel()
+        if self._producing is not None:
+            self._producing.cancel()
+            self._producing = None
         self._behind.end(is_lost=is_lost)

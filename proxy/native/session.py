@@ -26,7 +26,7 @@ from .. import limits
 from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
 from ..bridge.refusals import refusal
-from ..bridge.upward.table import Raised, announced, plan
+from ..bridge.upward.table import announced, is_raised
 from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
@@ -235,7 +235,7 @@ class NativeSession(Handler):
         if login is not None and not login.admit(key, version, data, position, size):
             return None
         is_old = version <= DROPPED_MAX and is_dropped(key, version) and (login is None or login.is_done)
-        if is_old and size <= limits.RAISED_REQUEST_BYTES_MAX and self.plan_for(key, version) is not None:
+        if is_old and self._is_raised(key, version, size):
             return STOPS
         if is_old and self._is_unserved(key, version):
             return self._refuse_unserved(key, version, correlation_id, data, position, size)
@@ -287,12 +287,9 @@ class NativeSession(Handler):
         self.name = (header.client_id or self.name)[:64]
 
     # ------------------------------------------------------------------ for the stage in front
-    def plan_for(self, key: int, version: int) -> Raised | None:
-        """Return what raises a request of a version that Kafka 4 has dropped. None: it passes, or is refused."""
-        translate, broker = self._host.old_client_settings.translate, self._target()
-        if broker is None or translate == "never":
-            return None
-        return plan(key, version, broker.ranges, always=translate == "always")
+    def target(self) -> Broker | None:
+        """Return the client's broker. None: it is away."""
+        return self._broker or self._host.target(self._shell.broker_id)
 
     def take_rest(self) -> bytes:
         """Return the bytes from the request on at which it has stopped; empty if it has not."""
@@ -328,11 +325,14 @@ class NativeSession(Handler):
             self._upstream.received = self._answered
 
     # ------------------------------------------------------------------ requests that are not passed
-    def _target(self) -> Broker | None:
-        return self._broker or self._host.target(self._shell.broker_id)
+    def _is_raised(self, key: int, version: int, size: int) -> bool:
+        translate, broker = self._host.old_client_settings.translate, self.target()
+        if broker is None or translate == "never" or (size > limits.RAISED_REQUEST_BYTES_MAX and key != _PRODUCE):
+            return False
+        return is_raised(key, version, broker.ranges, always=translate == "always")
 
     def _is_unserved(self, key: int, version: int) -> bool:
-        broker = self._target()
+        broker = self.target()
         return broker is not None and is_unserved(broker.ranges, key, version)
 
     def _refuse_unserved(

@@ -37,6 +37,11 @@ class NativeUpstream:
         self._is_closed = False
 
     @property
+    def wire(self) -> Wire | None:
+        """None: it is not open."""
+        return self._wire
+
+    @property
     def unsent(self) -> int:
         """Bytes that the broker has not taken."""
         return self._early_bytes if self._wire is None else self._wire.unsent

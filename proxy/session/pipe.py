@@ -66,11 +66,14 @@ class Pipe:
     """The endpoint of the connection; its owner opens the connection. ``broken`` is called when it ends; with
     ``may_end`` only if anything depends on it."""
 
-    def __init__(self, reactor: Reactor, broken: Callable[[str], None], may_end: bool = False) -> None:
+    def __init__(
+        self, reactor: Reactor, broken: Callable[[str], None], may_end: bool = False, client_id: str | None = _CLIENT_ID
+    ) -> None:
         self.is_closed = False
         self.answers_came: Callable[[], None] = _nobody_looks
         """Called when answers have been passed on."""
         self._may_end = may_end
+        self._client_id = client_id
         self._is_held = False
         self._is_paused = False
         self._broken = broken
@@ -96,7 +99,7 @@ class Pipe:
     def request(self, api_key: int, api_version: int, body: Chunks, answered: Answered | None) -> None:
         """Send a request on; ``answered`` None: it has no answer (acks=0)."""
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = encode_request_header(api_key, api_version, self._correlation_id, _CLIENT_ID)
+        header = encode_request_header(api_key, api_version, self._correlation_id, self._client_id)
         if answered is not None:
             self._expected.append((self._correlation_id, api_key, api_version, answered))
         else:

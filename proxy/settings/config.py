@@ -63,9 +63,12 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class OldClientSettings:
-    """What is done for clients of versions that Kafka 4 lacks. ``translate``: auto, always or never."""
+    """What is done for clients of versions that Kafka 4 lacks. ``translate``: auto, always or never. ``fetch``:
+    committed or uncommitted. ``timestamps``: arrival or missing."""
 
     translate: str = "auto"
+    fetch: str = "uncommitted"
+    timestamps: str = "arrival"
 
 
 @dataclass(frozen=True, slots=True)

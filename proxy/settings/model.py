@@ -238,10 +238,16 @@ class OldClientsSection(Section):
     """auto: requests in versions that a broker lacks are rewritten to one that it has, and its answers back. always:
     also those that Kafka 4 would lack, so that they are tried before the brokers are upgraded. never: they are refused
     where a broker lacks them."""
+    fetch: Literal["uncommitted", "committed"] = "uncommitted"
+    """Which records Fetch 0 to 3 returns where it is rewritten. uncommitted: all, as Kafka did. committed: not those
+    of open and aborted transactions."""
+    timestamps: Literal["arrival", "missing"] = "arrival"
+    """What records of message format v0 get, which have none. arrival: the time at which they came. missing: -1, as
+    Kafka 0.10 to 3.9 stored; retention by time then goes by the file's time."""
 
     def to_settings(self) -> OldClientSettings:
         """Return plain data."""
-        return OldClientSettings(self.translate)
+        return OldClientSettings(**self.model_dump())
 
 
 class HiddenRangesSection(Section):

@@ -154,7 +154,7 @@ class RaisedFetch:
             self._kept, self._positions.kept = kept, None
         return [(yield from self._request(0 if self._kept else self._max_wait_ms))]
 
-    def response(self, bodies: Sequence[Buffer], elapsed_ms: int) -> Steps[Buffer | FurtherFetch]:
+    def response(self, bodies: Sequence[Buffer], elapsed_ms: int = 0) -> Steps[Buffer | FurtherFetch]:
         """The answer in the client's version, or what the broker has to be asked before there is one. ``bodies``: the
         broker's answer, to the last request. ``elapsed_ms``: since the client's request. WireError for
         garbage."""

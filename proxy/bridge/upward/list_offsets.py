@@ -97,7 +97,7 @@ class RaisedListOffsets:
                 bodies.append(further)
         return bodies
 
-    def response(self, bodies: Sequence[Buffer]) -> Steps[Buffer]:
+    def response(self, bodies: Sequence[Buffer], elapsed_ms: int = 0) -> Steps[Buffer]:
         """The answer of v0, made of the answers of v1 in the order of the requests. WireError for garbage."""
         assert len(bodies) == 1 + len(self._further), "an answer for each request"
         further: dict[int, dict[_Place, int]] = {EARLIEST: {}, LATEST: {}}

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from ....codecs.steps import Steps
 from ....reactor import Buffer
-from ...versions import KAFKA_4_FROM, ApiKey, BrokerRanges
+from ...versions import KAFKA_4_FROM, ApiKey, BrokerRanges, served
 from ..base import check_size
 from ..fields import Reader
 from . import list_offsets
@@ -38,8 +38,9 @@ class Raised(Protocol):
         """The bodies to ask the broker, one or more, made of the client's."""
         ...
 
-    def response(self, bodies: Sequence[Buffer]) -> Steps[Buffer]:
-        """The body for the client, made of the broker's answers to all of them, in the same order."""
+    def response(self, bodies: Sequence[Buffer], elapsed_ms: int = 0) -> Steps[Buffer]:
+        """The body for the client, made of the broker's answers to all of them, in the same order. ``elapsed_ms``:
+        since the client's request came."""
         ...
 
 
@@ -58,7 +59,7 @@ class _ByLayout:
         up, _ = _rewritings(self._api_key, self._client_version)
         return [(yield from up.rewritten(body))]
 
-    def response(self, bodies: Sequence[Buffer]) -> Steps[Buffer]:
+    def response(self, bodies: Sequence[Buffer], elapsed_ms: int = 0) -> Steps[Buffer]:
         (body,) = bodies
         _, down = _rewritings(self._api_key, self._client_version)
         return (yield from down.rewritten(body))
@@ -83,14 +84,36 @@ def plan(api_key: int, client_version: int, broker_ranges: BrokerRanges, *, alwa
 
 
 def plan_fetch(
-    client_version: int, broker_ranges: BrokerRanges, positions: FetchPositions, *, committed: bool = False
+    client_version: int,
+    broker_ranges: BrokerRanges,
+    positions: FetchPositions,
+    *,
+    always: bool = False,
+    committed: bool = False,
 ) -> RaisedFetch | None:
     """As ``plan``, for a Fetch, which has more arguments: see ``RaisedFetch``."""
+    broker_version = _fetch_version(client_version, broker_ranges, always)
+    if broker_version is None:
+        return None
+    return RaisedFetch(client_version, positions, broker_version=broker_version, committed=committed)
+
+
+def _fetch_version(client_version: int, broker_ranges: BrokerRanges, always: bool) -> int | None:
     first, last = broker_ranges.get(ApiKey.FETCH, (0, -1))
-    for broker_version in BROKER_VERSIONS:
-        if first <= broker_version <= last and 0 <= client_version < min(first, RAISED_VERSION_MAX + 1):
-            return RaisedFetch(client_version, positions, broker_version=broker_version, committed=committed)
-    return None
+    if not 0 <= client_version <= RAISED_VERSION_MAX or (client_version >= first and not always):
+        return None
+    return next((version for version in BROKER_VERSIONS if first <= version <= last), None)
+
+
+def is_raised(api_key: int, client_version: int, broker_ranges: BrokerRanges, *, always: bool = False) -> bool:
+    """Is a request of this version raised for a broker with these ranges? ``always``: as of ``plan``."""
+    if api_key == ApiKey.FETCH:
+        return _fetch_version(client_version, broker_ranges, always) is not None
+    if api_key == ApiKey.PRODUCE:
+        first, last = served(broker_ranges).get(ApiKey.PRODUCE, (0, -1))
+        floor = KAFKA_4_FROM[ApiKey.PRODUCE]
+        return last >= floor and 0 <= client_version < (floor if always else min(first, floor))
+    return plan(api_key, client_version, broker_ranges, always=always) is not None
 
 
 def _is_reached(api_key: int, broker_ranges: BrokerRanges) -> bool:
@@ -99,18 +122,16 @@ def _is_reached(api_key: int, broker_ranges: BrokerRanges) -> bool:
     return first <= RAISED_VERSIONS.get(api_key, -1) <= last
 
 
-def announced(listed: BrokerRanges, *, produce_from: int | None = None, fetch_from: int | None = None) -> BrokerRanges:
+def announced(listed: BrokerRanges) -> BrokerRanges:
     """Return the ranges for clients while requests are raised, given those that would be listed otherwise.
 
     Each API that can be raised begins with 0: librdkafka up to 1.7 reads a partition without a stored offset only where
     ListOffsets 0 is listed, and up to 1.0 commits only where OffsetCommit 1 is. Clients that take the highest version
-    of a range see no difference, and sarama does not ask. ``produce_from``, ``fetch_from``: the lowest versions whose
-    records are converted, None where none are. No range begins later than in ``listed``, so Produce 0 stays in the list
-    of Kafka 4.
+    of a range see no difference, and sarama does not ask. No range begins later than in ``listed``, so Produce 0 stays
+    in the list of Kafka 4.
     """
     floors = {key: 0 for key in RAISED_VERSIONS if _is_reached(key, listed)}
-    floors |= {} if produce_from is None else {ApiKey.PRODUCE: produce_from}
-    floors |= {} if fetch_from is None else {ApiKey.FETCH: fetch_from}
+    floors |= {key: 0 for key in (ApiKey.PRODUCE, ApiKey.FETCH) if is_raised(key, 0, listed)}
     return {key: (min(first, floors.get(key, first)), last) for key, (first, last) in listed.items()}
 
 

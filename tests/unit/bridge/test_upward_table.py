@@ -10,7 +10,14 @@ from idemproxy.codecs.errors import WireError
 from idemproxy.proxy.bridge.fields import string
 from idemproxy.proxy.bridge.upward.error_codes import OF_0_10_2, SUBSTITUTES, known_code
 from idemproxy.proxy.bridge.upward.positions import FetchPositions
-from idemproxy.proxy.bridge.upward.table import RAISED_VERSIONS, announced, group_of_any_broker, plan, plan_fetch
+from idemproxy.proxy.bridge.upward.table import (
+    RAISED_VERSIONS,
+    announced,
+    group_of_any_broker,
+    is_raised,
+    plan,
+    plan_fetch,
+)
 from idemproxy.proxy.versions import ApiKey, native, served
 
 from .upwards import KAFKA_4, RAISED, TOKENS
@@ -18,7 +25,6 @@ from .upwards import KAFKA_4, RAISED, TOKENS
 KAFKA_3_9 = {key: (0, last) for key, (_, last) in KAFKA_4.items()}
 FLOORS = {
     **{key: 0 for key in KAFKA_4},
-    ApiKey.FETCH: 4,
     ApiKey.WRITE_TXN_MARKERS: 1,
 }
 
@@ -86,14 +92,30 @@ def test_raised_apis_are_announced_from_0_and_no_range_ends_elsewhere() -> None:
 
 def test_older_brokers_are_announced_as_they_are() -> None:
     assert announced(KAFKA_3_9) == KAFKA_3_9
-    assert announced(KAFKA_3_9, produce_from=1, fetch_from=2) == KAFKA_3_9
 
 
 def test_floors_of_records_are_given() -> None:
-    ranges = announced(served(KAFKA_4), produce_from=1, fetch_from=2)
-    assert (ranges[ApiKey.PRODUCE], ranges[ApiKey.FETCH]) == ((1, 13), (2, 18))
-    unlisted = announced({ApiKey.OFFSET_COMMIT: (2, 10)}, produce_from=0, fetch_from=0)
-    assert unlisted == {ApiKey.OFFSET_COMMIT: (0, 10)}
+    ranges = announced(served(KAFKA_4))
+    assert (ranges[ApiKey.PRODUCE], ranges[ApiKey.FETCH]) == ((0, 13), (0, 18))
+    assert announced({ApiKey.OFFSET_COMMIT: (2, 10)}) == {ApiKey.OFFSET_COMMIT: (0, 10)}
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "is_at_4", "is_at_3_9", "is_always_at_3_9"),
+    [
+        (ApiKey.PRODUCE, 0, True, False, True),
+        (ApiKey.PRODUCE, 2, True, False, True),
+        (ApiKey.PRODUCE, 3, False, False, False),
+        (ApiKey.FETCH, 3, True, False, True),
+        (ApiKey.FETCH, 4, False, False, False),
+        (ApiKey.LIST_OFFSETS, 0, True, False, True),
+        (ApiKey.METADATA, 0, False, False, False),
+    ],
+)
+def test_what_is_raised(key: ApiKey, version: int, is_at_4: bool, is_at_3_9: bool, is_always_at_3_9: bool) -> None:
+    assert is_raised(key, version, KAFKA_4) == is_at_4 == is_raised(key, version, KAFKA_4, always=True)
+    assert is_raised(key, version, KAFKA_3_9) == is_at_3_9
+    assert is_raised(key, version, KAFKA_3_9, always=True) == is_always_at_3_9
 
 
 def test_what_mode_native_passes_is_announced_from_the_same_floors() -> None:

@@ -1,0 +1,277 @@
+"""The shell of ``bridge/upward/produce.py`` for one client: does what that asks for, over connections to brokers that
+belong to this client alone. Sans-IO.
+
+A client that has authenticated at its broker has one connection there, over which its batches go as well: no other one
+has its rights. It ends together with the client's, and then nothing is sent again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, assert_never
+
+from ...codecs import messages
+from ...codecs.errors import WireError
+from ...codecs.framing import frame
+from ...codecs.headers import RequestHeader, encode_response_header
+from ...producing.cluster import Cluster, cluster_of, metadata_fields
+from ...reactor import Buffer, Reactor, Timer, Wire
+from .. import limits
+from ..admission.long_work import Done
+from ..bridge.upward.departed_clients import ClientIdentity
+from ..bridge.upward.produce import RaisedProduce, RaisedProduceSettings
+from ..bridge.upward.produce_effects import (
+    AnswerClient,
+    AskLeaders,
+    AskProducerId,
+    CloseClient,
+    DisconnectBroker,
+    Effect,
+    RunSteps,
+    SendProduce,
+)
+from ..broker.broker import Broker
+from ..connection.shell import ConnectionShell
+from ..session.pipe import Pipe
+from ..versions import ApiKey
+from .host import NativeHost
+from .upstream import NativeUpstream
+
+_METADATA_VERSION: Final = 4
+
+
+class _Connection(Pipe):
+    """``was_open``: False if it could not be opened, so that nothing has left."""
+
+    was_open = False
+
+    def connected(self, wire: Wire) -> None:
+        """It is open."""
+        self.was_open = True
+        super().connected(wire)
+
+
+class ProducingClient:
+    """``broker``: the one that the client has connected to. ``to_brokers``: opens connections; None where the client
+    has authenticated over ``upstream``. ``answered`` gets the frame for the client, None if it
+    wants none; ``failed`` the sentence why its
+    connection is to end; not after ``leave``."""
+
+    def __init__(
+        self,
+        host: NativeHost,
+        shell: ConnectionShell,
+        broker: Broker,
+        upstream: NativeUpstream,
+        to_brokers: Reactor | None,
+        client_id: str | None,
+        answered: Callable[[bytes | None], None],
+        failed: Callable[[str, bool], None],
+    ) -> None:
+        self._host = host
+        self._reactor = host.reactor
+        self._sender = shell.address
+        self._broker = broker
+        self._upstream = upstream
+        self._to_brokers = to_brokers
+        self._client_id = client_id
+        self._answered = answered
+        self._failed = failed
+        shared = host.old_producers
+        settings = RaisedProduceSettings(
+            broker.id,
+            broker.ranges[ApiKey.PRODUCE][1],
+            limits.DECOMPRESSED_BYTES_MAX,
+            host.old_client_settings.timestamps == "missing",
+        )
+        client = ClientIdentity(shell.address, client_id, shell.principal_name or None)
+        self._machine = RaisedProduce(settings, client, shared.pool, shared.departed, shared.limits, self._wake)
+        self._connections: dict[int, _Connection] = {}
+        self._asked_for_leaders: set[int] = set()
+        """Brokers that have not answered who leads."""
+        self._has_left = False
+        self._header: RequestHeader | None = None
+        self._todo: deque[Effect] = deque()
+        self._is_doing = False
+        self._timer: Timer | None = None
+        self._held_bytes = 0
+        self._body: Buffer = b""
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Its answers are small."""
+        return False
+
+    def begin(self, header: RequestHeader, request: bytes) -> None:
+        """Serve a request, given without its size."""
+        self._header = header
+        self._body = memoryview(request)[header.body_offset :]
+        if self._to_brokers is None and self._broker.id in self._connections:
+            self._upstream.received = self._connections[self._broker.id].received
+        arrived_ms = self._host.old_producers.wall_clock_ms()
+        self._do(self._machine.begin(self._body, header.api_version, self._reactor.now(), arrived_ms))
+
+    def cancel(self) -> None:
+        """The client has gone. What is out still gets an outcome."""
+        self._has_left = True
+        self._answered, self._failed = _ignore_answer, _ignore_failure
+        self._do(self._machine.left(self._reactor.now()))
+        if self._to_brokers is None:
+            for broker_id in list(self._connections):
+                self._lost(broker_id, "the client has gone")
+
+    # ------------------------------------------------------------------ effects
+    def _do(self, effects: Sequence[Effect]) -> None:
+        """Do these, and what follows of them."""
+        self._todo += effects
+        if self._is_doing:
+            return
+        self._is_doing = True
+        try:
+            while self._todo:
+                self._do_one(self._todo.popleft())
+        finally:
+            self._is_doing = False
+        self._settle()
+
+    def _do_one(self, effect: Effect) -> None:
+        now = self._reactor.now()
+        match effect:
+            case RunSteps():
+                done = partial(self._worked, effect.number)
+                self._host.long_work.begin(effect.start, self._sender, done, is_late=self._host.loop_budget.is_long)
+            case SendProduce():
+                connection = self._connection(effect.broker)
+                if connection is None:
+                    self._do(self._machine.lost(effect.broker, now, was_sent=False))
+                    return
+                answered = partial(self._produced, effect.number)
+                connection.request(ApiKey.PRODUCE, effect.api_version, effect.body, answered)
+            case AskProducerId():
+                connection = self._connection(effect.broker)
+                if connection is None:
+                    self._do(self._machine.lost(effect.broker, now, was_sent=False))
+                    return
+                connection.request(ApiKey.INIT_PRODUCER_ID, effect.api_version, (effect.body,), self._got_id)
+            case AskLeaders():
+                self._ask_leaders(effect.topics)
+            case DisconnectBroker():
+                self._disconnect(effect.broker)
+            case AnswerClient():
+                assert self._header is not None
+                header = self._header
+                start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+                self._end_request(frame(start, effect.body))
+            case CloseClient():
+                self._failed(effect.reason, True)
+            case _:
+                assert_never(effect)
+
+    def _worked(self, number: int, done: Done[Any]) -> None:
+        self._body = b""
+        self._do(self._machine.worked(number, done.result(), self._reactor.now()))
+
+    def _produced(self, number: int, body: memoryview) -> None:
+        self._do(self._machine.answered(number, body, self._reactor.now()))
+
+    def _got_id(self, body: memoryview) -> None:
+        self._do(self._machine.answered_id(body, self._reactor.now()))
+
+    def _ask_leaders(self, topics: Sequence[str]) -> None:
+        broker = self._broker
+        if self._to_brokers is not None and not broker.is_ready:
+            broker = next((one for one in self._host.topology.brokers if one.is_ready), broker)
+        connection = self._connection(broker.id)
+        if connection is None:
+            self._do(self._machine.not_learned(self._reactor.now()))
+            return
+        body = messages.encode_request(ApiKey.METADATA, _METADATA_VERSION, **metadata_fields(topics))
+        self._asked_for_leaders.add(broker.id)
+        connection.request(ApiKey.METADATA, _METADATA_VERSION, (body,), partial(self._learned, topics, broker.id))
+
+    def _learned(self, topics: Sequence[str], broker_id: int, body: memoryview) -> None:
+        self._asked_for_leaders.discard(broker_id)
+        now = self._reactor.now()
+        try:
+            found: Cluster = cluster_of(messages.decode_response(ApiKey.METADATA, _METADATA_VERSION, body))
+        except WireError:
+            self._do(self._machine.not_learned(now))
+            return
+        self._do(self._machine.learned(topics, found, now))
+
+    # ------------------------------------------------------------------ connections
+    def _connection(self, broker_id: int) -> _Connection | None:
+        """The connection to a broker, opened if there is none. None: there can be none."""
+        if (found := self._connections.get(broker_id)) is not None:
+            return found
+        made = _Connection(self._reactor, partial(self._lost, broker_id), client_id=self._client_id)
+        if self._to_brokers is not None:
+            broker = self._host.topology.broker(broker_id)
+            if broker is None:
+                return None
+            self._to_brokers.connect(broker.address, made)
+        else:
+            wire = self._upstream.wire
+            if broker_id != self._broker.id or wire is None:
+                return None
+            made.connected(wire)
+            self._upstream.received = made.received
+        self._connections[broker_id] = made
+        return made
+
+    def _lost(self, broker_id: int, _reason: str) -> None:
+        connection, now = self._connections.pop(broker_id, None), self._reactor.now()
+        effects = self._machine.lost(broker_id, now, was_sent=connection is None or connection.was_open)
+        self._do([*effects, *self._not_learned(broker_id)])
+
+    def _disconnect(self, broker_id: int) -> None:
+        connection = self._connections.pop(broker_id, None)
+        if connection is not None:
+            connection.close()
+            if self._to_brokers is None:
+                self._failed("its broker did not answer", False)
+        self._do(self._not_learned(broker_id))
+
+    def _not_learned(self, broker_id: int) -> Sequence[Effect]:
+        if broker_id not in self._asked_for_leaders:
+            return ()
+        self._asked_for_leaders.discard(broker_id)
+        return self._machine.not_learned(self._reactor.now())
+
+    # ------------------------------------------------------------------ after each event
+    def _settle(self) -> None:
+        machine, now = self._machine, self._reactor.now()
+        held_bytes = len(self._body) + machine.buffered_bytes
+        self._host.memory.hold_bytes(held_bytes - self._held_bytes)
+        self._held_bytes = held_bytes
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not machine.is_idle:
+            if machine.wakes_at is not None:
+                self._timer = self._reactor.later(max(0.0, machine.wakes_at - now), self._woken)
+        elif self._has_left:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+        elif self._header is not None:
+            self._end_request(None)  # it wants no answer
+
+    def _wake(self) -> None:
+        self._reactor.later(0, self._woken)
+
+    def _woken(self) -> None:
+        self._do(self._machine.woken(self._reactor.now()))
+
+    def _end_request(self, answer: bytes | None) -> None:
+        self._header, self._body = None, b""
+        self._answered(answer)
+
+
+def _ignore_answer(_answer: bytes | None) -> None:
+    """The client has gone."""
+
+
+def _ignore_failure(_reason: str, _is_clients_fault: bool) -> None:
+    """The client has gone."""
