@@ -29,6 +29,7 @@ WORDS_MAX = {
     "how-to/troubleshoot.md": 1150,
     "how-to/upgrade.md": 500,
     "how-to/upgrade-brokers.md": 550,
+    "how-to/old-clients.md": 650,
     "how-to/modern-brokers.md": 550,
     "how-to/redis-data-loss.md": 650,
     "how-to/hide-duplicates.md": 850,
@@ -63,7 +64,7 @@ WORDS_MAX = {
     "project/security-policy.md": 300,
 }
 """The pages of the site, and the most words of each, as `wc -w` counts. What is generated does not count."""
-SITE_WORDS_MAX = 40_000
+SITE_WORDS_MAX = 40_600
 PAGES = sorted(DOCS.rglob("*.md"))
 
 DEV_WORDS_MAX = 25_000
@@ -119,7 +120,7 @@ def test_every_page_of_the_tree_is_there() -> None:
     assert {address(page) for page in PAGES} == set(WORDS_MAX)
 
 
-def test_the_site_has_at_most_forty_thousand_words() -> None:
+def test_the_site_has_at_most_so_many_words() -> None:
     assert sum(len(page.read_text().split()) for page in PAGES) <= SITE_WORDS_MAX
 
 
