@@ -321,6 +321,18 @@ class OldClientSeen:
 
 
 @value(frozen=True, slots=True)
+class RecordsNotLowered:
+    """A fetch of an old client got an error for a partition: what is stored from ``offset`` on cannot be rewritten for
+    it. ``reason``: for people."""
+
+    client: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+
+@value(frozen=True, slots=True)
 class OldRequestRefused:
     """A request was refused because Kafka 4 lacks its version. Reported for each, and so only counted."""
 

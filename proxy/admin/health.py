@@ -185,6 +185,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
         yield Sample(names.REQUESTS, (key,), count)
     for (api_key, version), count in watched.engine.old_clients.inventory.requests.copy().items():
         yield Sample(names.OLD_CLIENT_REQUESTS, (api_name(api_key), str(version)), count)
+    yield Sample(names.OLD_CLIENT_HEADERS, (), watched.engine.old_clients.inventory.headers_dropped)
     yield Sample(names.CONNECTIONS_ACCEPTED, (), now.connections_accepted)
     yield Sample(names.READY, (), int(not reasons_not_ready(watched)))  # OTLP has no booleans
     yield Sample(names.DRAINING, (), int(now.is_draining))

@@ -24,6 +24,7 @@ from ..bridge.fields import Reader, string
 from ..bridge.upward.fetch import FurtherFetch, RaisedFetch
 from ..bridge.upward.table import Raised, group_of_any_broker
 from ..connection.shell import ConnectionShell
+from ..events import RecordsNotLowered
 from ..versions import ApiKey, api_title
 from .host import NativeHost
 from .upstream import NativeUpstream
@@ -245,9 +246,17 @@ class RaisedRequest:
         if isinstance(made, FurtherFetch):
             self._ask(made.bodies)
             return
+        if isinstance(self._raised, RaisedFetch):
+            self._note(self._raised)
         header = self._header
         start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
         self._answered(frame(start, made))
+
+    def _note(self, fetch: RaisedFetch) -> None:
+        """Report what the client does not get."""
+        self._host.old_clients.inventory.headers_dropped += sum(fetch.messages_without_headers.values())
+        for refused in fetch.refused:
+            self._host.report(RecordsNotLowered(self._shell.handler.name, *refused))
 
     def _work(self, steps: Steps[T], done: Callable[[T], None], *, is_clients: bool = False) -> None:
         """Do it; ``done`` gets what it makes. ``is_clients``: what it reads, the client has sent."""

@@ -57,13 +57,15 @@ class _Seen:
 
 class OldClients:
     """The old clients of one process. ``requests``: all their requests by API and version, also of clients that made
-    room. ``forgotten``: how many times a client made room for another one."""
+    room. ``forgotten``: how many times a client made room for another one. ``headers_dropped``: records that they got
+    without their headers."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[OldClient, _Seen] = OrderedDict()
         """The one that was seen last is the last one."""
         self.requests: dict[Version, int] = defaultdict(int)
         self.forgotten = 0
+        self.headers_dropped = 0
 
     def note(self, client: OldClient, version: Version, now: float, *, is_refused: bool) -> bool:
         """Count a request, of a version that ``versions.is_dropped``. ``now``: unix seconds. Return whether a

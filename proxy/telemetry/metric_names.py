@@ -45,6 +45,12 @@ OLD_CLIENT_REQUESTS: Final = Metric(
     "old-clients` says whose.",
     ("api", "version"),
 )
+OLD_CLIENT_HEADERS: Final = Metric(
+    "old_client.headers_dropped",
+    "counter",
+    "{record}",
+    "Records that old clients got without their headers, which their message format lacks.",
+)
 CONNECTIONS_ACCEPTED: Final = Metric("connections.accepted", "counter", "{connection}", "Client connections accepted.")
 CONNECTIONS_REFUSED: Final = Metric(
     "connections.refused",

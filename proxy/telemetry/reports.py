@@ -475,6 +475,20 @@ def _old_client(telemetry: Telemetry, event: events.OldClientSeen) -> None:
         )
 
 
+def _not_lowered(telemetry: Telemetry, event: events.RecordsNotLowered) -> None:
+    if telemetry.may_write("records for old clients"):
+        telemetry.log(
+            logging.WARNING,
+            "%s-%d: the records from offset %d on cannot be rewritten for old client %r, which gets an error: %s",
+            event.topic,
+            event.partition,
+            event.offset,
+            event.client,
+            event.reason,
+            about=event,
+        )
+
+
 def _what_becomes_of(event: events.OldClientSeen) -> str:
     if event.is_refused:
         return "Kafka 4 dropped and its broker does not serve: the proxy refuses it; upgrade the client"
@@ -568,6 +582,7 @@ _HANDLERS: dict[type, Any] = {
     events.DuplicateFound: _duplicate_found,
     events.ClientRefused: _refused,
     events.OldClientSeen: _old_client,
+    events.RecordsNotLowered: _not_lowered,
     events.ConnectionRefused: _connection_refused,
     events.SlowClient: _slow,
     events.SmallFetch: _small_fetch,
