@@ -7,7 +7,7 @@ group's coordinator has to be asked for and clients ask any broker for goes over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -30,6 +30,10 @@ from .host import NativeHost
 from .upstream import NativeUpstream
 
 _FIND_COORDINATOR_VERSION: Final = 0
+
+_BYTES_PER_BYTE: Final[Mapping[int, int]] = {ApiKey.LIST_OFFSETS: 16, ApiKey.FETCH: 12}
+"""What a byte of a request takes in memory until it is answered: of these two each partition is noted. Of all others,
+that byte and its copy for the broker."""
 
 Failed = Callable[[str], None]
 T = TypeVar("T")
@@ -142,7 +146,7 @@ class RaisedRequest:
         self._coordinator: NativeUpstream | None = None
         self._tries_left = limits.COORDINATOR_TRIES
         self._answers: _AnswersOfBroker | None = None
-        self._held_bytes = len(request)
+        self._held_bytes = len(request) * _BYTES_PER_BYTE.get(header.api_key, 2)
         self._is_over = False
         host.memory.hold_bytes(self._held_bytes)
 
@@ -267,6 +271,7 @@ class RaisedRequest:
             try:
                 made = result.result()
             except WireError as error:
+                error.__traceback__ = None  # it would refer to ``result``, and so to itself
                 whose = api_title(self._header.api_key) if is_clients else "the broker's answer cannot be read"
                 self._fail(f"{whose}: {error}", is_clients=is_clients)
                 return

@@ -68,8 +68,9 @@ class RaisingSession(Handler):
 
     @property
     def has_enough(self) -> bool:
-        """Is one raised, or complete, or is nothing more to be read for another reason?"""
-        if self._request is not None or (self._kept and not self._missing_bytes):
+        """Is one raised, or due once others are answered, or is nothing more to be read for another reason? While one
+        waits nothing of it is read: many that wait would fill the memory of all."""
+        if self._request is not None or (self._kept and not (self._missing_bytes and self._behind.is_owed_nothing)):
             return True
         return self._behind.has_enough
 
@@ -89,6 +90,7 @@ class RaisingSession(Handler):
         if self._request is None and not self._kept:
             return self._pass(data)
         self._kept += data
+        self._behind.pay(len(data))
         self._advance()
         self._count_kept()
         return True
@@ -106,9 +108,9 @@ class RaisingSession(Handler):
         waits = self._request is not None and self._request.waits_for_memory
         self._behind.hold_upstream(self._is_held or waits)
 
-    def _pass(self, data: bytes) -> bool:
-        """Hand bytes on, up to the next old request."""
-        is_to_be_controlled = self._behind.received(data)
+    def _pass(self, data: bytes, *, is_paid: bool = False) -> bool:
+        """Hand bytes on, up to the next old request. ``is_paid``: the turn of its address has been charged for them."""
+        is_to_be_controlled = self._behind.received(data, is_paid=is_paid)
         self.has_produced, self.is_closed = self._behind.has_produced, self._behind.is_closed
         self._kept = bytearray(self._behind.take_rest())
         self._advance()
@@ -132,7 +134,7 @@ class RaisingSession(Handler):
         self._shell.request_has(len(self._kept) if missing else 0, missing, begins=not missing)
         if missing:
             return
-        if self._behind.in_flight:
+        if not self._behind.is_owed_nothing:  # the rest of an answer may be missing though none is in flight
             self._wait()
             return
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
@@ -153,7 +155,7 @@ class RaisingSession(Handler):
             self._behind.each_answer(self._answered_before)
 
     def _answered_before(self) -> None:
-        if not self._behind.in_flight:
+        if self._behind.is_owed_nothing:
             self._is_waiting = False
             self._behind.take_answers()
             self._resume(self._advance)
@@ -241,7 +243,7 @@ class RaisingSession(Handler):
         kept = bytes(self._kept)
         self._kept.clear()
         if kept:
-            self._pass(kept)
+            self._pass(kept, is_paid=True)
 
     def _resume(self, take: Callable[[], None]) -> None:
         """Take what has come meanwhile."""

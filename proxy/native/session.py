@@ -93,6 +93,8 @@ class NativeSession(Handler):
         self._make_stage = make_stage
         self._has_stage = False
         self._broker: Broker | None = None
+        self._chosen: Broker | None = None
+        """The one that it will connect to: brokers may serve different versions."""
         self._upstream: NativeUpstream | None = None
         self._is_held = False
         self._held_bytes = 0
@@ -149,8 +151,8 @@ class NativeSession(Handler):
         if self._login is not None:
             self._shell.wait_for_login()
 
-    def received(self, data: bytes) -> bool:
-        """Bytes of requests."""
+    def received(self, data: bytes, *, is_paid: bool = False) -> bool:
+        """Bytes of requests. ``is_paid``: the turn of their address has been charged for them."""
         shell = self._shell
         if self._walk is not None:
             self._walk_on(self._walk, data)
@@ -171,9 +173,8 @@ class NativeSession(Handler):
             self._answer_itself()
         if self._requests.start_bytes != shell.unfinished_bytes:
             shell.request_has(self._requests.start_bytes, 0, begins=True)
-        if shell.fair_share.is_counted and not shell.fair_share.takes(len(data)):
-            self._unpaid_bytes += len(data)
-            shell.plan_turn()
+        if not is_paid:
+            self.pay(len(data))
         upstream = self._upstream
         if self._requests.rest and not self._has_stage:
             self._has_stage = True
@@ -187,6 +188,13 @@ class NativeSession(Handler):
             self._count_unsent()
             return True
         return False
+
+    def pay(self, count: int) -> None:
+        """Charge so many bytes to the turn of its address."""
+        shell = self._shell
+        if shell.fair_share.is_counted and not shell.fair_share.takes(count):
+            self._unpaid_bytes += count
+            shell.plan_turn()
 
     def go_on(self) -> None:
         """Its address has its next turn, or it is looked whether the client may be read from again."""
@@ -275,7 +283,7 @@ class NativeSession(Handler):
             self._learn_name(header)
             if header.api_key == ApiKey.API_VERSIONS:  # the first request of all clients that state their software
                 self.software = answered_versions.software(header.api_version, request[header.body_offset :])
-        broker = self._host.target(self._shell.broker_id)
+        broker = self.target()
         if broker is None:
             self._shell.abort("the broker is away")
             return
@@ -288,8 +296,12 @@ class NativeSession(Handler):
 
     # ------------------------------------------------------------------ for the stage in front
     def target(self) -> Broker | None:
-        """Return the client's broker. None: it is away."""
-        return self._broker or self._host.target(self._shell.broker_id)
+        """Return the client's broker, at the bootstrap port always the same one. None: it is away."""
+        if self._broker is not None:
+            return self._broker
+        if self._chosen is None:
+            self._chosen = self._host.target(self._shell.broker_id)
+        return self._chosen
 
     def take_rest(self) -> bytes:
         """Return the bytes from the request on at which it has stopped; empty if it has not."""

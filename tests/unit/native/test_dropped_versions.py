@@ -18,6 +18,7 @@ from idemproxy.proxy.events import ClientRefused, OldClientSeen, OldRequestRefus
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
 from idemproxy.proxy.versions import ApiKey
+from testkit.virtual import wire
 from testkit.virtual.line import Line, request
 from testkit.virtual.releases import KEEPS_3_9, Release
 from testkit.virtual.wire import VirtualWire
@@ -207,14 +208,38 @@ def test_any_order_of_raised_refused_and_passing_requests_in_any_pieces_is_answe
         assert scene.world.errors() == []
 
 
+@pytest.mark.parametrize("read_bytes", [1, 7, 50, 65_536])
+def test_answers_that_come_in_pieces_are_whole_before_the_next_request_is_raised(
+    monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    monkeypatch.setattr(wire, "RECEIVE_BYTES_MAX", read_bytes)
+    scene = Scene(KAFKA_4, "auto")
+    count = 100 if read_bytes >= 50 else 10
+    scene.send(b"".join(metadata(number) if number % 3 else offsets(number) for number in range(1, count + 1)))
+    assert scene.world.network.run(60, lambda: len(scene.line.answers) == count)
+    assert scene.line.answers == list(range(1, count + 1))
+    assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
+
+
+def test_a_large_request_that_has_to_wait_is_not_read_meanwhile() -> None:
+    """Otherwise a few hundred clients that wait for records fill the memory of all."""
+    scene = Scene(KAFKA_4, "auto")
+    waiting = struct.pack(">iiiib", -1, 5000, 1, 1000, 0) + struct.pack(">ih", 1, len(NAME)) + NAME
+    large = request(2, ApiKey.LIST_OFFSETS, 0, struct.pack(">ii", -1, 0) + bytes(900_000))
+    scene.send(request(1, ApiKey.FETCH, 4, waiting + struct.pack(">iiqi", 1, 0, 0, 1000)), large)
+    assert scene.line.answers == []
+    held_bytes = scene.engine.memory.bytes_held + scene.engine.memory.unfinished_bytes
+    assert held_bytes <= 2 * wire.RECEIVE_BYTES_MAX
+
+
 def test_what_came_in_front_of_a_fin_is_raised_and_the_rest_of_a_request_is_not_waited_for() -> None:
     for steps in range(1, 12):
         scene = Scene(KAFKA_4, "auto")
-        wire = scene.line.wire
-        assert isinstance(wire, VirtualWire)
-        wire.send(metadata(1), offsets(2), metadata(3), offsets(4), offsets(5)[:-3])
+        line = scene.line.wire
+        assert isinstance(line, VirtualWire)
+        line.send(metadata(1), offsets(2), metadata(3), offsets(4), offsets(5)[:-3])
         scene.world.network.run(steps * 0.0005)
-        wire.half_close()
+        line.half_close()
         assert scene.world.network.run(5, partial(getattr, scene.line, "is_lost"))
         assert scene.line.answers == [1, 2, 3, 4], steps
         assert scene.engine.memory.bytes_held == scene.engine.memory.unfinished_bytes == 0
