@@ -173,7 +173,12 @@ class RaisedFetch:
                 raise Malformed(f"partition {partition.number} was not asked for")
             position = self._positions.of(partition.place, asked.offset)
             room = self._bytes_max - answer.records_bytes
-            if partition.error_code != ErrorCode.NONE:
+            if partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position.next_offset != asked.offset:
+                # The log was cut off below the place that was kept. What the client asked for may still be in it.
+                self._positions.forget(partition.place)
+                answer.put_nothing(partition, self._is_committed)
+                is_moved = True
+            elif partition.error_code != ErrorCode.NONE:
                 self._positions.forget(partition.place)
                 answer.put_error(partition, known_code(partition.error_code, OF_0_10_2), self._is_committed)
                 is_empty = False

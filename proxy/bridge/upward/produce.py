@@ -95,7 +95,7 @@ RENEWALS_MAX: Final = 3
 """Times that the rest of a request continues under another epoch or id. Each is a proof that the batch is absent, so
 more of them say that the brokers change leaders all the time, or that the ids are used elsewhere."""
 
-_INIT_PRODUCER_ID_VERSION: Final = 1
+_INIT_PRODUCER_ID_VERSION: Final = 0
 _INIT_PRODUCER_ID: Final = b"\xff\xff" + Struct(">i").pack(60_000)  # no transactional id, so the timeout has no effect
 _GIVEN_ID: Final = Struct(">ihqh")
 """Throttle time, error code, producer id, epoch."""

@@ -20,9 +20,11 @@ from typing import Final
 
 from ....producing.numbered_batch import Place, ProducerId
 
-IDS_MAX: Final = 1_000
-"""Ids of one proxy process that are known at one time. With requests of 10 ms that is 100,000 requests a second; more
-wait for each other. Each may cost every partition's leader an entry of some 200 bytes for a day."""
+IDS_MAX: Final = 5_000
+"""Ids of one proxy process that are known at one time; more requests wait for each other. There are as many as requests
+are under way at once: with requests of 10 ms 10 ids do for 1,000 a second. But a broker that says nothing holds those
+of all requests to it until their time is over, and requests to the others need some meanwhile. Each id may cost every
+partition's leader an entry of some 200 bytes for a day."""
 PLACES_PER_ID_MAX: Final = 2_000
 """Partitions whose sequences are kept for an id, 200 KB in all. With more it begins its next epoch, where all are 0."""
 UNFINISHED_MAX: Final = 10_000

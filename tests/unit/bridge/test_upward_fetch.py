@@ -213,8 +213,19 @@ def test_an_error_forgets_the_place() -> None:
     client = Client()
     client.ask({0: (23, MB)})
     assert asked_of(client.get(part(0, control(23)))) == [(0, 24, MB)]
-    assert client.get(part(0, error=ErrorCode.OFFSET_OUT_OF_RANGE, end=-1))[0].error_code == 1
+    assert client.get(part(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))[0].error_code == 6
     assert asked_of(client.ask({0: (23, MB)})) == [(0, 23, MB)]
+
+
+def test_a_log_that_ends_before_the_place_is_read_as_the_client_asked() -> None:
+    """A client that gets OFFSET_OUT_OF_RANGE begins from the first record, or the last."""
+    client = Client()
+    client.ask({0: (23, MB)})
+    client.get(part(0, control(23)), elapsed_ms=500)
+    client.ask({0: (23, MB)})
+    assert asked_of(client.get(part(0, error=ErrorCode.OFFSET_OUT_OF_RANGE))) == [(0, 23, MB)]
+    assert client.get(part(0, error=ErrorCode.OFFSET_OUT_OF_RANGE))[0].error_code == 1
+    assert client.ask({0: (23, MB)})
 
 
 def test_committed_records_end_at_the_last_stable_offset_and_none_is_aborted() -> None:

@@ -622,6 +622,47 @@ def test_a_broker_that_takes_no_sequence_ends_the_request() -> None:
     assert scene.code() == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+CODES = range(-1, 150)
+
+
+@pytest.mark.parametrize("is_doubtful", [False, True])
+@pytest.mark.parametrize("code", CODES)
+def test_whatever_the_broker_answers_the_client_knows_the_code_in_time(code: int, is_doubtful: bool) -> None:
+    scene = Scene()
+    scene.produce([(0, SET), (1, SET)])
+    if is_doubtful:
+        scene.lose()
+    while not scene.machine.is_idle:
+        for sent in scene.take(SendProduce):
+            parts = [one.partition for one in request_of(sent).partitions]
+            scene.reply(sent, *((one, code if one == 0 else NONE, one) for one in parts))
+        scene.take(AskLeaders)
+        if not scene.machine.is_idle:
+            scene.wait()
+
+    assert scene.now <= DEADLINE
+    answer = scene.answer()
+    assert -1 <= answer[TOPIC, 0][0] <= 44
+    assert answer[TOPIC, 0][0] not in (35, NOT_ENOUGH_REPLICAS, AFTER_APPEND)
+    assert (answer[TOPIC, 0][0] == NONE) == (code in (NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+    assert answer[TOPIC, 1][0] == NONE, "another set has nothing to do with it"
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code])
+def test_whatever_the_broker_answers_to_the_question_for_an_id_the_client_knows_the_code(code: int) -> None:
+    scene = Scene(gives_ids=False)
+    scene.produce()
+    while not scene.machine.is_idle:
+        for _ in scene.take(AskProducerId):
+            scene.do(scene.machine.answered_id(_GIVEN_ID.pack(0, code, -1, -1), scene.now))
+        if not scene.machine.is_idle:
+            scene.wait()
+
+    assert scene.now <= DEADLINE
+    assert -1 <= scene.code() <= 44
+    assert scene.shared.pool.known == 0
+
+
 # ---------------------------------------------------------------------- producer ids
 @pytest.mark.parametrize("code", [14, 15, 16, 41, 51])
 def test_a_broker_that_gives_no_id_yet_is_asked_again(code: int) -> None:

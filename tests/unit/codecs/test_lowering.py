@@ -124,6 +124,15 @@ def test_other_implementations_read_what_was_written(codec: Codec, magic: int) -
     assert aiokafka_reads(made) == expected
 
 
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_a_wrapper_may_hold_exactly_what_is_compressed_in_one_step(codec: Codec) -> None:
+    records = [StoredRecord(i, key=None, value=bytes(STEP_BYTES - 34)) for i in range(2)]
+    for count in (1, 2):
+        made = message_set(stored_batch(records[:count], codec=codec))
+        assert [one[0] for one in kafka_python_reads(made)] == list(range(count))
+        assert [len(one.value or b"") for one in entries(made)[0].inner] == [STEP_BYTES - 34] * count
+
+
 def test_headers_are_left_out_and_counted_whatever_is_in_them() -> None:
     records = [
         StoredRecord(0, headers=(header(b"name", b"value"), header(b"name", None))),

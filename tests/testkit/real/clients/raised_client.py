@@ -27,7 +27,7 @@ class ReadLog:
     message_sets: list[bytes] = field(default_factory=list)
     """Of each fetch, without a part of a message at its end."""
     stuck_at: list[int] = field(default_factory=list)
-    """Offsets before the end for which there was no message; it was read on from the next one."""
+    """Offsets before the end for which there was no message, or only earlier ones; it was read on from the next one."""
     error_codes: set[int] = field(default_factory=set)
 
 
@@ -73,7 +73,7 @@ class OldConsumer:
                 log.error_codes.add(one.error_code)
             records = bytes(one.records or b"")
             whole = list(iterate_shallow(records))
-            if whole:
+            if whole and whole[-1].offset >= offset:
                 log.message_sets.append(records[: whole[-1].start + whole[-1].size_bytes])
                 offset = whole[-1].offset + 1
             else:

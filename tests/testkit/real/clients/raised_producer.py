@@ -66,13 +66,15 @@ class RaisedProducer:
         cuts: Callable[[SendProduce], bool] = lambda _: False,
         keeps_missing_timestamps: bool = False,
         connections: dict[int, RawClient] | None = None,
+        produce_version_max: int = PRODUCE_VERSION_MAX,
     ) -> None:
         """``cuts``: as ``loses``, but its connection ends when a half of it has left. ``connections``: by broker, where
         several are to share them; then they are the caller's."""
         self.shared = shared or Shared()
+        self.client = client
         self.sent: list[SendProduce] = []
         self.closed: str | None = None
-        settings = RaisedProduceSettings(broker, PRODUCE_VERSION_MAX, UNPACKED_BYTES_MAX, keeps_missing_timestamps)
+        settings = RaisedProduceSettings(broker, produce_version_max, UNPACKED_BYTES_MAX, keeps_missing_timestamps)
         self.machine = RaisedProduce(
             settings, client, self.shared.pool, self.shared.departed, self.shared.limits, lambda: None
         )

@@ -1,0 +1,76 @@
+"""Message sets of old clients at the first real broker that knows producer ids: where the switch is made before the
+brokers are upgraded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.record_batch import iterate_records, iterate_stored
+from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.producing.numbered_batch import Place
+from testkit.real.clients.raised_producer import RaisedProducer, Shared
+from testkit.real.clients.raw_client import RawClient, batch
+
+FIRST_WITH_IDS = "0.11.0.3"
+PRODUCE_VERSION_MAX = 3
+TIMESTAMP = 1_700_000_000_000
+OUTPUT_BYTES_MAX = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    directory: Path = tmp_path_factory.mktemp("first")
+    with LegacyCluster(directory, version=FIRST_WITH_IDS, auto_create_topics=False) as running:
+        yield running
+
+
+def stored(cluster: LegacyCluster, topic: str) -> list[bytes | None]:
+    with RawClient(cluster.address(0)) as reader:
+        end = reader.end_offset(topic, 0)
+        found: list[bytes | None] = []
+        while len(found) < end:
+            for one in iterate_stored(reader.fetch(topic, 0, len(found))):
+                found += [record.value for record in iterate_records(one.records, one.header, OUTPUT_BYTES_MAX)]
+        return found
+
+
+def test_sets_whose_answers_are_lost_are_stored_once_and_in_order(cluster: LegacyCluster) -> None:
+    cluster.create_topic("lost")
+    lost = itertools.count(1)
+    sent: list[bytes] = []
+    with RaisedProducer(
+        {0: cluster.address(0)}, loses=lambda _: not next(lost) % 3, produce_version_max=PRODUCE_VERSION_MAX
+    ) as producer:
+        for number in range(100):
+            values = [b"%d-%d" % (number, index) for index in range(3)]
+            message_set = encode_set([(None, value, TIMESTAMP) for value in values], magic=number % 2)
+            assert producer.produce_one("lost", message_set, version=2).base_offset == len(sent)
+            sent += values
+    assert stored(cluster, "lost") == sent
+
+
+def test_an_unfinished_id_continues_in_its_next_epoch_and_what_comes_late_is_refused(cluster: LegacyCluster) -> None:
+    cluster.create_topic("unfinished")
+    shared = Shared()
+    with RaisedProducer(
+        {0: cluster.address(0)}, shared=shared, loses=lambda _: True, produce_version_max=PRODUCE_VERSION_MAX
+    ) as producer:
+        first = encode_set([(None, b"first", TIMESTAMP)], magic=1)
+        assert producer.produce_one("unfinished", first, version=2, timeout_ms=1_000).error_code == 7
+        lent = shared.pool.lend(producer.client, [Place("unfinished", 0)])
+        assert lent is not None
+        assert lent.producer_id.epoch == 1
+        shared.pool.give_back(lent)
+    with RaisedProducer({0: cluster.address(0)}, shared=shared, produce_version_max=PRODUCE_VERSION_MAX) as producer:
+        second = encode_set([(None, b"second", TIMESTAMP)], magic=1)
+        assert producer.produce_one("unfinished", second, version=2).error_code == 0
+    with RawClient(cluster.address(0)) as raw:
+        late = batch([b"late"], producer_id=lent.number, epoch=0, sequence=1)
+        assert raw.produce_one("unfinished", 0, late).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert stored(cluster, "unfinished") == [b"first", b"second"]
