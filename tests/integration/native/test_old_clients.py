@@ -1,6 +1,6 @@
-"""Real clients that send versions which Kafka 4 dropped: at a real 4.3.1, which would close their connections, the proxy
-raises these versions, or returns an error where it is configured to raise none; at 3.9.1 and 0.10.2.2, which serve
-them, the clients work unchanged. The proxy names them."""
+"""Real clients that send versions which Kafka 4 dropped: at a real 4.3.1, which would close their connections, the
+proxy raises these versions, or returns an error where it is configured to raise none; at 3.9.1 and 0.10.2.2, which
+serve them, the clients work unchanged. The proxy names them."""
 
 from __future__ import annotations
 
