@@ -104,6 +104,9 @@ clients: uv  ## five real clients, 20,000 records each under faults; a line each
 matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)
 
+old-clients: uv  ## every old client in front of Kafka 4, in groups and alone; goes on where it was: make old-clients [OLD_CLIENTS_ARGS="--clients java-0.9.0.1"]
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_clients $(OLD_CLIENTS_ARGS)
+
 cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller, partitions and topics change; benchmarks/results/cluster_changes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
 	@$(if $(CHANGES_ARGS),,PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes --delete-topic)

@@ -1,6 +1,6 @@
-"""Real clients that send versions which Kafka 4 dropped: at a real 4.3.1, which would close their connections, they get
-an error where these are not raised (``test_raised_requests.py``); at 3.9.1 and 0.10.2.2, which serve these versions,
-they work as ever. The proxy names them."""
+"""Real clients that send versions which Kafka 4 dropped: at a real 4.3.1, which would close their connections, the
+proxy raises these versions, or returns an error where it is configured to raise none; at 3.9.1 and 0.10.2.2, which
+serve them, the clients work unchanged. The proxy names them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from testkit.real.brokers.kafka_cluster import consume, fresh_topic, librdkafka_
 from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.clients.client_runs import OLD_JAVA, OLD_PYTHON, start_producer
 from testkit.real.clients.raw_client import RawClient
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.real.store.inspecting import idemproxy
 
@@ -92,6 +93,19 @@ def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield from world_of(cluster, directory / "proxy")
 
 
+@pytest.fixture(scope="module")
+def refusing(newest: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """In front of the same broker, with a proxy that raises nothing."""
+    admin = f"{HOST}:{free_ports(1)[0]}"
+    settings = {
+        "upstream": {"bootstrap": ["{}:{}".format(*newest.cluster.address(0))]},
+        "old_clients": {"translate": "never"},
+        "admin": {"bind": admin},
+    }
+    with ConfiguredProxy(tmp_path_factory.mktemp("refusing"), settings, listener={}) as proxy:
+        yield World(newest.cluster, proxy, admin)
+
+
 @pytest.fixture(scope="module", params=["0.10.2.2", "3.9.1"])
 def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """In front of a broker that serves what Kafka 4 dropped: the proxy gives idempotence, or the broker does."""
@@ -107,52 +121,64 @@ def children() -> Iterator[ChildProcesses]:
 
 
 @pytest.mark.parametrize("client", [OLD_JAVA, OLD_PYTHON])
-def test_an_old_producer_gets_an_error_in_front_of_kafka_4_and_is_named(
+def test_an_old_producer_works_in_front_of_kafka_4_and_is_named(
     newest: World, children: ChildProcesses, tmp_path: Path, client: str
 ) -> None:
     outcome = newest.send_with(client, children, tmp_path)
+    assert (outcome["acked"], outcome["failed"], outcome["errors"]) == (RECORDS, 0, [])
+    row = newest.inspected()[NAMES[client]]
+    assert (row["refused"], row["address"]) == (0, HOST)
+    assert {(one["api"], one["version"]) for one in row["requests"]} == {("Produce", 2)}
+    (line,) = newest.lines_about(NAMES[client])
+    assert "sends Produce 2, which Kafka 4 dropped: the proxy rewrites it" in line
+
+
+@pytest.mark.parametrize("client", [OLD_JAVA, OLD_PYTHON])
+def test_an_old_producer_gets_an_error_where_nothing_is_raised(
+    refusing: World, children: ChildProcesses, tmp_path: Path, client: str
+) -> None:
+    outcome = refusing.send_with(client, children, tmp_path)
     assert (outcome["acked"], outcome["failed"]) == (0, RECORDS)
     assert all("UnsupportedVersion" in text or "35" in text for text in outcome["errors"]), outcome["errors"]
-    row = newest.inspected()[NAMES[client]]
+    row = refusing.inspected()[NAMES[client]]
     assert row["refused"] == sum(one["requests"] for one in row["requests"]) > 0
     assert {(one["api"], one["version"]) for one in row["requests"]} == {("Produce", 2)}
-    assert row["address"] == HOST
-    (line,) = newest.lines_about(NAMES[client])
+    (line,) = refusing.lines_about(NAMES[client])
     assert "sends Produce 2, which Kafka 4 dropped and its broker does not serve" in line
 
 
-def test_requests_around_those_that_are_refused_are_answered_in_order(newest: World) -> None:
-    topic = fresh_topic(newest.cluster, 1)
+def test_requests_around_those_that_are_refused_are_answered_in_order(refusing: World) -> None:
+    topic = fresh_topic(refusing.cluster, 1)
     offsets = {"replica_id": -1, "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     fetched = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     fetch = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "topics": [{"topic": topic, "partitions": [fetched]}]}
-    with RawClient((HOST, newest.proxy.address[1] + 1), client_id="raw") as client:
+    with RawClient((HOST, refusing.proxy.address[1] + 1), client_id="raw") as client:
         for _ in range(2):
             assert client.ask(ApiKey.METADATA, 1, topics=[{"name": topic}]).topics[0].error_code == 0
             old = client.ask(ApiKey.FETCH, 2, **fetch)
             assert old.responses[0].partitions[0].error_code == UNSUPPORTED
-            assert client.ask(ApiKey.LIST_OFFSETS, 0, **offsets).topics[0].partitions[0].error_code == 0
+            assert client.ask(ApiKey.LIST_OFFSETS, 0, **offsets).topics[0].partitions[0].error_code == UNSUPPORTED
             assert client.ask(ApiKey.LIST_OFFSETS, 1, **offsets).topics[0].partitions[0].error_code == 0
             assert client.ask(ApiKey.FETCH, 4, **fetch, max_bytes=1000).responses[0].partitions[0].error_code == 0
         client.send_produce([(topic, 0, encode_message(None, b"lost", magic=1))], version=2, acks=0)
         assert client.is_closed()
-    row = newest.inspected()["raw"]
+    row = refusing.inspected()["raw"]
     assert {(one["api"], one["version"]): one["requests"] for one in row["requests"]} == {
         **{("Produce", 2): 1, ("Fetch", 2): 2, ("ListOffsets", 0): 2},
     }
-    assert "Produce 2 is not served by the broker, and these " in newest.proxy.log
+    assert "Produce 2 is not served by the broker, and these " in refusing.proxy.log
 
 
-def test_a_check_sums_up_the_old_clients_of_the_running_proxy(newest: World) -> None:
-    with RawClient(newest.proxy.address, client_id="summed-up") as client:
+def test_a_check_sums_up_the_old_clients_of_the_running_proxy(refusing: World) -> None:
+    with RawClient(refusing.proxy.address, client_id="summed-up") as client:
         client.ask(ApiKey.FETCH, 2, **EMPTY_FETCH)
-    listening, upstream = newest.bootstrap, "{}:{}".format(*newest.cluster.address(0))
-    given = ("--upstream", upstream, "--listen", listening, "--admin-bind", newest.admin)
-    done = idemproxy("check", "--connect", *given, "--data-directory", newest.proxy.data_directory)
+    listening, upstream = refusing.bootstrap, "{}:{}".format(*refusing.cluster.address(0))
+    given = ("--upstream", upstream, "--listen", listening, "--admin-bind", refusing.admin)
+    done = idemproxy("check", "--connect", *given, "--data-directory", refusing.proxy.data_directory)
     (line,) = [line for line in done.stdout.splitlines() if "old clients: " in line]
     assert line.startswith("warning old clients: ")
     assert "Fetch" in line
-    assert f"says the proxy at {newest.admin}" in line
+    assert f"says the proxy at {refusing.admin}" in line
 
 
 def test_a_modern_client_is_no_old_one(newest: World) -> None:
@@ -180,17 +206,17 @@ def test_an_old_producer_works_where_the_broker_serves_it_and_is_counted(
     assert "sends Produce 2, which Kafka 4 dropped: upgrade the client before the brokers" in line
 
 
-def test_a_witness_stays_in_the_list_beside_thousands_of_new_client_ids(newest: World) -> None:
-    with RawClient(newest.proxy.address, client_id="witness") as witness:
+def test_a_witness_stays_in_the_list_beside_thousands_of_new_client_ids(refusing: World) -> None:
+    with RawClient(refusing.proxy.address, client_id="witness") as witness:
         for number in range(limits.OLD_CLIENTS_MAX + 50):
-            with RawClient(newest.proxy.address, client_id=f"stranger-{number}") as stranger:
+            with RawClient(refusing.proxy.address, client_id=f"stranger-{number}") as stranger:
                 answer = stranger.ask(ApiKey.FETCH, 2, **EMPTY_FETCH)
                 assert answer.responses[0].partitions[0].error_code == UNSUPPORTED
             if number % 200 == 0:
                 witness.ask(ApiKey.FETCH, 2, **EMPTY_FETCH)
-    told = json.loads(newest.asked("/api/v1/old_clients"))
+    told = json.loads(refusing.asked("/api/v1/old_clients"))
     assert len(told["clients"]) == limits.OLD_CLIENTS_MAX
     assert told["forgotten"] >= 50
     (row,) = [one for one in told["clients"] if one["client_id"] == "witness"]
     assert row["requests"] == [{"api": "Fetch", "version": 2, "requests": 6}]
-    wait_until(lambda: "old clients" in newest.proxy.log, "the lines that were left out are summed up")
+    wait_until(lambda: "old clients" in refusing.proxy.log, "the lines that were left out are summed up")

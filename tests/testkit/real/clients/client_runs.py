@@ -19,7 +19,7 @@ from testkit.real.machine import pinned_packages
 
 from . import foreign_clients, java_clients
 from .java_clients import JavaProgram as ClientProgram
-from .programs.librdkafka_reader import LIBRARY_VARIABLE
+from .programs.librdkafka_calls import LIBRARY_VARIABLE
 
 JAVA_3, JAVA_4 = f"java-{java_clients.LAST_3X_CLIENT}", f"java-{java_clients.MODERN_CLIENT}"
 LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"

@@ -46,6 +46,9 @@ def main() -> None:
             ("end", consumer.end_offsets(places)),
         ):
             more[name] = {place.partition: offset for place, offset in offsets.items()}
+        if (time_ms := given.get("time_ms")) is not None:
+            found = consumer.offsets_for_times(dict.fromkeys(places, time_ms))
+            more["times"] = {place.partition: one.offset if one else -1 for place, one in found.items()}
         consumer.seek_to_beginning(*places)
     while read.goes_on:
         for records in consumer.poll(timeout_ms=_POLL_MS).values():

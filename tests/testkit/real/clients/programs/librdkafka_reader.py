@@ -1,101 +1,37 @@
-"""Reads a topic by a ``librdkafka`` that is older than any wheel for the Pythons of today, as a member of a group.
-
-Spoken to by ctypes, with the little of its interface that all releases from 0.11 on have."""
+"""Reads a topic by a ``librdkafka`` that is older than any wheel for the Pythons of today: as a member of a group, or
+with all partitions assigned by hand. Spoken to by ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-from ctypes import (
-    POINTER,
-    Structure,
-    byref,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_void_p,
-    create_string_buffer,
-)
+from collections.abc import Mapping
+from ctypes import byref, c_int32, c_int64
 
+from .librdkafka_calls import NO_ERROR, Partitions, configured, loaded, made
 from .program import Read, arguments
 
-LIBRARY_VARIABLE = "LIBRDKAFKA"
-"""Has the path of the library."""
-_CONSUMER, _CONF_OK, _PARTITION_EOF, _NO_ERROR = 1, 0, -191, 0
+_CONSUMER, _PARTITION_EOF, _BEGINNING = 1, -191, -2
 _POLL_MS, _ASK_MS = 200, 20_000
-_TEXT_BYTES = 512
-
-
-class _Message(Structure):
-    """``rd_kafka_message_t``"""
-
-    _fields_ = [
-        ("error", c_int),
-        ("topic", c_void_p),
-        ("partition", c_int32),
-        ("payload", c_void_p),
-        ("payload_bytes", c_size_t),
-        ("key", c_void_p),
-        ("key_bytes", c_size_t),
-        ("offset", c_int64),
-    ]
-
-
-class _Partition(Structure):
-    """``rd_kafka_topic_partition_t``"""
-
-    _fields_ = [
-        ("topic", c_char_p),
-        ("partition", c_int32),
-        ("offset", c_int64),
-        ("metadata", c_void_p),
-        ("metadata_bytes", c_size_t),
-        ("opaque", c_void_p),
-        ("error", c_int),
-        ("private", c_void_p),
-    ]
-
-
-class _Partitions(Structure):
-    """``rd_kafka_topic_partition_list_t``"""
-
-    _fields_ = [("count", c_int), ("room", c_int), ("elements", POINTER(_Partition))]
-
-
-def _loaded() -> ctypes.CDLL:
-    library = ctypes.CDLL(os.environ[LIBRARY_VARIABLE])
-    for name in ("rd_kafka_conf_new", "rd_kafka_new"):
-        getattr(library, name).restype = c_void_p
-    library.rd_kafka_err2str.restype = c_char_p
-    library.rd_kafka_consumer_poll.restype = POINTER(_Message)
-    library.rd_kafka_topic_partition_list_new.restype = POINTER(_Partitions)
-    library.rd_kafka_topic_partition_list_add.restype = POINTER(_Partition)
-    return library
+_OF_TOPIC = {"auto.offset.reset": "earliest"}
+_NO_GROUP = "none"
+"""One has to have a name, even if partitions are assigned by hand."""
 
 
 class _Consumer:
     """One consumer of a group."""
 
-    def __init__(self, bootstrap: str, group: str) -> None:
-        self._library = _loaded()
-        text = create_string_buffer(_TEXT_BYTES)
-        configuration = c_void_p(self._library.rd_kafka_conf_new())
-        wanted = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"}
-        for name, content in {**wanted, "auto.offset.reset": "earliest", "enable.partition.eof": "true"}.items():
-            done = self._library.rd_kafka_conf_set(configuration, name.encode(), content.encode(), text, _TEXT_BYTES)
-            assert done == _CONF_OK, text.value
-        self._handle = c_void_p(self._library.rd_kafka_new(_CONSUMER, configuration, text, _TEXT_BYTES))
-        assert self._handle, text.value
+    def __init__(self, bootstrap: str, group: str, settings: Mapping[str, object]) -> None:
+        self._library = loaded()
+        wanted = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false", **settings}
+        self._handle = made(self._library, _CONSUMER, configured(self._library, wanted, _OF_TOPIC))
         self._library.rd_kafka_poll_set_consumer(self._handle)
 
     def _check(self, error: int, what: str) -> None:
-        if error != _NO_ERROR:
+        if error != NO_ERROR:
             raise SystemExit(f"{what}: {self._library.rd_kafka_err2str(error).decode()}")
 
-    def _listed(self, topic: str, partitions: range) -> ctypes._Pointer[_Partitions]:
-        listed: ctypes._Pointer[_Partitions] = self._library.rd_kafka_topic_partition_list_new(len(partitions))
+    def _listed(self, topic: str, partitions: range) -> ctypes._Pointer[Partitions]:
+        listed: ctypes._Pointer[Partitions] = self._library.rd_kafka_topic_partition_list_new(len(partitions))
         for partition in partitions:
             self._library.rd_kafka_topic_partition_list_add(listed, topic.encode(), c_int32(partition))
         return listed
@@ -104,13 +40,20 @@ class _Consumer:
         """Join."""
         self._check(self._library.rd_kafka_subscribe(self._handle, self._listed(topic, range(-1, 0))), "subscribe")
 
+    def assign(self, topic: str, partitions: int) -> None:
+        """Take all partitions, from their begin."""
+        listed = self._listed(topic, range(partitions))
+        for number in range(partitions):
+            listed.contents.elements[number].offset = _BEGINNING
+        self._check(self._library.rd_kafka_assign(self._handle, listed), "assign")
+
     def poll(self, reading: Read) -> None:
         """Take one record, if one comes soon."""
         found = self._library.rd_kafka_consumer_poll(self._handle, _POLL_MS)
         if not found:
             return
         message = found.contents
-        if message.error == _NO_ERROR:
+        if message.error == NO_ERROR:
             value = ctypes.string_at(message.payload, message.payload_bytes) if message.payload else b""
             reading.record(message.partition, message.offset, value)
         elif message.error != _PARTITION_EOF:
@@ -137,6 +80,15 @@ class _Consumer:
         self._check(error, "watermarks")
         return low.value, high.value
 
+    def offsets_at(self, topic: str, partitions: int, time_ms: int) -> dict[int, int]:
+        """Ask for the first offsets of that time or later."""
+        listed = self._listed(topic, range(partitions))
+        for number in range(partitions):
+            listed.contents.elements[number].offset = time_ms
+        self._check(self._library.rd_kafka_offsets_for_times(self._handle, listed, _ASK_MS), "offsets for times")
+        found = (listed.contents.elements[number] for number in range(listed.contents.count))
+        return {one.partition: one.offset for one in found}
+
     def close(self) -> None:
         """Leave the group."""
         self._check(self._library.rd_kafka_consumer_close(self._handle), "close")
@@ -145,19 +97,26 @@ class _Consumer:
 def main() -> None:
     """Read so many records, or until the time is up."""
     given = arguments()
-    assert given["group"], "this program reads in groups only"
-    consumer, reading = _Consumer(given["bootstrap"], given["group"]), Read(given)
-    consumer.subscribe(given["topic"])
+    topic, group = given["topic"], given["group"]
+    consumer, reading = _Consumer(given["bootstrap"], group or _NO_GROUP, given["settings"]), Read(given)
+    if group:
+        consumer.subscribe(topic)
+    else:
+        consumer.assign(topic, given["partitions"])
     while reading.goes_on:
         consumer.poll(reading)
-        if reading.commit_is_due:
+        if group and reading.commit_is_due:
             consumer.commit()
-    if reading.records:
-        consumer.commit()
-    committed = consumer.committed(given["topic"], given["partitions"])
-    ends = {number: consumer.watermarks(given["topic"], number) for number in range(given["partitions"])}
+    more: dict[str, object] = {}
+    if group:
+        if reading.records:
+            consumer.commit()
+        more["committed"] = consumer.committed(topic, given["partitions"])
+    ends = {number: consumer.watermarks(topic, number) for number in range(given["partitions"])}
+    if (time_ms := given.get("time_ms")) is not None:
+        more["times"] = consumer.offsets_at(topic, given["partitions"], time_ms)
     consumer.close()
-    reading.finish(committed=committed, ends={number: end for number, (_, end) in ends.items()})
+    reading.finish(**more, ends={number: end for number, (_, end) in ends.items()})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,234 @@
+"""The configurations of old clients that are tried in front of Kafka 4: how each of them is started, and what it can
+do. Judges nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from idemproxy.demo.child_processes import ChildProcesses
+from testkit.real.machine import pinned_packages
+
+from . import foreign_clients, java_clients
+from .java_clients import JavaProgram as ClientProgram
+from .programs.librdkafka_calls import LIBRARY_VARIABLE
+
+Reading = Literal["group", "simple", "times"]
+Role = Literal["producer", "reader"]
+_TESTS = Path(__file__).resolve().parents[3]
+_BATCH_BYTES = 400
+"""Small, so that a few hundred records are many requests."""
+_PATIENT_MS = 30_000
+ALL = ("none", "gzip", "snappy", "lz4")
+WITHOUT_LZ4 = ALL[:3]
+ALL_READINGS: tuple[Reading, ...] = ("group", "simple", "times")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What starts a program; the JSON of its task is added."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OldConfiguration:
+    """``codecs``: those it produces with. ``readings``: in a group with commits, alone, and whether it finds offsets by
+    time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
+    addition. ``java``: the release, if it is started by ``java_clients``. ``tells_offsets``: does the producer learn
+    the offset of each record?"""
+
+    name: str
+    codecs: tuple[str, ...]
+    readings: tuple[Reading, ...]
+    command: Callable[[Role], Command] | None = None
+    settings: Mapping[str, object] | None = None
+    producing: Mapping[str, object] | None = None
+    java: str | None = None
+    tells_offsets: bool = True
+
+
+def start_old_producer(
+    children: ChildProcesses,
+    directory: Path,
+    configuration: OldConfiguration,
+    *,
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    name: str,
+    compression: str,
+) -> ClientProgram:
+    """Send numbered records, as ``client_runs.start_producer`` does."""
+    settings = {**(configuration.settings or {}), **(configuration.producing or {})}
+    if configuration.java is not None:
+        own = {"batch.size": str(_BATCH_BYTES), "request.timeout.ms": str(_PATIENT_MS), "max.block.ms": "60000"}
+        return java_clients.start_producer(
+            children,
+            directory,
+            version=configuration.java,
+            bootstrap=bootstrap,
+            topic=topic,
+            partitions=partitions,
+            records=records,
+            name=name,
+            compression=compression,
+            settings={**own, "max.in.flight.requests.per.connection": "1"},
+        )
+    told = directory / f"{name}.acknowledged"
+    task: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions, "records": records}
+    task |= {"name": name, "compression": compression, "settings": settings, "told_file": os.fspath(told)}
+    task |= {"headers": [], "pace": {}}
+    return _start(children, directory, configuration, "producer", name, task, told)
+
+
+def start_old_reader(
+    children: ChildProcesses,
+    directory: Path,
+    configuration: OldConfiguration,
+    *,
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    group: str | None,
+    name: str,
+    seconds_max: int,
+    time_ms: int | None = None,
+) -> ClientProgram:
+    """Read so many records, as ``client_runs.start_reader`` does. ``time_ms``: the first offsets of that time or later
+    are in its last line, as ``times``."""
+    if configuration.java is not None:
+        return java_clients.start_group_reader(
+            children,
+            directory,
+            version=configuration.java,
+            bootstrap=bootstrap,
+            topic=topic,
+            group=group or "",
+            records=records,
+            name=name,
+            seconds_max=seconds_max,
+            settings={} if time_ms is None else {"program.time_ms": str(time_ms)},
+        )
+    told = directory / f"{name}.records"
+    task: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions, "records": records}
+    task |= {"group": group, "records_file": os.fspath(told), "seconds_max": seconds_max, "time_ms": time_ms}
+    task["settings"] = dict(configuration.settings or {})
+    return _start(children, directory, configuration, "reader", name, task, told)
+
+
+def _start(
+    children: ChildProcesses,
+    directory: Path,
+    configuration: OldConfiguration,
+    role: Role,
+    name: str,
+    task: Mapping[str, object],
+    told: Path,
+) -> ClientProgram:
+    assert configuration.command is not None
+    command = configuration.command(role)
+    words = [*command.words, json.dumps(task)]
+    process = children.start(
+        f"{configuration.name} {name}", words, directory / f"{name}.out", environment=dict(command.environment)
+    )
+    return ClientProgram(process, told)
+
+
+# ---------------------------------------------------------------------- how each is started
+def _module(module: str, *packages: str) -> Callable[[Role], Command]:
+    """A program for the Python that runs the tests."""
+
+    def command(role: Role) -> Command:
+        path = [_TESTS, *([pinned_packages.folder_with(*packages)] if packages else [])]
+        words = (sys.executable, "-m", f"testkit.real.clients.programs.{module}_{role}")
+        return Command(words, {"PYTHONPATH": os.pathsep.join(map(os.fspath, path))})
+
+    return command
+
+
+def _librdkafka(version: str) -> Callable[[Role], Command]:
+    def command(role: Role) -> Command:
+        library = foreign_clients.old_librdkafka(version)
+        plain = _module("librdkafka")(role)
+        more = {LIBRARY_VARIABLE: os.fspath(library), "LD_LIBRARY_PATH": os.fspath(library.parent)}
+        return Command(plain.words, {**plain.environment, **more})
+
+    return command
+
+
+_LIBRDKAFKA_PRODUCING: Mapping[str, object] = {
+    "max.in.flight.requests.per.connection": 1,
+    "batch.num.messages": 10,
+    "request.required.acks": -1,
+    "message.timeout.ms": 60_000,
+    "request.timeout.ms": _PATIENT_MS,
+}
+_KAFKA_PYTHON_PRODUCING: Mapping[str, object] = {
+    "acks": "all",
+    "request_timeout_ms": _PATIENT_MS,
+    "batch_size": _BATCH_BYTES,
+    "linger_ms": 5,
+    "retries": 5,
+    "max_in_flight_requests_per_connection": 1,
+}
+
+
+def _java(version: str, *readings: Reading) -> OldConfiguration:
+    return OldConfiguration(f"java-{version}", ALL, readings, java=version)
+
+
+def _kafka_python(api_version: tuple[int, ...], *readings: Reading) -> OldConfiguration:
+    return OldConfiguration(
+        "kafka-python-1.4.7@" + ".".join(map(str, api_version)),
+        ALL,
+        readings,
+        _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON),
+        {"api_version": list(api_version)},
+        _KAFKA_PYTHON_PRODUCING,
+    )
+
+
+def _rdkafka(name: str, version: str, readings: tuple[Reading, ...], **settings: str) -> OldConfiguration:
+    return OldConfiguration(
+        name,
+        ALL,
+        readings,
+        _librdkafka(version),
+        {key.replace("_", "."): value for key, value in settings.items()},
+        _LIBRDKAFKA_PRODUCING,
+    )
+
+
+JAVA_0_8_2, JAVA_0_9 = _java("0.8.2.2"), _java("0.9.0.1", "group", "simple")
+JAVA_0_10_0, JAVA_0_10_2 = _java("0.10.0.1", "group", "simple"), _java("0.10.2.2", *ALL_READINGS)
+KAFKA_PYTHON_0_9 = _kafka_python((0, 9), "group", "simple")
+KAFKA_PYTHON_0_10 = _kafka_python((0, 10, 1), *ALL_READINGS)
+RDKAFKA_0_11_AS_0_9 = _rdkafka(
+    "librdkafka-0.11.6@0.9",
+    "0.11.6",
+    ("group", "simple"),
+    api_version_request="false",
+    broker_version_fallback="0.9.0.1",
+)
+RDKAFKA_0_11 = _rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS)
+RDKAFKA_1_0 = _rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS)
+
+WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_9)
+"""These need little time, too."""
+CONFIGURATIONS: Mapping[str, OldConfiguration] = {
+    one.name: one
+    for one in (
+        *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2),
+        *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10),
+        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0),
+    )
+}
