@@ -795,7 +795,7 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_request_without_acks_is_told_by_its_first_bytes(acks: int, version: int) -> None:
+def test_a_request_without_acks_shows_in_its_first_bytes(acks: int, version: int) -> None:
     body = b"".join(encode_request(version, acks, 5, [(TOPIC, 0, SET)]))
 
     assert wants_no_answer(body) is (acks == 0)
