@@ -89,7 +89,7 @@ def raising(
 
     Nothing is returned before all of the set was read: a broker appends all of a set or nothing. Raises nothing for
     what the set contains: CORRUPT_MESSAGE (also where the end is cut off: the client believes that it sent it),
-    MESSAGE_TOO_LARGE above a limit, INVALID_REQUEST for a batch of another producer id.
+    MESSAGE_TOO_LARGE above a limit, INVALID_REQUEST for a batch of another producer id or with zstd.
     """
     reading = _Reading(arrival_ms, _BatchWriter(batch_bytes_max), unpacked_bytes_max)
     try:
@@ -211,7 +211,8 @@ class _Reading:
         batch[:_BASE_OFFSET_BYTES] = bytes(_BASE_OFFSET_BYTES)  # outside of the checksum
         header = parse_single_batch(memoryview(batch))
         verify_crc_of_batch(memoryview(batch), header)
-        codec_of(header.codec)
+        if codec_of(header.codec) is Codec.ZSTD:  # Kafka refuses it below Produce 7 (KIP-110)
+            raise _NotAcceptedError(f"record batch at {position}: it has zstd, which comes with Produce 7")
         if header.producer_id >= 0 or header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             raise _NotAcceptedError(f"record batch at {position}: it is of a producer id or a transaction of its own")
         yield from self._writer.cutting()

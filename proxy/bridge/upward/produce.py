@@ -254,7 +254,8 @@ class RaisedProduce:
 
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
-        Of any other one nothing more is begun; what is out gets an outcome."""
+        Of any other one nothing more is begun; what is out gets an outcome. What waits to be begun: see
+        ``wants_no_answer``."""
         self._has_left = True
         if self._request is None:
             return []
@@ -683,10 +684,20 @@ class RaisedProduce:
         split = partial(_splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max)
         self._works.append((split, partial(self._take_split, one)))
 
-    def _take_split(self, one: _Set, pieces: Sequence[Buffer], now: float) -> None:
-        if one.code is None:
+    def _take_split(self, one: _Set, pieces: Sequence[Buffer] | RefusedSet, now: float) -> None:
+        if one.code is not None:
+            return
+        if isinstance(pieces, RefusedSet):
+            self._end(one, pieces.code)
+        else:
             one.batches, one.submitted = deque(pieces), None
             self._submit_next(one, now)
+
+
+def wants_no_answer(body: Buffer) -> bool:
+    """Has a request no acks, by the first bytes of its body, of version 0 to 2? Such requests are begun also after
+    their client has left; others are dropped then."""
+    return bytes(body[:2]) == b"\0\0"
 
 
 def _set_of(queued: QueuedBatch) -> _Set:
@@ -718,12 +729,18 @@ def _raising_all(
     return found
 
 
-def _splitting_all(batches: Sequence[Buffer], bytes_max: int, unpacked_bytes_max: int) -> Steps[list[Buffer]]:
-    """Return the batches within the limit, but the first one in several in any case: it was refused."""
+def _splitting_all(
+    batches: Sequence[Buffer], bytes_max: int, unpacked_bytes_max: int
+) -> Steps[list[Buffer] | RefusedSet]:
+    """Return the batches within the limit, but the first one in several in any case: it was refused. RefusedSet where
+    one can not be taken apart: a batch of format v2 that stood in the set has not been looked into."""
     pieces: list[Buffer] = []
-    for index, batch in enumerate(batches):
-        if index and len(batch) <= bytes_max:
-            pieces.append(batch)
-        else:
-            pieces += yield from splitting(batch, min(bytes_max, len(batch) // 2), unpacked_bytes_max)
+    try:
+        for index, batch in enumerate(batches):
+            if index and len(batch) <= bytes_max:
+                pieces.append(batch)
+            else:
+                pieces += yield from splitting(batch, min(bytes_max, len(batch) // 2), unpacked_bytes_max)
+    except WireError as error:
+        return RefusedSet(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     return pieces

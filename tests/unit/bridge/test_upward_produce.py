@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import (
@@ -18,7 +19,7 @@ from idemproxy.codecs.produce import (
     parse_request,
     parse_response,
 )
-from idemproxy.codecs.record_batch import BatchHeader, parse_single_batch
+from idemproxy.codecs.record_batch import BatchHeader, batch_of, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.producing.cluster import Cluster
 from idemproxy.producing.numbered_batch import Place
@@ -29,6 +30,7 @@ from idemproxy.proxy.bridge.upward.produce import (
     SETS_AT_ONCE,
     RaisedProduce,
     RaisedProduceSettings,
+    wants_no_answer,
 )
 from idemproxy.proxy.bridge.upward.produce_effects import (
     AnswerClient,
@@ -569,6 +571,15 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert scene.shared.limits.batch_bytes_max("another") > largest
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_batch_that_is_too_large_and_no_records_is_refused(codec: Codec) -> None:
+    scene = Scene()
+    scene.produce([(0, batch_of(b"\x7f" * 3_000, 100, 5, attributes=codec)), (1, SET)])
+    scene.reply(scene.sent(), (0, TOO_LARGE, -1), (1, NONE, 5))
+
+    assert scene.answer() == {(TOPIC, 0): (TOO_LARGE, -1), (TOPIC, 1): (NONE, 5)}
+
+
 def test_one_record_that_is_too_large_is_refused_and_changes_no_limit() -> None:
     scene = Scene()
     before = scene.shared.limits.batch_bytes_max(TOPIC)
@@ -790,6 +801,15 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     scene.produce(acks=0)
 
     assert scene.sent()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_request_without_acks_shows_in_its_first_bytes(acks: int, version: int) -> None:
+    body = b"".join(encode_request(version, acks, 5, [(TOPIC, 0, SET)]))
+
+    assert wants_no_answer(body) is (acks == 0)
+    assert wants_no_answer(memoryview(body)) is (acks == 0)
 
 
 def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:

@@ -174,9 +174,10 @@ def test_a_batch_of_format_v2_in_the_set_stays_as_it_is() -> None:
     [
         encode_batch([Record(0, 5, None, b"v")], producer_id=4, producer_epoch=0, base_sequence=0),
         encode_batch([Record(0, 5, None, b"v")], attributes=CONTROL_FLAG),
+        encode_batch([Record(0, 5, None, b"v")], codec=Codec.ZSTD),
     ],
 )
-def test_a_batch_of_another_producer_id_is_refused(batch: bytes) -> None:
+def test_a_batch_of_another_producer_id_or_with_zstd_is_refused(batch: bytes) -> None:
     assert refused(batch) == ErrorCode.INVALID_REQUEST
 
 
