@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import Malformed, WireError
@@ -25,6 +25,7 @@ from ..bridge.upward.fetch import FurtherFetch, RaisedFetch
 from ..bridge.upward.table import Raised, group_of_any_broker
 from ..connection.shell import ConnectionShell
 from ..versions import ApiKey, api_title
+from .client_work import ClientWork
 from .host import NativeHost
 from .upstream import NativeUpstream
 
@@ -74,6 +75,7 @@ class _AnswersOfBroker:
         self._look = look
         self._splitter = FrameSplitter(limits.RAISED_ANSWER_BYTES_MAX)
         self._bodies: list[Buffer] = []
+        self._is_done = False
         self._reserved: Reservation | None = None
 
     @property
@@ -92,12 +94,18 @@ class _AnswersOfBroker:
         except WireError as error:
             self._failed(f"the broker's answer cannot be read: {error}")
             return
+        if len(self._bodies) == self._count and (self._is_done or self._splitter.buffered_bytes):
+            self._failed("the broker's answer cannot be read: bytes that nobody waits for")
+            return
         due_bytes = self._splitter.buffered_bytes + self._splitter.missing_bytes
         if self._reserved is None and due_bytes > limits.BACKLOG_BYTES:
             self._reserved = self._shell.memory.reserve(due_bytes, self._look, self._shell.looks_new())
             self._look()
         if len(self._bodies) == self._count:
-            self._done(self._bodies)
+            self._is_done = True
+            bodies, self._bodies = self._bodies, []
+            self._count = 0
+            self._done(bodies)
 
     def end(self) -> None:
         """The client has been answered, or has gone. The memory is needed until it has taken the answer."""
@@ -119,7 +127,7 @@ class RaisedRequest:
         host: NativeHost,
         shell: ConnectionShell,
         header: RequestHeader,
-        request: bytes,
+        request: memoryview,
         raised: Raised | RaisedFetch,
         upstream: NativeUpstream,
         to_others: Reactor | None,
@@ -130,7 +138,7 @@ class RaisedRequest:
         self._host = host
         self._shell = shell
         self._header = header
-        self._body = memoryview(request)[header.body_offset :]
+        self._body = request[header.body_offset :]
         self._raised = raised
         self._upstream = upstream
         self._to_others = to_others
@@ -141,6 +149,7 @@ class RaisedRequest:
         self._coordinator: NativeUpstream | None = None
         self._tries_left = limits.COORDINATOR_TRIES
         self._answers: _AnswersOfBroker | None = None
+        self._doing: ClientWork[Any] | None = None
         self._held_bytes = len(request)
         self._is_over = False
         host.memory.hold_bytes(self._held_bytes)
@@ -166,6 +175,9 @@ class RaisedRequest:
     def cancel(self) -> None:
         """Neither ``answered`` nor ``failed`` is called any more."""
         self._is_over = True
+        self._body = memoryview(b"")
+        if self._doing is not None:
+            self._doing.cancel()
         self._close_coordinator()
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = 0
@@ -263,8 +275,8 @@ class RaisedRequest:
                 return
             done(made)
 
-        is_late = self._host.loop_budget.is_long
-        self._host.long_work.begin(going_on(steps), self._shell.address, ended, is_late=is_late)
+        self._doing = ClientWork(going_on(steps), ended)
+        self._doing.begin(self._host, self._shell.address)
 
     def _fail(self, reason: str, *, is_clients: bool = False) -> None:
         if not self._is_over:
