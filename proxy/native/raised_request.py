@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import Malformed, WireError
-from ...codecs.framing import FrameSplitter, frame
+from ...codecs.framing import SIZE_BYTES, FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_request_header, encode_response_header, parse_response_header
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor
@@ -30,6 +30,8 @@ from .host import NativeHost
 from .upstream import NativeUpstream
 
 _FIND_COORDINATOR_VERSION: Final = 0
+_COPIES: Final = 2
+"""How often a large answer is in memory: as the broker has sent it, and as the client gets it."""
 
 Failed = Callable[[str], None]
 T = TypeVar("T")
@@ -97,8 +99,8 @@ class _AnswersOfBroker:
         if len(self._bodies) == self._count and (self._is_done or self._splitter.buffered_bytes):
             self._failed("the broker's answer cannot be read: bytes that nobody waits for")
             return
-        due_bytes = self._splitter.buffered_bytes + self._splitter.missing_bytes
-        if self._reserved is None and due_bytes > limits.BACKLOG_BYTES:
+        due_bytes = _COPIES * (self._splitter.buffered_bytes + self._splitter.missing_bytes)
+        if self._reserved is None and due_bytes > _COPIES * limits.BACKLOG_BYTES:
             self._reserved = self._shell.memory.reserve(due_bytes, self._look, self._shell.looks_new())
             self._look()
         if len(self._bodies) == self._count:
@@ -118,9 +120,9 @@ class _AnswersOfBroker:
 
 class RaisedRequest:
     """``request``: without its size. ``upstream``: the client's connection to its broker. ``to_others``: opens one to
-    another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client,
-    ``failed`` the sentence why there will be none, and whether it is the client's fault. One of them is called, once,
-    unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
+    another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client, in
+    pieces, as it may have 50 MB; ``failed`` the sentence why there will be none, and whether it is the client's fault.
+    One of them is called, once, unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class RaisedRequest:
         raised: Raised | RaisedFetch,
         upstream: NativeUpstream,
         to_others: Reactor | None,
-        answered: Callable[[bytes], None],
+        answered: Callable[[Sequence[Buffer]], None],
         failed: Callable[[str, bool], None],
         look: Callable[[], None],
     ) -> None:
@@ -259,7 +261,8 @@ class RaisedRequest:
             return
         header = self._header
         start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-        self._answered(frame(start, made))
+        size_bytes = len(start) + len(made)
+        self._answered((size_bytes.to_bytes(SIZE_BYTES, "big") + start, made))
 
     def _work(self, steps: Steps[T], done: Callable[[T], None], *, is_clients: bool = False) -> None:
         """Do it; ``done`` gets what it makes. ``is_clients``: what it reads, the client has sent."""

@@ -7,11 +7,12 @@ behind it are taken when it is. A broker does the same, one request of a connect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES
 from ...codecs.headers import RequestHeader, parse_request_header
+from ...reactor import Buffer
 from .. import limits
 from ..bridge.upward.fetch import RaisedFetch
 from ..bridge.upward.positions import FetchPositions
@@ -42,7 +43,7 @@ class RaisingSession(Handler):
         """Does a drain wait for the answer to what is raised?"""
         self._is_resting = False
         """Is what has come left for a later pass?"""
-        self._positions = FetchPositions()
+        self._positions = FetchPositions(host.old_producers.positions)
         self._producing: ProducingClient | None = None
         """Since its first old Produce."""
         self._request: RaisedRequest | ProducingClient | None = None
@@ -245,9 +246,9 @@ class RaisingSession(Handler):
                 self._shell.wire.send(answer)
             self._shell.part()
         else:
-            self._answered(int(ApiKey.PRODUCE), answer)
+            self._answered(int(ApiKey.PRODUCE), () if answer is None else (answer,))
 
-    def _answered(self, api_key: int, answer: bytes | None) -> None:
+    def _answered(self, api_key: int, answer: Sequence[Buffer]) -> None:
         request, self._request, self._is_awaited = self._request, None, False
         self._behind.take_answers()
         self.has_produced |= api_key == ApiKey.PRODUCE
@@ -256,8 +257,8 @@ class RaisingSession(Handler):
             return
         if (measure := self._host.measure_request) is not None:
             measure(api_key, self._host.reactor.now() - self._asked_at)
-        if answer is not None:
-            wire.send(answer)
+        if answer:
+            wire.send(*answer)
         if isinstance(request, RaisedRequest):
             request.cancel()  # its memory is the answer's now
         self._read_answers_or_not()
@@ -320,6 +321,7 @@ class RaisingSession(Handler):
         request, self._request, self._is_awaited = self._request, None, False
         if isinstance(request, RaisedRequest):
             request.cancel()
+        self._positions.clear()
         if self._producing is not None:
             self._producing.cancel(self._behind.give_away)
             self._producing = None

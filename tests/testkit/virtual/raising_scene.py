@@ -1,5 +1,5 @@
-"""An old client at a proxy, in front of brokers whose ends the test holds itself: it sees each request of the proxy, and
-answers it, or does not."""
+"""An old client at a proxy, in front of brokers whose ends the test holds itself: it sees each request of the proxy,
+and answers it, or does not."""
 
 from __future__ import annotations
 

@@ -199,9 +199,7 @@ def test_what_the_broker_owes_for_a_set_comes_before_the_next_request_on_the_sam
     scene.assert_nothing_stays()
 
 
-def test_a_broker_that_does_not_answer_a_batch_of_an_authenticated_client_costs_it_its_connection_after_its_answer() -> (
-    None
-):
+def test_a_silent_broker_costs_an_authenticated_client_its_connection_after_its_answer() -> None:
     scene = RaisingScene(requires_login=True)
     scene.log_in()
     scene.send(produce(3, ONE, timeout_ms=4000), metadata(4))
