@@ -1,11 +1,12 @@
-"""What the old producers of one process share: producer ids, what departed clients have left, limits of topics. No
-logic."""
+"""What the old clients of one process share: producer ids, what departed clients have left, limits of topics, and what
+their positions may take. No logic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ..bridge.upward.departed_clients import DepartedClients
+from ..bridge.upward.positions import PositionsBudget
 from ..bridge.upward.producer_ids import ProducerIdPool
 from ..bridge.upward.topic_limits import TopicLimits
 
@@ -17,4 +18,5 @@ class OldProducers:
         self.pool = ProducerIdPool()
         self.departed = DepartedClients()
         self.limits = TopicLimits()
+        self.positions = PositionsBudget()
         self.wall_clock_ms = wall_clock_ms

@@ -2,7 +2,8 @@
 belong to this client alone. Sans-IO.
 
 A client that has authenticated at its broker has one connection there, over which its batches go as well: no other one
-has its rights. It ends together with the client's, and then nothing is sent again."""
+has its rights. Once that has ended nothing is sent again. Where the client leaves first, the connection is kept until
+what is out on it has an outcome."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ from ..broker.broker import Broker
 from ..connection.shell import ConnectionShell
 from ..session.pipe import Pipe
 from ..versions import ApiKey
+from .client_work import ClientWork
 from .host import NativeHost
 from .upstream import NativeUpstream
 
@@ -54,19 +56,19 @@ class _Connection(Pipe):
 
 class ProducingClient:
     """``broker``: the one that the client has connected to. ``to_brokers``: opens connections; None where the client
-    has authenticated over ``upstream``. ``answered`` gets the frame for the client, None if it
-    wants none; ``failed`` the sentence why its
-    connection is to end; not after ``leave``."""
+    has authenticated over ``upstream``, which is None otherwise. ``answered`` gets the frame for the client, None if it
+    wants none, and whether its connection ends with it; ``failed`` the sentence why that is to end, and whether it is
+    the client's fault; neither after ``cancel``."""
 
     def __init__(
         self,
         host: NativeHost,
         shell: ConnectionShell,
         broker: Broker,
-        upstream: NativeUpstream,
+        upstream: NativeUpstream | None,
         to_brokers: Reactor | None,
         client_id: str | None,
-        answered: Callable[[bytes | None], None],
+        answered: Callable[[bytes | None, bool], None],
         failed: Callable[[str, bool], None],
     ) -> None:
         self._host = host
@@ -91,7 +93,12 @@ class ProducingClient:
         self._asked_for_leaders: set[int] = set()
         """Brokers that have not answered who leads."""
         self._has_left = False
+        self._is_cut = False
+        """Has the client's own connection to its broker brought no answer in time? Nothing more is sent over it."""
+        self._due: tuple[bytes | None] | None = None
+        """The client's answer, while its broker owes another one on the connection that the client's requests take."""
         self._header: RequestHeader | None = None
+        self._work: ClientWork[Any] | None = None
         self._todo: deque[Effect] = deque()
         self._is_doing = False
         self._timer: Timer | None = None
@@ -103,23 +110,37 @@ class ProducingClient:
         """Its answers are small."""
         return False
 
-    def begin(self, header: RequestHeader, request: bytes) -> None:
+    @property
+    def uses_clients_own(self) -> bool:
+        """Do batches go over the client's own connection to its broker?"""
+        return self._to_brokers is None
+
+    def begin(self, header: RequestHeader, request: memoryview) -> None:
         """Serve a request, given without its size."""
         self._header = header
-        self._body = memoryview(request)[header.body_offset :]
-        if self._to_brokers is None and self._broker.id in self._connections:
+        self._body = request[header.body_offset :]
+        if self._upstream is not None and self._broker.id in self._connections:
             self._upstream.received = self._connections[self._broker.id].received
         arrived_ms = self._host.old_producers.wall_clock_ms()
         self._do(self._machine.begin(self._body, header.api_version, self._reactor.now(), arrived_ms))
 
-    def cancel(self) -> None:
-        """The client has gone. What is out still gets an outcome."""
-        self._has_left = True
+    def cancel(self, give_away: Callable[[], NativeUpstream | None]) -> None:
+        """The client has gone. What is out still gets an outcome. ``give_away``: lets go of the client's own connection
+        to its broker."""
+        self._has_left, self._due = True, None
         self._answered, self._failed = _ignore_answer, _ignore_failure
+        if self._upstream is not None and not self._machine.is_idle and not self._is_cut:
+            self._keep(give_away())
         self._do(self._machine.left(self._reactor.now()))
-        if self._to_brokers is None:
-            for broker_id in list(self._connections):
-                self._lost(broker_id, "the client has gone")
+
+    def _keep(self, upstream: NativeUpstream | None) -> None:
+        """Take over the client's own connection."""
+        connection = self._connections.get(self._broker.id)
+        if upstream is None or upstream.wire is None:
+            self._lost(self._broker.id, "it has ended")
+        else:
+            received = _ignore_bytes if connection is None else connection.received
+            upstream.hand_over(received, partial(self._lost, self._broker.id))
 
     # ------------------------------------------------------------------ effects
     def _do(self, effects: Sequence[Effect]) -> None:
@@ -129,18 +150,33 @@ class ProducingClient:
             return
         self._is_doing = True
         try:
-            while self._todo:
-                self._do_one(self._todo.popleft())
+            while self._todo or self._ends_request():
+                if self._todo:
+                    self._do_one(self._todo.popleft())
         finally:
             self._is_doing = False
         self._settle()
+
+    def _ends_request(self) -> bool:
+        """Answer a client whose request has ended, if it was not answered by an effect: it wants no answer, or its
+        connection was not quiet. Its next request may begin in here."""
+        if self._has_left or not self._machine.is_idle:
+            return False
+        if self._due is not None:
+            self._answer_if_quiet(*self._due)
+            return self._due is None
+        if self._header is None:
+            return False
+        self._end_request(None)
+        return True
 
     def _do_one(self, effect: Effect) -> None:
         now = self._reactor.now()
         match effect:
             case RunSteps():
-                done = partial(self._worked, effect.number)
-                self._host.long_work.begin(effect.start, self._sender, done, is_late=self._host.loop_budget.is_long)
+                self._drop_work()
+                self._work = ClientWork(effect.start, partial(self._worked, effect.number))
+                self._work.begin(self._host, self._sender)
             case SendProduce():
                 connection = self._connection(effect.broker)
                 if connection is None:
@@ -171,6 +207,12 @@ class ProducingClient:
     def _worked(self, number: int, done: Done[Any]) -> None:
         self._body = b""
         self._do(self._machine.worked(number, done.result(), self._reactor.now()))
+
+    def _drop_work(self) -> None:
+        """Nobody waits for what is under way: the request that it belongs to has ended."""
+        if self._work is not None:
+            self._work.cancel()
+            self._work = None
 
     def _produced(self, number: int, body: memoryview) -> None:
         self._do(self._machine.answered(number, body, self._reactor.now()))
@@ -212,8 +254,9 @@ class ProducingClient:
                 return None
             self._to_brokers.connect(broker.address, made)
         else:
+            assert self._upstream is not None
             wire = self._upstream.wire
-            if broker_id != self._broker.id or wire is None:
+            if broker_id != self._broker.id or wire is None or self._is_cut:
                 return None
             made.connected(wire)
             self._upstream.received = made.received
@@ -227,10 +270,10 @@ class ProducingClient:
 
     def _disconnect(self, broker_id: int) -> None:
         connection = self._connections.pop(broker_id, None)
-        if connection is not None:
+        if connection is not None and self._upstream is None:
             connection.close()
-            if self._to_brokers is None:
-                self._failed("its broker did not answer", False)
+        elif connection is not None and self._upstream is not None:
+            self._is_cut, self._upstream.received = True, _ignore_bytes
         self._do(self._not_learned(broker_id))
 
     def _not_learned(self, broker_id: int) -> Sequence[Effect]:
@@ -242,6 +285,9 @@ class ProducingClient:
     # ------------------------------------------------------------------ after each event
     def _settle(self) -> None:
         machine, now = self._machine, self._reactor.now()
+        if machine.is_idle:
+            self._body = b""
+            self._drop_work()
         held_bytes = len(self._body) + machine.buffered_bytes
         self._host.memory.hold_bytes(held_bytes - self._held_bytes)
         self._held_bytes = held_bytes
@@ -252,11 +298,16 @@ class ProducingClient:
             if machine.wakes_at is not None:
                 self._timer = self._reactor.later(max(0.0, machine.wakes_at - now), self._woken)
         elif self._has_left:
-            for connection in self._connections.values():
-                connection.close()
-            self._connections.clear()
-        elif self._header is not None:
-            self._end_request(None)  # it wants no answer
+            self._close_all()
+        elif self._due is not None:
+            self._timer = self._reactor.later(limits.ASK_SECONDS_MAX, self._cut_off)
+
+    def _close_all(self) -> None:
+        if self._upstream is not None:
+            self._upstream.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def _wake(self) -> None:
         self._reactor.later(0, self._woken)
@@ -266,12 +317,32 @@ class ProducingClient:
 
     def _end_request(self, answer: bytes | None) -> None:
         self._header, self._body = None, b""
-        self._answered(answer)
+        self._answer_if_quiet(answer)
+
+    def _answer_if_quiet(self, answer: bytes | None) -> None:
+        """Answer the client. Its next requests take the same connection as its batches if it has authenticated there:
+        so what the broker owes for these has to have come before."""
+        connection = self._connections.get(self._broker.id) if self._upstream is not None else None
+        if connection is None or connection.is_quiet:
+            self._due = None
+            self._answered(answer, self._is_cut)
+        else:
+            self._due = (answer,)
+
+    def _cut_off(self) -> None:
+        """The broker owes an answer for too long."""
+        self._timer = None
+        if self._due is not None:
+            self._disconnect(self._broker.id)
 
 
-def _ignore_answer(_answer: bytes | None) -> None:
+def _ignore_answer(_answer: bytes | None, _is_last: bool) -> None:
     """The client has gone."""
 
 
 def _ignore_failure(_reason: str, _is_clients_fault: bool) -> None:
     """The client has gone."""
+
+
+def _ignore_bytes(_data: bytes) -> None:
+    """They come too late."""

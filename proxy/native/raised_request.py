@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import Malformed, WireError
-from ...codecs.framing import FrameSplitter, frame
+from ...codecs.framing import SIZE_BYTES, FrameSplitter, frame
 from ...codecs.headers import RequestHeader, encode_request_header, encode_response_header, parse_response_header
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor
@@ -26,10 +26,13 @@ from ..bridge.upward.table import Raised, group_of_any_broker
 from ..connection.shell import ConnectionShell
 from ..events import RecordsNotLowered
 from ..versions import ApiKey, api_title
+from .client_work import ClientWork
 from .host import NativeHost
 from .upstream import NativeUpstream
 
 _FIND_COORDINATOR_VERSION: Final = 0
+_COPIES: Final = 2
+"""How often a large answer is in memory: as the broker has sent it, and as the client gets it."""
 
 _BYTES_PER_BYTE: Final[Mapping[int, int]] = {ApiKey.LIST_OFFSETS: 16, ApiKey.FETCH: 12}
 """What a byte of a request takes in memory until it is answered: of these two each partition is noted. Of all others,
@@ -79,6 +82,7 @@ class _AnswersOfBroker:
         self._look = look
         self._splitter = FrameSplitter(limits.RAISED_ANSWER_BYTES_MAX)
         self._bodies: list[Buffer] = []
+        self._is_done = False
         self._reserved: Reservation | None = None
 
     @property
@@ -97,12 +101,18 @@ class _AnswersOfBroker:
         except WireError as error:
             self._failed(f"the broker's answer cannot be read: {error}")
             return
-        due_bytes = self._splitter.buffered_bytes + self._splitter.missing_bytes
-        if self._reserved is None and due_bytes > limits.BACKLOG_BYTES:
+        if len(self._bodies) == self._count and (self._is_done or self._splitter.buffered_bytes):
+            self._failed("the broker's answer cannot be read: bytes that nobody waits for")
+            return
+        due_bytes = _COPIES * (self._splitter.buffered_bytes + self._splitter.missing_bytes)
+        if self._reserved is None and due_bytes > _COPIES * limits.BACKLOG_BYTES:
             self._reserved = self._shell.memory.reserve(due_bytes, self._look, self._shell.looks_new())
             self._look()
         if len(self._bodies) == self._count:
-            self._done(self._bodies)
+            self._is_done = True
+            bodies, self._bodies = self._bodies, []
+            self._count = 0
+            self._done(bodies)
 
     def end(self) -> None:
         """The client has been answered, or has gone. The memory is needed until it has taken the answer."""
@@ -115,27 +125,27 @@ class _AnswersOfBroker:
 
 class RaisedRequest:
     """``request``: without its size. ``upstream``: the client's connection to its broker. ``to_others``: opens one to
-    another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client,
-    ``failed`` the sentence why there will be none, and whether it is the client's fault. One of them is called, once,
-    unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
+    another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client, in
+    pieces, as it may have 50 MB; ``failed`` the sentence why there will be none, and whether it is the client's fault.
+    One of them is called, once, unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
 
     def __init__(
         self,
         host: NativeHost,
         shell: ConnectionShell,
         header: RequestHeader,
-        request: bytes,
+        request: memoryview,
         raised: Raised | RaisedFetch,
         upstream: NativeUpstream,
         to_others: Reactor | None,
-        answered: Callable[[bytes], None],
+        answered: Callable[[Sequence[Buffer]], None],
         failed: Callable[[str, bool], None],
         look: Callable[[], None],
     ) -> None:
         self._host = host
         self._shell = shell
         self._header = header
-        self._body = memoryview(request)[header.body_offset :]
+        self._body = request[header.body_offset :]
         self._raised = raised
         self._upstream = upstream
         self._to_others = to_others
@@ -146,6 +156,7 @@ class RaisedRequest:
         self._coordinator: NativeUpstream | None = None
         self._tries_left = limits.COORDINATOR_TRIES
         self._answers: _AnswersOfBroker | None = None
+        self._doing: ClientWork[Any] | None = None
         self._held_bytes = len(request) * _BYTES_PER_BYTE.get(header.api_key, 2)
         self._is_over = False
         host.memory.hold_bytes(self._held_bytes)
@@ -171,6 +182,9 @@ class RaisedRequest:
     def cancel(self) -> None:
         """Neither ``answered`` nor ``failed`` is called any more."""
         self._is_over = True
+        self._body = memoryview(b"")
+        if self._doing is not None:
+            self._doing.cancel()
         self._close_coordinator()
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = 0
@@ -254,7 +268,8 @@ class RaisedRequest:
             self._note(self._raised)
         header = self._header
         start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-        self._answered(frame(start, made))
+        size_bytes = len(start) + len(made)
+        self._answered((size_bytes.to_bytes(SIZE_BYTES, "big") + start, made))
 
     def _note(self, fetch: RaisedFetch) -> None:
         """Report what the client does not get."""
@@ -277,8 +292,8 @@ class RaisedRequest:
                 return
             done(made)
 
-        is_late = self._host.loop_budget.is_long
-        self._host.long_work.begin(going_on(steps), self._shell.address, ended, is_late=is_late)
+        self._doing = ClientWork(going_on(steps), ended)
+        self._doing.begin(self._host, self._shell.address)
 
     def _fail(self, reason: str, *, is_clients: bool = False) -> None:
         if not self._is_over:

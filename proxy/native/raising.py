@@ -7,11 +7,12 @@ behind it are taken when it is. A broker does the same, one request of a connect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES
 from ...codecs.headers import RequestHeader, parse_request_header
+from ...reactor import Buffer
 from .. import limits
 from ..bridge.upward.fetch import RaisedFetch
 from ..bridge.upward.positions import FetchPositions
@@ -23,8 +24,7 @@ from ..versions import ApiKey
 from .host import NativeHost
 from .raised_produce import ProducingClient
 from .raised_request import RaisedRequest
-from .session import NativeSession
-from .upstream import NativeUpstream
+from .session import FINISHED, NativeSession
 
 
 class RaisingSession(Handler):
@@ -39,7 +39,11 @@ class RaisingSession(Handler):
         self._held_bytes = 0
         """Counted in the memory of all clients: what is complete and waits for its turn."""
         self._asked_at = 0.0
-        self._positions = FetchPositions()
+        self._is_awaited = False
+        """Does a drain wait for the answer to what is raised?"""
+        self._is_resting = False
+        """Is what has come left for a later pass?"""
+        self._positions = FetchPositions(host.old_producers.positions)
         self._producing: ProducingClient | None = None
         """Since its first old Produce."""
         self._request: RaisedRequest | ProducingClient | None = None
@@ -52,6 +56,7 @@ class RaisingSession(Handler):
 
     def begin(self) -> None:
         """Take the first old request."""
+        self._behind.keep_client(self._keeps_client)
         self._advance()
         self._count_kept()
 
@@ -64,7 +69,7 @@ class RaisingSession(Handler):
     @property
     def has_produce_in_flight(self) -> bool:
         """Is something under way that a drain waits for?"""
-        return self._request is not None or self._behind.has_produce_in_flight
+        return self._is_awaited or self._behind.has_produce_in_flight
 
     @property
     def has_enough(self) -> bool:
@@ -104,6 +109,12 @@ class RaisingSession(Handler):
         self._is_held = is_held
         self._read_answers_or_not()
 
+    def _keeps_client(self) -> bool:
+        """The broker has closed the connection over which nothing is out. What the client writes goes over others: as
+        soon as its connection ended, it would send again what is being written, and that would be there twice."""
+        is_read_from = isinstance(self._request, RaisedRequest)
+        return self._producing is not None and not self._producing.uses_clients_own and not is_read_from
+
     def _read_answers_or_not(self) -> None:
         waits = self._request is not None and self._request.waits_for_memory
         self._behind.hold_upstream(self._is_held or waits)
@@ -125,7 +136,7 @@ class RaisingSession(Handler):
 
     def _advance(self) -> None:
         """Raise the old request if it is complete and its turn."""
-        if self._request is not None or not self._kept or self.is_closed:
+        if self._request is not None or not self._kept or self.is_closed or self._is_resting:
             return
         missing = self._missing_bytes
         if missing and self._is_stopping:
@@ -138,9 +149,9 @@ class RaisingSession(Handler):
             self._wait()
             return
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
-        request = bytes(memoryview(self._kept)[SIZE_BYTES:end])
-        del self._kept[:end]
-        self._raise(request)
+        request, self._kept = self._kept, self._kept[end:]  # what comes after it is short, and it may be 100 MB
+        del request[end:]
+        self._raise(memoryview(request)[SIZE_BYTES:])
 
     def _count_kept(self) -> None:
         is_unfinished = self._request is None and self._kept and self._missing_bytes
@@ -161,7 +172,7 @@ class RaisingSession(Handler):
             self._resume(self._advance)
 
     # ------------------------------------------------------------------ the old request
-    def _raise(self, request: bytes) -> None:
+    def _raise(self, request: memoryview) -> None:
         """Raises WireError for a header that cannot be read."""
         try:
             header = parse_request_header(request)
@@ -169,16 +180,18 @@ class RaisingSession(Handler):
             self._kept.clear()  # what comes behind it is not served
             raise
         key, version = header.api_key, header.api_version
-        upstream, broker = self._behind.connect(request), self._behind.target()
-        if upstream is None or broker is None:
-            self._shell.abort("the broker is away")
-            return
+        self._behind.learn_name(header)
         self.name, self.software = self._behind.name, self._behind.software
         self._host.count_request(key)
         self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
         self._asked_at = self._host.reactor.now()
+        self._is_awaited = key in FINISHED
         if key == ApiKey.PRODUCE:
-            self._produce(header, request, broker, upstream)
+            self._produce(header, request)
+            return
+        broker, upstream = self._behind.target(), self._behind.connect()
+        if upstream is None or broker is None:
+            self._shell.abort("the broker is away")
             return
         plan = self._plan(key, version, broker)
         if plan is None:
@@ -206,23 +219,39 @@ class RaisingSession(Handler):
             return plan_fetch(version, broker.ranges, self._positions, always=is_always, committed=is_committed)
         return plan(key, version, broker.ranges, always=is_always)
 
-    def _produce(self, header: RequestHeader, request: bytes, broker: Broker, upstream: NativeUpstream) -> None:
+    def _produce(self, header: RequestHeader, request: memoryview) -> None:
         if self._producing is None:
+            broker, to_others = self._behind.target(), self._behind.to_other_brokers
+            upstream = self._behind.connect() if to_others is None else None
+            if broker is None or (to_others is None and upstream is None):
+                self._shell.abort("the broker is away")
+                return
             self._producing = ProducingClient(
-                self._host,
-                self._shell,
-                broker,
-                upstream,
-                self._behind.to_other_brokers,
-                header.client_id,
-                lambda answer: self._answered(int(ApiKey.PRODUCE), answer),
+                *(self._host, self._shell, broker, upstream, to_others, header.client_id),
+                self._written,
                 self._failed,
             )
         self._request = self._producing
+        self._read_for_stage(self._producing.uses_clients_own)
         self._producing.begin(header, request)
 
-    def _answered(self, api_key: int, answer: bytes | None) -> None:
-        request, self._request = self._request, None
+    def _read_for_stage(self, is_read: bool) -> None:
+        if is_read != self._behind.is_read_by_stage:
+            self._behind.is_read_by_stage = is_read
+            self._behind.read_answers_or_not()
+
+    def _written(self, answer: bytes | None, is_last: bool) -> None:
+        self._read_for_stage(False)
+        if is_last:
+            self._kept.clear()
+            if answer is not None and self._shell.wire is not None:
+                self._shell.wire.send(answer)
+            self._shell.part()
+        else:
+            self._answered(int(ApiKey.PRODUCE), () if answer is None else (answer,))
+
+    def _answered(self, api_key: int, answer: Sequence[Buffer]) -> None:
+        request, self._request, self._is_awaited = self._request, None, False
         self._behind.take_answers()
         self.has_produced |= api_key == ApiKey.PRODUCE
         shell, wire = self._shell, self._shell.wire
@@ -230,14 +259,23 @@ class RaisingSession(Handler):
             return
         if (measure := self._host.measure_request) is not None:
             measure(api_key, self._host.reactor.now() - self._asked_at)
-        if answer is not None:
-            wire.send(answer)
+        if answer:
+            wire.send(*answer)
         if isinstance(request, RaisedRequest):
             request.cancel()  # its memory is the answer's now
         self._read_answers_or_not()
         if wire.unsent > limits.BACKLOG_BYTES:
             shell.answers_wait()
-        self._resume(self._pass_kept)
+        if self._kept and self._host.loop_budget.is_long:
+            self._is_resting = True  # a client may send a thousand requests at once that cost a broker nothing
+            self._host.reactor.later(0, self._rested)
+        else:
+            self._resume(self._pass_kept)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        if not self.is_closed:
+            self._resume(self._pass_kept)
 
     def _pass_kept(self) -> None:
         kept = bytes(self._kept)
@@ -261,7 +299,7 @@ class RaisingSession(Handler):
         shell.control()
 
     def _failed(self, reason: str, is_clients_fault: bool) -> None:
-        self._request = None
+        self._request, self._is_awaited = None, False
         if is_clients_fault:
             self._kept.clear()  # what comes behind it is not served
             self._count_kept()
@@ -282,10 +320,11 @@ class RaisingSession(Handler):
         self.is_closed = True
         self._kept.clear()
         self._count_kept()
-        request, self._request = self._request, None
+        request, self._request, self._is_awaited = self._request, None, False
         if isinstance(request, RaisedRequest):
             request.cancel()
+        self._positions.clear()
         if self._producing is not None:
-            self._producing.cancel()
+            self._producing.cancel(self._behind.give_away)
             self._producing = None
         self._behind.end(is_lost=is_lost)

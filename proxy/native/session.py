@@ -42,7 +42,7 @@ _HEAD = Struct(">hhi")
 """API key, version, correlation id: the start of each request."""
 _CORRELATION_ID = Struct(">i")
 _PRODUCE = int(ApiKey.PRODUCE)
-_FINISHED = frozenset(
+FINISHED = frozenset(
     {
         ApiKey.PRODUCE,
         ApiKey.OFFSET_COMMIT,
@@ -71,6 +71,11 @@ def _nothing() -> None:
     """Metadata is asked for; nobody waits for the answer."""
 
 
+def _keeps_no_client() -> bool:
+    """Without a stage nothing is left that a client whose broker has gone could wait for."""
+    return False
+
+
 class NativeSession(Handler):
     """The handler of the client's connection. ``upstream``: opens the connection to the broker. ``requires_login``: the
     client has to authenticate at the broker before anything else. ``make_stage``: makes the handler that serves the
@@ -92,6 +97,9 @@ class NativeSession(Handler):
         self._login = Login() if requires_login else None
         self._make_stage = make_stage
         self._has_stage = False
+        self._keeps_client = _keeps_no_client
+        self.is_read_by_stage = False
+        """Does the stage need the broker's answers, whatever the client takes of its own?"""
         self._broker: Broker | None = None
         self._chosen: Broker | None = None
         """The one that it will connect to: brokers may serve different versions."""
@@ -215,7 +223,8 @@ class NativeSession(Handler):
     def _read_answers_or_not(self) -> None:
         wire = self._shell.wire
         if self._upstream is not None and wire is not None:
-            self._upstream.read_or_not(self._is_held or wire.unsent > limits.STREAM_BYTES_MAX)
+            is_behind = self._is_held or wire.unsent > limits.STREAM_BYTES_MAX
+            self._upstream.read_or_not(is_behind and not self.is_read_by_stage)
 
     def _count_unsent(self) -> None:
         unsent = 0 if self._upstream is None else self._upstream.unsent
@@ -273,7 +282,7 @@ class NativeSession(Handler):
         if has_answer:
             arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
             self._asked.append((correlation_id, key, version, arrived_at))
-            self._unfinished += key in _FINISHED
+            self._unfinished += key in FINISHED
         return PASSES
 
     def _begin(self, request: bytes) -> None:
@@ -287,6 +296,9 @@ class NativeSession(Handler):
         if broker is None:
             self._shell.abort("the broker is away")
             return
+        self._connect(broker)
+
+    def _connect(self, broker: Broker) -> None:
         self._broker = broker
         self._upstream = NativeUpstream(self._answered, self._broker_gone, self._broker_took_all)
         self._reactor.connect(broker.address, self._upstream)
@@ -308,12 +320,30 @@ class NativeSession(Handler):
         rest, self._requests.rest = self._requests.rest, b""
         return rest
 
-    def connect(self, request: bytes) -> NativeUpstream | None:
-        """Return the connection to the broker, which may not be open yet. ``request``: without its size, if it is the
-        first one. None: the broker is away, and the connection has ended."""
-        if self._broker is None:
-            self._begin(request)
+    def learn_name(self, header: RequestHeader) -> None:
+        """The client has sent this request to the stage."""
+        self._learn_name(header)
+
+    def connect(self) -> NativeUpstream | None:
+        """Return the connection to the broker, which may not be open yet. None: the broker is away."""
+        if self._upstream is None and (broker := self.target()) is not None:
+            self._connect(broker)
         return self._upstream
+
+    def keep_client(self, keeps: Callable[[], bool]) -> None:
+        """Ask this where the broker has ended the connection over which nothing is out. True: the client stays, and the
+        next request that needs a connection opens another one. A broker closes what is idle for ten minutes, and what
+        its clients write need not go over this connection (``raised_produce.py``)."""
+        self._keeps_client = keeps
+
+    def give_away(self) -> NativeUpstream | None:
+        """The client has gone, and the stage needs its connection to the broker for a while."""
+        upstream, self._upstream = self._upstream, None
+        return upstream
+
+    def read_answers_or_not(self) -> None:
+        """``is_read_by_stage`` has changed."""
+        self._read_answers_or_not()
 
     @property
     def to_other_brokers(self) -> Reactor | None:
@@ -463,7 +493,7 @@ class NativeSession(Handler):
         self._asked.popleft()
         if arrived_at and (measure := self._host.measure_request) is not None:
             measure(key, self._reactor.now() - arrived_at)
-        if key in _FINISHED:
+        if key in FINISHED:
             self._unfinished -= 1
             self.has_produced |= key == _PRODUCE
         return cut if not self._own else self._with_own(cut)
@@ -556,6 +586,10 @@ class NativeSession(Handler):
     # ------------------------------------------------------------------ the end
     def _broker_gone(self, reason: str) -> None:
         """The broker's side has ended: the client gets what it has answered."""
+        if not self._asked and self._answers.is_between and self._requests.is_between and self._keeps_client():
+            self._broker = self._upstream = None
+            self._count_unsent()
+            return
         if self._login is not None and self._login.takes_tokens and self._broker is not None:
             broker = self._broker
             self._host.reactor.later(limits.QUIESCENCE_SECONDS, lambda: self._look_whether_refused(broker))
@@ -566,7 +600,7 @@ class NativeSession(Handler):
         is answered."""
         if self._requests.is_within and self._has_last_answer:
             _, key, _, _ = self._asked.pop()
-            self._unfinished -= key in _FINISHED
+            self._unfinished -= key in FINISHED
         self._requests.close()
         if self._refusals:
             self._answer_itself()
@@ -574,6 +608,7 @@ class NativeSession(Handler):
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended. What the client sent arrives."""
         self.is_closed = True
+        self._keeps_client = _keeps_no_client
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = self._unfinished = 0
         self._asked.clear()

@@ -60,6 +60,11 @@ class NativeUpstream:
             self.is_paused = is_paused
             self._read_as_said()
 
+    def hand_over(self, received: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        """Somebody else needs the connection from now on, and closes it."""
+        self.received, self._lost, self._took_all = received, lost, _nothing
+        self.read_or_not(False)
+
     def close(self) -> None:
         """The client has gone: what it sent is still passed on, the answers are dropped."""
         self._is_closed = True

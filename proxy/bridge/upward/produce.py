@@ -21,7 +21,7 @@ A client that has gone gets nothing; what it has out still gets an outcome, for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -120,14 +120,46 @@ class RaisedProduceSettings:
     keeps_missing_timestamps: bool = False
 
 
+class _Batches:
+    """Those of a set that were not submitted yet. ``size_bytes``: of all; a set may have 200,000, and after each event
+    it is asked for."""
+
+    __slots__ = ("_batches", "size_bytes")
+
+    def __init__(self, batches: Iterable[Buffer] = ()) -> None:
+        self._batches = deque(batches)
+        self.size_bytes = sum(map(len, self._batches))
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Buffer]:
+        return iter(self._batches)
+
+    @property
+    def first(self) -> Buffer:
+        """The next one."""
+        return self._batches[0]
+
+    def pop_first(self) -> Buffer:
+        """Take the next one away."""
+        first = self._batches.popleft()
+        self.size_bytes -= len(first)
+        return first
+
+    def put_back(self, batch: Buffer) -> None:
+        """It is the next one again."""
+        self._batches.appendleft(batch)
+        self.size_bytes += len(batch)
+
+
 @dataclass(slots=True, eq=False)
 class _Set:
     """What a request has for one partition."""
 
     place: Place
     message_sets: list[memoryview]
-    batches: deque[Buffer] = field(default_factory=deque)
-    """Those that were not submitted yet."""
+    batches: _Batches = field(default_factory=_Batches)
     submitted: Buffer | None = None
     """The one that was submitted, before it got its producer id."""
     sent: QueuedBatch | None = None
@@ -212,7 +244,7 @@ class RaisedProduce:
     def buffered_bytes(self) -> int:
         """What is in memory of the request, but for the steps that are under way and the body that ``begin`` was given:
         that one is needed until ``worked`` was called."""
-        batches = sum(len(batch) for one in self._sets.values() for batch in one.batches)
+        batches = sum(one.batches.size_bytes for one in self._sets.values())
         submitted = sum(len(one.submitted) for one in self._sets.values() if one.submitted is not None)
         return batches + submitted + (0 if self._core is None else self._core.buffered_bytes)
 
@@ -263,7 +295,7 @@ class RaisedProduce:
         if self._request.acks == 0:
             return []
         for one in self._open_sets():
-            one.batches.clear()
+            one.batches = _Batches()
             self._leave_to_client(one.place, now)
         return self._continue(now)
 
@@ -446,7 +478,7 @@ class RaisedProduce:
             assert self._core.fenced is None
             one = self._to_begin[0]
             if one.code is None:
-                if self._under_way and sum(self._under_way.values()) + len(one.batches[0]) > BYTES_AT_ONCE:
+                if self._under_way and sum(self._under_way.values()) + len(one.batches.first) > BYTES_AT_ONCE:
                     return
                 self._core.start_at(one.place, self._lent.next_sequences.get(one.place, 0), was_used=False)
                 self._submit_next(one, now)
@@ -459,7 +491,7 @@ class RaisedProduce:
             return
         if self._renews or self._core is None or self._core.fenced is not None:
             return
-        one.submitted, one.sent = one.batches.popleft(), None
+        one.submitted, one.sent = one.batches.pop_first(), None
         self._under_way[one.place] = len(one.submitted)
         if len(one.submitted) > STEP_BYTES:
             sequence = self._core.next_sequence(one.place)
@@ -474,7 +506,7 @@ class RaisedProduce:
         if one.code is not None:
             return
         if self._core is None or self._renews or self._core.fenced is not None:
-            one.batches.appendleft(one.submitted)
+            one.batches.put_back(one.submitted)
             one.submitted = None
         else:
             self._core.submit(one.place, numbered, now, one)
@@ -561,7 +593,7 @@ class RaisedProduce:
         if self._renewals > RENEWALS_MAX:
             self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        one.batches.appendleft(one.submitted)
+        one.batches.put_back(one.submitted)
         one.submitted = one.sent = None
 
     def _leave_to_client(self, place: Place, now: float) -> None:
@@ -583,7 +615,7 @@ class RaisedProduce:
         one.code = produced_code(code, is_outcome_unknown=is_outcome_unknown)
         if one.is_appended and one.code in _ABSENT_NOW:
             one.code = ErrorCode.REQUEST_TIMED_OUT
-        one.batches.clear()
+        one.batches = _Batches()
         one.submitted = None
 
     def _end_all(self, code: int) -> None:
@@ -672,7 +704,7 @@ class RaisedProduce:
             if isinstance(found, RefusedSet):
                 one.code = found.code
             elif found:
-                one.batches.extend(found)
+                one.batches = _Batches(found)
             else:
                 one.code = ErrorCode.NONE  # an empty set: nothing is appended, at no offset, as by Kafka
 
@@ -690,7 +722,7 @@ class RaisedProduce:
         if isinstance(pieces, RefusedSet):
             self._end(one, pieces.code)
         else:
-            one.batches, one.submitted = deque(pieces), None
+            one.batches, one.submitted = _Batches(pieces), None
             self._submit_next(one, now)
 
 

@@ -47,7 +47,8 @@ class KraftCluster(LegacyCluster):
         settings = {key: str(value) for key, value in (config or {}).items()}
         wanted = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=settings)
         if assignment is not None:
-            wanted = NewTopic(name, replica_assignment=[list(nodes) for nodes in assignment], config=settings)
+            replicas = [list(nodes) for nodes in assignment]
+            wanted = NewTopic(name, num_partitions=len(replicas), replica_assignment=replicas, config=settings)
         client = AdminClient({"bootstrap.servers": self.bootstrap})
         client.create_topics([wanted])[name].result(60)
         self.wait_for_leaders(name, partitions)

@@ -54,6 +54,8 @@ AUTHORIZED: Mapping[str, str] = {
 """Settings of brokers that refuse everything that is not allowed, but for who comes plainly."""
 
 
+_RENAMED_IN = 3
+"""The authorizer that keeps ACLs in ZooKeeper."""
 NOTICED_SECONDS = 1.0
 """A broker hears of it from ZooKeeper, and nobody can ask it whether it has; it only says when it begins to read."""
 _NOTICED_SECONDS_MAX = 30.0
@@ -119,6 +121,8 @@ class SaslCluster(LegacyCluster):
             "sasl.enabled.mechanisms": ",".join(mechanisms),
             **AUTHORIZED,
         }
+        if int(self.version.partition(".")[0]) >= _RENAMED_IN:
+            self._sasl_settings["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
         if "OAUTHBEARER" in mechanisms:  # tokens without a signature, from Kafka 2.0 on
             module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
             login_of_its_own = f'{module} required unsecuredLoginStringClaim_sub="broker";'
