@@ -90,13 +90,20 @@ def run_one(
         try:
             trial.run(stack.enter_context(ChildProcesses()))
         except UNAVAILABLE as error:
-            return {**line, "not_run": " ".join(str(error).split()).replace(f"{_ROOT}/", "")}, []
+            return {**line, "not_run": _without_places(" ".join(str(error).split()), directory)}, []
         except AssertionError as error:
             trial.complaints.append(f"AssertionError: {error}")
         line |= {"done": trial.done, "seconds": round(time.monotonic() - begun)}
         if not direct:
             line["raised"] = _raised(admin)
-    return line, [one.replace(f"{_ROOT}/", "").replace(str(directory), "") for one in trial.complaints]
+    return line, [_without_places(one, directory) for one in trial.complaints]
+
+
+def _without_places(text: str, directory: Path) -> str:
+    """What programs say names files of this machine; the results are for everybody."""
+    for place, name in ((directory, ""), (_ROOT, ""), (Path(sys.prefix), "python"), (Path.home(), "~")):
+        text = text.replace(f"{place}/", f"{name}/" if name else "")
+    return text
 
 
 def _raised(admin: str) -> dict[str, int]:
