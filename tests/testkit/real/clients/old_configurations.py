@@ -203,6 +203,8 @@ def _node(client: str) -> Callable[[Role], Command]:
 
 _BUILT_LIBRDKAFKA = "0.9.5"
 _SIX, _SNAPPY = "six==1.16.0", "python-snappy==0.6.0"
+_XXHASH = "xxhash==3.5.0"
+"""Without it kafka-python 1.4.7 waits for ever in place of sending lz4 by Produce 1."""
 _LIBRDKAFKA_PRODUCING: Mapping[str, object] = {
     "max.in.flight.requests.per.connection": 1,
     "batch.num.messages": 10,
@@ -234,7 +236,7 @@ def _kafka_python(api_version: tuple[int, ...], *readings: Reading) -> OldConfig
         "kafka-python-1.4.7@" + ".".join(map(str, api_version)),
         ALL,
         readings,
-        _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON),
+        _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON, _XXHASH),
         {"api_version": list(api_version)},
         _KAFKA_PYTHON_PRODUCING,
     )
