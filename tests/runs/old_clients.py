@@ -26,6 +26,7 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.brokers.kraft_cluster import NEWEST, KraftCluster
+from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.clients.old_configurations import CONFIGURATIONS, OldConfiguration
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.scenes.old_client_trial import PARTITIONS, Trial
@@ -90,13 +91,20 @@ def run_one(
         try:
             trial.run(stack.enter_context(ChildProcesses()))
         except UNAVAILABLE as error:
-            return {**line, "not_run": " ".join(str(error).split()).replace(f"{_ROOT}/", "")}, []
-        except AssertionError as error:
-            trial.complaints.append(f"AssertionError: {error}")
+            return {**line, "not_run": _without_places(" ".join(str(error).split()), directory)}, []
+        except (AssertionError, JavaClientError) as error:
+            trial.complaints.append(f"{type(error).__name__}: {error}")
         line |= {"done": trial.done, "seconds": round(time.monotonic() - begun)}
         if not direct:
             line["raised"] = _raised(admin)
-    return line, [one.replace(f"{_ROOT}/", "").replace(str(directory), "") for one in trial.complaints]
+    return line, [_without_places(one, directory) for one in trial.complaints]
+
+
+def _without_places(text: str, directory: Path) -> str:
+    """What programs say names files of this machine; the results are for everybody."""
+    for place, name in ((directory, ""), (_ROOT, ""), (Path(sys.prefix), "python"), (Path.home(), "~")):
+        text = text.replace(f"{place}/", f"{name}/" if name else "")
+    return text
 
 
 def _raised(admin: str) -> dict[str, int]:

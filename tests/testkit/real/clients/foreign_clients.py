@@ -7,6 +7,7 @@ The toolchains are the machine's if it has them, else they come out of Python pa
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -62,20 +63,45 @@ def _build_go(source: Path, program: Path, *options: str) -> None:
     _run("Go", [go, "build", "-mod=readonly", "-trimpath", *options, "-o", os.fspath(program), "."], source)
 
 
+def old_go_command(role: str) -> list[str]:
+    """The same for sarama 1.19, which has another name and fewer calls."""
+    source = [*sorted((_SOURCES / "go_old").iterdir()), _SOURCES / "go" / "program.go"]
+    program = _cache("go-clients", source) / "clients-1.19"
+    with cache_lock("go-clients"):
+        if not program.exists():
+            program.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+                for path in source:
+                    shutil.copy(path, folder)
+                fresh = program.with_suffix(".new")
+                _build_go(Path(folder), fresh)
+            fresh.rename(program)
+    return [os.fspath(program), role]
+
+
+def old_rust_command(role: str) -> list[str]:
+    """The same for the crate kafka, which is all in Rust."""
+    return [os.fspath(_built_by_cargo("rust_old", "rust-old-clients")), role]
+
+
 def rust_command(client: str, role: str) -> list[str]:
     """Return the begin of the command of a program around a Rust client; it is built at the first call, which takes
     minutes: librdkafka is compiled with it."""
-    source = _SOURCES / "rust"
-    folder = _cache("rust-clients", [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
+    return [os.fspath(_built_by_cargo("rust", "rust-clients")), client, role]
+
+
+def _built_by_cargo(sources: str, cache: str) -> Path:
+    source = _SOURCES / sources
+    folder = _cache(cache, [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
     program = folder / "release" / "clients"
-    with cache_lock("rust-clients"):
+    with cache_lock(cache):
         if not program.exists():
             cargo = shutil.which("cargo")
             if cargo is None:
                 raise ClientUnavailable("it is compiled, and there is no cargo here")
             build = [cargo, "build", "--release", "--locked", "--quiet", "--target-dir", os.fspath(folder)]
             _run("cargo", build, source)
-    return [os.fspath(program), client, role]
+    return program
 
 
 def node_command(client: str, role: str) -> list[str]:
@@ -106,6 +132,71 @@ def old_librdkafka(version: str) -> Path:
     packages = folder_with(f"confluent-kafka=={version}", of_python=_PYTHON_OF_WHEEL[version])
     (library,) = (path for path in packages.rglob("librdkafka*.so.1") if not path.is_symlink())
     return library
+
+
+def built_librdkafka() -> Path:
+    """``librdkafka`` 0.9.5, built from the sources in a package of Node's registry: no wheel has it. It is built once,
+    without TLS and SASL."""
+    library = _cache("old-librdkafka", [_SOURCES / "librdkafka_0_9_5.json"]) / "librdkafka.so.1"
+    with cache_lock("old-librdkafka"):
+        if not library.exists():
+            library.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                source = _unpacked_sources(Path(folder))
+                _run("configure", ["./configure", "--disable-ssl", "--disable-sasl"], source)
+                _run("make", ["make", "-C", "src", library.name], source)
+                fresh = library.with_suffix(".new")
+                shutil.copy(source / "src" / library.name, fresh)
+            fresh.rename(library)
+    return library
+
+
+def _unpacked_sources(folder: Path) -> Path:
+    """Fetch that package, see that it is the one that is pinned, and unpack it."""
+    pinned = json.loads((_SOURCES / "librdkafka_0_9_5.json").read_text())
+    _, *npm = _node()
+    _run("npm", [*npm, "pack", "--silent", pinned["package"]], folder)
+    (archive,) = folder.glob("*.tgz")
+    if (found := hashlib.sha512(archive.read_bytes()).hexdigest()) != pinned["sha512"]:
+        raise ClientUnavailable(f"{pinned['package']} is not what it was: its SHA-512 is {found}")
+    shutil.unpack_archive(archive, folder)
+    return folder / "package" / "deps" / "librdkafka"
+
+
+def old_python_command(library: str, packages: Sequence[str], role: str) -> tuple[list[str], Path]:
+    """The command of a program around a library that needs a Python before 3.7, and the folder with its packages."""
+    python = _python_3_6()
+    identity = hashlib.sha256("\n".join([python, *packages]).encode()).hexdigest()[:16]
+    folder = ROOT / ".cache" / "old-python-packages" / identity
+    with cache_lock("old-python-packages"):
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+            install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", os.fspath(fresh), *packages]
+            _run("pip", install, fresh)
+            fresh.rename(folder)
+    return [python, "-W", "ignore", os.fspath(_SOURCES / "old_python.py"), library, role], folder
+
+
+def _python_3_6() -> str:
+    """The machine's, by its name, or among those of pyenv."""
+    candidates = ["python3.6"]
+    if pyenv := shutil.which("pyenv"):
+        listed = subprocess.run(
+            [pyenv, "versions", "--bare"], capture_output=True, text=True, check=False
+        ).stdout.split()
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False).stdout.strip()
+        candidates += [f"{root}/versions/{one}/bin/python" for one in listed if one.startswith("3.6.")]
+    for python in filter(None, map(shutil.which, candidates)):
+        if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return python
+    raise ClientUnavailable("it needs Python 3.6, and there is none here")
+
+
+def old_node_command(client: str, role: str) -> list[str]:
+    """The same as ``node_command``, for clients of old."""
+    folder = _with_packages([path for path in sorted((_SOURCES / "node_old").iterdir()) if path.is_file()], _node())
+    return [_node()[0], os.fspath(folder / "clients.js"), client, role]
 
 
 def old_librdkafka_folder(version: str) -> Path:

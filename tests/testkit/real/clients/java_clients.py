@@ -18,6 +18,7 @@ from typing import Any
 from idemproxy.demo.child_processes import ChildProcess, ChildProcesses
 from idemproxy.demo.jars import (
     MODERN_CLIENT_VERSION,
+    broker_class_path,
     cache_directory,
     cache_lock,
     client_class_path,
@@ -198,10 +199,20 @@ def start_modern_reader(
     return JavaProgram(_start(children, directory, name, "ModernReader", version, arguments), told)
 
 
-def compiled(program: str, version: str) -> Path:
-    """Return the directory with the classes of one of our programs, compiled against a client version."""
+def start_scala_client(
+    children: ChildProcesses, directory: Path, *, version: str, name: str, arguments: list[str], told: Path
+) -> JavaProgram:
+    """One of the clients that came with a broker of that version, see ``ScalaClients.java``. ``told``: the file with
+    what it tells of each record."""
+    library = broker_class_path(version)
+    return JavaProgram(_start(children, directory, name, "ScalaClients", version, arguments, library=library), told)
+
+
+def compiled(program: str, version: str, library: str | None = None) -> Path:
+    """Return the directory with the classes of one of our programs, compiled against a client version, or against the
+    class path ``library``."""
     source = _SOURCES / f"{program}.java"
-    compiler, client = compiler_class_path(), client_class_path(version)
+    compiler, client = compiler_class_path(), library or client_class_path(version)
     identity = hashlib.sha256(b"\0".join([source.read_bytes(), compiler.encode(), client.encode()])).hexdigest()[:16]
     classes = cache_directory() / "java-classes" / f"{program}-{version}-{identity}"
     with cache_lock("java-classes"):
@@ -241,9 +252,10 @@ def _start(
     arguments: list[str],
     *,
     heap: str = "-Xmx128m",
+    library: str | None = None,
 ) -> ChildProcess:
     command: list[str | Path] = [
         *(java_runtime(), heap, *_JVM_FLAGS, f"-Djava.io.tmpdir={directory}"),
-        *("-cp", f"{compiled(program, version)}:{client_class_path(version)}", program, *arguments),
+        *("-cp", f"{compiled(program, version, library)}:{library or client_class_path(version)}", program, *arguments),
     ]
     return children.start(f"{program} {name} ({version})", command, directory / f"{name}.out", directory=directory)

@@ -41,8 +41,8 @@ class Command:
 class OldConfiguration:
     """``codecs``: those it produces with. ``readings``: in a group with commits, alone, and whether it finds offsets by
     time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
-    addition. ``java``: the release, if it is started by ``java_clients``. ``tells_offsets``: does the producer learn
-    the offset of each record?"""
+    addition. ``java``, ``scala``: the release, if it is started by ``java_clients``. ``tells_offsets``: does
+    the producer learn the offset of each record?"""
 
     name: str
     codecs: tuple[str, ...]
@@ -51,6 +51,7 @@ class OldConfiguration:
     settings: Mapping[str, object] | None = None
     producing: Mapping[str, object] | None = None
     java: str | None = None
+    scala: str | None = None
     tells_offsets: bool = True
 
 
@@ -83,6 +84,11 @@ def start_old_producer(
             settings={**own, "max.in.flight.requests.per.connection": "1"},
         )
     told = directory / f"{name}.acknowledged"
+    if configuration.scala is not None:
+        words = ["producer", bootstrap, topic, str(partitions), str(records), name, compression, os.fspath(told)]
+        return java_clients.start_scala_client(
+            children, directory, version=configuration.scala, name=name, arguments=words, told=told
+        )
     task: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions, "records": records}
     task |= {"name": name, "compression": compression, "settings": settings, "told_file": os.fspath(told)}
     task |= {"headers": [], "pace": {}}
@@ -119,6 +125,12 @@ def start_old_reader(
             settings={} if time_ms is None else {"program.time_ms": str(time_ms)},
         )
     told = directory / f"{name}.records"
+    if configuration.scala is not None:
+        words = ["reader", bootstrap, topic, str(partitions), str(records), str(seconds_max), os.fspath(told)]
+        words.append(str(-1 if time_ms is None else time_ms))
+        return java_clients.start_scala_client(
+            children, directory, version=configuration.scala, name=name, arguments=words, told=told
+        )
     task: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions, "records": records}
     task |= {"group": group, "records_file": os.fspath(told), "seconds_max": seconds_max, "time_ms": time_ms}
     task["settings"] = dict(configuration.settings or {})
@@ -157,7 +169,8 @@ def _module(module: str, *packages: str) -> Callable[[Role], Command]:
 
 def _librdkafka(version: str) -> Callable[[Role], Command]:
     def command(role: Role) -> Command:
-        library = foreign_clients.old_librdkafka(version)
+        is_built = version == _BUILT_LIBRDKAFKA
+        library = foreign_clients.built_librdkafka() if is_built else foreign_clients.old_librdkafka(version)
         plain = _module("librdkafka")(role)
         more = {LIBRARY_VARIABLE: os.fspath(library), "LD_LIBRARY_PATH": os.fspath(library.parent)}
         return Command(plain.words, {**plain.environment, **more})
@@ -165,6 +178,33 @@ def _librdkafka(version: str) -> Callable[[Role], Command]:
     return command
 
 
+def _sarama(role: Role) -> Command:
+    return Command(tuple(foreign_clients.old_go_command(role)), {})
+
+
+def _rust(role: Role) -> Command:
+    return Command(tuple(foreign_clients.old_rust_command(role)), {})
+
+
+def _old_python(library: str, *packages: str) -> Callable[[Role], Command]:
+    def command(role: Role) -> Command:
+        words, folder = foreign_clients.old_python_command(library, packages, role)
+        return Command(tuple(words), {"PYTHONPATH": os.fspath(folder)})
+
+    return command
+
+
+def _node(client: str) -> Callable[[Role], Command]:
+    def command(role: Role) -> Command:
+        return Command(tuple(foreign_clients.old_node_command(client, role)), {})
+
+    return command
+
+
+_BUILT_LIBRDKAFKA = "0.9.5"
+_SIX, _SNAPPY = "six==1.16.0", "python-snappy==0.6.0"
+_XXHASH = "xxhash==3.5.0"
+"""Without it kafka-python 1.4.7 waits for ever in place of sending lz4 by Produce 1."""
 _LIBRDKAFKA_PRODUCING: Mapping[str, object] = {
     "max.in.flight.requests.per.connection": 1,
     "batch.num.messages": 10,
@@ -186,12 +226,17 @@ def _java(version: str, *readings: Reading) -> OldConfiguration:
     return OldConfiguration(f"java-{version}", ALL, readings, java=version)
 
 
+def _scala(version: str) -> OldConfiguration:
+    name = f"scala-{version}"
+    return OldConfiguration(name, WITHOUT_LZ4, ("simple", "times"), scala=version, tells_offsets=False)
+
+
 def _kafka_python(api_version: tuple[int, ...], *readings: Reading) -> OldConfiguration:
     return OldConfiguration(
         "kafka-python-1.4.7@" + ".".join(map(str, api_version)),
         ALL,
         readings,
-        _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON),
+        _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON, _XXHASH),
         {"api_version": list(api_version)},
         _KAFKA_PYTHON_PRODUCING,
     )
@@ -208,6 +253,7 @@ def _rdkafka(name: str, version: str, readings: tuple[Reading, ...], **settings:
     )
 
 
+SCALA_0_8, SCALA_0_9 = _scala("0.8.2.2"), _scala("0.9.0.1")
 JAVA_0_8_2, JAVA_0_9 = _java("0.8.2.2"), _java("0.9.0.1", "group", "simple")
 JAVA_0_10_0, JAVA_0_10_2 = _java("0.10.0.1", "group", "simple"), _java("0.10.2.2", *ALL_READINGS)
 KAFKA_PYTHON_0_9 = _kafka_python((0, 9), "group", "simple")
@@ -222,6 +268,35 @@ RDKAFKA_0_11_AS_0_9 = _rdkafka(
 RDKAFKA_0_11 = _rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS)
 RDKAFKA_1_0 = _rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS)
 
+RDKAFKA_0_9 = _rdkafka("librdkafka-0.9.5", "0.9.5", ("group", "simple"))
+RDKAFKA_0_9_ASKING = _rdkafka("librdkafka-0.9.5@api", "0.9.5", ("group", "simple"), api_version_request="true")
+RDKAFKA_0_9_AS_0_8 = _rdkafka("librdkafka-0.9.5@0.8.2", "0.9.5", ("simple",), broker_version_fallback="0.8.2.2")
+SARAMA_0_8 = OldConfiguration("sarama-1.19@0.8.2", WITHOUT_LZ4, ALL_READINGS, _sarama, {"version": "0.8.2.0"})
+SARAMA_0_10 = OldConfiguration("sarama-1.19@0.10.2", ALL, ALL_READINGS, _sarama, {"version": "0.10.2.0"})
+SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0.0"})
+RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
+KAFKA_PYTHON_0_9_5 = OldConfiguration(
+    "kafka-python-0.9.5",
+    WITHOUT_LZ4,
+    ("group", "simple"),
+    _old_python("kafka-python-0.9.5", "kafka-python==0.9.5", _SIX, _SNAPPY),
+)
+KAFKA_PYTHON_1_0_2 = OldConfiguration(
+    "kafka-python-1.0.2",
+    WITHOUT_LZ4,
+    ("group", "simple"),
+    _old_python("kafka-python-1.0.2", "kafka-python==1.0.2", _SIX, _SNAPPY),
+)
+PYKAFKA = OldConfiguration(
+    "pykafka-2.8.0",
+    WITHOUT_LZ4,
+    ALL_READINGS,
+    _old_python("pykafka-2.8.0", "pykafka==2.8.0", "kazoo==2.8.0", "tabulate==0.8.10", _SIX, _SNAPPY),
+)
+KAFKA_NODE = OldConfiguration("kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"))
+NO_KAFKA = OldConfiguration("no-kafka-3.4.3", ("none", "gzip"), ALL_READINGS, _node("no-kafka"))
+KAFKAJS = OldConfiguration("kafkajs-1.0.1", ("none", "gzip"), ("group",), _node("kafkajs"))
+
 WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_9)
 """These need little time, too."""
 CONFIGURATIONS: Mapping[str, OldConfiguration] = {
@@ -229,6 +304,10 @@ CONFIGURATIONS: Mapping[str, OldConfiguration] = {
     for one in (
         *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2),
         *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10),
-        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0),
+        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
+        *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, RUST),
+        *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA),
+        *(KAFKA_NODE, NO_KAFKA, KAFKAJS),
+        *(SCALA_0_8, SCALA_0_9),
     )
 }
