@@ -33,8 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native matrix old-clients cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -102,7 +101,7 @@ acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
 
-old-clients: uv  ## 60,000 records of producers that Kafka 4 has dropped, at three brokers of it under faults; benchmarks/results/old_clients.jsonl
+old-clients-faults: uv  ## 60,000 records of producers that Kafka 4 has dropped, at three brokers of it under faults; benchmarks/results/old_clients_under_faults.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_clients_under_faults
 
 matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]

@@ -1,7 +1,7 @@
 """Producers of versions that Kafka 4 has dropped, through the proxy to three brokers of it, with faults, leaders that
 move and brokers that are killed in between.
 
-``python -m runs.old_clients_under_faults`` is ``make old-clients``: a line of JSON for each kind of client, and exit
+``python -m runs.old_clients_under_faults`` is ``make old-clients-faults``: a line of JSON for each kind of client, and exit
 status 1 unless each record was stored once and in order, and no user saw an error.
 """
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     common = {"faults": dict(faults), "produce_requests_at_brokers": upstream, "seed": options.seed}
     complaints = [f"in the proxy's log: {line}" for line in log.splitlines() if "Traceback" in line]
     for one in ended:
-        append_result("old_clients", {"broker": NEWEST, **figures(one), **common})
+        append_result("old_clients_under_faults", {"broker": NEWEST, **figures(one), **common})
         print(figures(one), flush=True)
         complaints += one.complaints()
     print(f"{dict(faults)}, {upstream} produce requests at the brokers, {time.monotonic() - begun:.0f} s")
