@@ -85,8 +85,8 @@ BROKER_SHARE: Final = 2 / 3
 SILENCE_SHARE: Final = 5 / 6
 """Of the time that is left, after which a connection is closed that has brought no answer: the batch is sent again over
 another one."""
-PARTITIONS_MAX: Final = 2_000
-"""Of one request: to read or to answer so many takes 8 ms. Half of what a broker should lead."""
+PARTITIONS_MAX: Final = 4_000
+"""Of one request, which concerns one broker: it should lead no more. To read or to answer so many takes 15 ms."""
 SETS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 4 << 20
 """Sets of a request that are under way at a time, and the bytes of their batches, unless one has more: to give them
