@@ -63,6 +63,7 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _STEP_RECORDS_READ: Final = 10 * STEP_RECORDS  # by compiled code
 _STEP_RECORDS_IN_PYTHON: Final = STEP_RECORDS // 10
 _STEP_ENTRIES: Final = STEP_RECORDS // 25  # batches, or messages that are copied
+_DECOMPRESSED_IN_SAME_STEP_BYTES: Final = STEP_BYTES // 8  # and lowered, and compressed
 _HEADER_BYTES_MIN: Final = 2
 
 _GZIP_LEVEL: Final = 1
@@ -356,11 +357,11 @@ class _MessageSet:
         self._out += bytes(OVERHEAD_BYTES[magic])
         value = _CompressedValue(self._out, codec, magic)
         while messages.are_left:
-            yield from value.appending((yield from messages.making(STEP_BYTES, at_least_one=True)))
+            part = yield from messages.making(STEP_BYTES, at_least_one=True)
+            yield from value.appending(part, is_last=not messages.are_left)
             if messages.are_left:
                 yield
         yield from messages.ending()
-        yield from value.ending()
         last_offset = batch.base_offset + messages.last
         if last_offset < self._fetch_offset:
             del self._out[start:]
@@ -387,11 +388,10 @@ class _MessageSet:
         for number, message in enumerate(iterate_inside(wrapper, inside), 1):
             yield from _appending_message(part, 0, 0, message.offset + shift, -1, message.key, message.value)
             if len(part) >= STEP_BYTES or not number % _STEP_RECORDS_IN_PYTHON:
-                yield from value.appending(part)
+                yield from value.appending(part, is_last=False)
                 part.clear()
                 yield
-        yield from value.appending(part)
-        yield from value.ending()
+        yield from value.appending(part, is_last=True)
         _seal_wrapper(self._out, start, 0, _readable(codec, 0), wrapper.offset, -1)
 
 
@@ -618,34 +618,35 @@ class _CompressedValue:
         if codec is Codec.GZIP:
             self._gzip = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW_BITS)
 
-    def appending(self, messages: Buffer) -> Steps[None]:
-        """Append more of the inner messages."""
+    def appending(self, messages: Buffer, *, is_last: bool) -> Steps[None]:
+        """Append more of the inner messages; with the last of them, the end of the value."""
+        if is_last and not self._pending and len(messages) <= STEP_BYTES:
+            yield from self._compressing(messages, is_last=True)  # as nearly every batch
+            return
         view = memoryview(messages)
         for start in range(0, len(view), STEP_BYTES):
             self._pending += view[start : start + STEP_BYTES]
             if len(self._pending) >= STEP_BYTES:
-                yield
-                yield from self._compressing(STEP_BYTES)
+                yield from self._compressing_pending(STEP_BYTES, is_last=False)
+        if is_last:
+            yield from self._compressing_pending(len(self._pending), is_last=True)
 
-    def ending(self) -> Steps[None]:
-        """Append what is left, and the end of the frame."""
-        if self._pending or not self._is_begun:
-            yield
-            yield from self._compressing(len(self._pending), is_last=True)
-        elif self._codec is Codec.LZ4:
-            self._out += bytes(_FRAMED[Codec.LZ4][1])
-        if self._gzip is not None:
-            self._out += self._gzip.flush()
-
-    def _compressing(self, size_bytes: int, *, is_last: bool = False) -> Steps[None]:
-        block = bytes(memoryview(self._pending)[:size_bytes])
+    def _compressing_pending(self, size_bytes: int, *, is_last: bool) -> Steps[None]:
+        with memoryview(self._pending) as pending, pending[:size_bytes] as block:
+            yield from self._compressing(block, is_last=is_last)
         del self._pending[:size_bytes]
+
+    def _compressing(self, block: Buffer, *, is_last: bool) -> Steps[None]:
+        if len(block) > _DECOMPRESSED_IN_SAME_STEP_BYTES:
+            yield
         if self._gzip is not None:
             view = memoryview(block)
-            for start in range(0, size_bytes, _GZIPPED_AT_ONCE_BYTES):
+            for start in range(0, len(view), _GZIPPED_AT_ONCE_BYTES):
                 self._out += self._gzip.compress(view[start : start + _GZIPPED_AT_ONCE_BYTES])
-        else:
-            framed = memoryview((yield from compressing(self._codec, block, magic=self._magic)))
-            front, end = _FRAMED[self._codec]
-            self._out += framed[front if self._is_begun else 0 : len(framed) if is_last else len(framed) - end]
+            if is_last:
+                self._out += self._gzip.flush()
+            return
+        framed = memoryview((yield from compressing(self._codec, block, magic=self._magic)))
+        front, end = _FRAMED[self._codec]
+        self._out += framed[front if self._is_begun else 0 : len(framed) if is_last else len(framed) - end]
         self._is_begun = True

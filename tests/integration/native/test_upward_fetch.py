@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 from confluent_kafka import Producer
@@ -230,6 +231,43 @@ def test_entries_are_those_of_a_3_9_1_but_for_codecs_that_clients_do_not_read(
     else:
         assert found == entries_of(theirs)
         assert theirs.stuck_at == []
+
+
+def random_batch(scene: Scene, random: Random) -> tuple[Codec, list[StoredRecord]]:
+    """A batch of any size and codec but zstd, with keys and values that may be null."""
+
+    def content() -> bytes | None:
+        return random.choice((None, b"", random.randbytes(random.randint(1, 300)), bytes(random.randint(1, 2_000))))
+
+    return random.choice([*Codec][:4]), [
+        StoredRecord(
+            i,
+            scene.now_ms + random.randint(-1_000, 1_000),
+            content(),
+            content(),
+            (header(b"name", None),) * random.choice((0, 0, 1, 3)),
+        )
+        for i in range(random.choice((1, 1, 3, 20, 150)))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_logs_give_the_entries_of_a_3_9_1_from_any_offset(kafka_3: Scene, seed: int) -> None:
+    random = Random(seed)
+    topic = kafka_3.create(f"random-{seed}", message_timestamp_type=random.choice(("CreateTime", "LogAppendTime")))
+    kafka_3.write(topic, [random_batch(kafka_3, random) for _ in range(random.randint(2, 12))])
+    end = kafka_3.end(topic)
+    for version in VERSIONS:
+        for offset in (0, *(random.randrange(end) for _ in range(3))):
+            theirs = OldConsumer(kafka_3.raw, version).read(topic, end, offset=offset)
+            ours = RaisedConsumer(kafka_3.raw, version).read(topic, end, offset=offset)
+            assert entries_of(ours) == [
+                one._replace(attributes=Codec.GZIP) if version < 2 and one.attributes == Codec.LZ4 else one
+                for one in entries_of(theirs)
+            ]
+            records = [one for one in kafka_3.stored(topic) if one[0] >= offset]
+            assert read_back(ours, version, offset) == expected(records, version)
+            assert (theirs.stuck_at, ours.stuck_at) == ([], [])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
