@@ -507,15 +507,19 @@ class Engine:
         self._drain_step(drained)
 
     def _drain_step(self, drained: Callable[[], None]) -> None:
-        if any(session.has_produce_in_flight for session in self.sessions):
+        if self._has_produce_in_flight():
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
         else:
             in_turns(self.reactor, self._sequencers.looking_for_busy(), lambda busy: self._drain_ends(busy, drained))
 
+    def _has_produce_in_flight(self) -> bool:
+        """Also one of an old client that has gone: without acks it may end right after its last request."""
+        is_any_left = self.old_producers.departed.are_open
+        return is_any_left or any(session.has_produce_in_flight for session in self.sessions)
+
     def _drain_ends(self, is_any_busy: bool, drained: Callable[[], None]) -> None:
         # Clients that have not produced yet are still read: one may have sent a batch without a producer id meanwhile.
-        is_any_busy = is_any_busy or any(session.has_produce_in_flight for session in self.sessions)
-        if is_any_busy:
+        if is_any_busy or self._has_produce_in_flight():
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
             return
         for session in list(self.sessions):

@@ -94,7 +94,7 @@ class ProducingClient:
         """Brokers that have not answered who leads."""
         self._has_left = False
         self._is_cut = False
-        """Has the client's own connection to its broker brought no answer in time? Nothing more is sent over it."""
+        """Has the client's own connection to its broker ended, or brought no answer in time? Nothing more is sent."""
         self._due: tuple[bytes | None] | None = None
         """The client's answer, while its broker owes another one on the connection that the client's requests take."""
         self._header: RequestHeader | None = None
@@ -264,6 +264,7 @@ class ProducingClient:
         return made
 
     def _lost(self, broker_id: int, _reason: str) -> None:
+        self._is_cut = self._upstream is not None
         connection, now = self._connections.pop(broker_id, None), self._reactor.now()
         effects = self._machine.lost(broker_id, now, was_sent=connection is None or connection.was_open)
         self._do([*effects, *self._not_learned(broker_id)])
@@ -288,6 +289,7 @@ class ProducingClient:
         if machine.is_idle:
             self._body = b""
             self._drop_work()
+            self._leave_others()
         held_bytes = len(self._body) + machine.buffered_bytes
         self._host.memory.hold_bytes(held_bytes - self._held_bytes)
         self._held_bytes = held_bytes
@@ -301,6 +303,13 @@ class ProducingClient:
             self._close_all()
         elif self._due is not None:
             self._timer = self._reactor.later(limits.ASK_SECONDS_MAX, self._cut_off)
+
+    def _leave_others(self) -> None:
+        """Close the connections to other brokers than the client's own: a set has followed its leader there. What the
+        client writes next goes to a broker that it chooses, and descriptors are scarce."""
+        for broker_id in [one for one in self._connections if one != self._broker.id]:
+            self._connections.pop(broker_id).close()
+            self._asked_for_leaders.discard(broker_id)
 
     def _close_all(self) -> None:
         if self._upstream is not None:

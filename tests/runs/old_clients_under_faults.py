@@ -75,6 +75,7 @@ def figures(one: Produced) -> dict[str, object]:
         "misplaced": one.verdict.misplaced,
         "errors": len(one.errors),
         "codes": {str(code): count for code, count in sorted(one.codes.items())},
+        "resets": one.resets,
         "seconds": round(one.seconds),
     }
 

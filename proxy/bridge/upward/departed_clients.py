@@ -42,6 +42,11 @@ class DepartedClients:
             for wake in list(self._waiting.pop(client, {}).values()):
                 wake()
 
+    @property
+    def are_open(self) -> bool:
+        """Has any client left something?"""
+        return bool(self._open)
+
     def has_open(self, client: ClientIdentity) -> bool:
         """Has an earlier connection of this client something out?"""
         return client in self._open

@@ -156,6 +156,24 @@ def test_a_drain_does_not_wait_for_a_fetch_but_for_a_batch() -> None:
     assert scene.line.answers == [1]
 
 
+def test_a_drain_waits_for_what_a_client_without_acks_has_left() -> None:
+    scene = RaisingScene()
+    scene.send(produce(1, ONE, acks=0))
+    assert scene.line.wire is not None
+    scene.line.wire.reset()
+    scene.run()
+    assert not scene.engine.sessions
+    drained: list[bool] = []
+    scene.engine.drain(lambda: drained.append(True))
+    scene.run()
+    scene.give_id()
+    assert not drained
+    scene.answer_produce()
+    scene.run(1)
+    assert drained
+    scene.assert_nothing_stays()
+
+
 # ---------------------------------------------------------------------- clients that authenticate at their broker
 def test_a_client_that_authenticates_writes_over_its_own_connection() -> None:
     scene = RaisingScene(requires_login=True)

@@ -80,6 +80,7 @@ class Produced:
     verdict: Verdict | None = None
     errors: list[str] = field(default_factory=list)
     codes: Counter[int] = field(default_factory=Counter)
+    resets: int = 0
     seconds: float = 0.0
 
     def complaints(self) -> list[str]:
@@ -104,6 +105,8 @@ class RawProducers:
         self.acknowledged: dict[Position, int] = {}
         self.codes: Counter[int] = Counter()
         self.errors: list[str] = []
+        self.resets = 0
+        """Connections that the proxy has closed, as that of a broker that is away; nothing of theirs was written."""
         self.is_over = threading.Event()
 
     def run(self, number: int, records: int) -> None:
@@ -144,13 +147,19 @@ class RawProducers:
             if leader is None:
                 time.sleep(_AGAIN_SECONDS)
                 continue
-            if leader not in clients:
-                clients[leader] = RawClient(leader, timeout_seconds=2 * _TIMEOUT_MS / 1000, client_id=name)
             body = RawClient.produce_body(
                 [(self._topic, partition, message_set)], version=version, acks=self._acks, timeout_ms=_TIMEOUT_MS
             )
-            clients[leader].send(ApiKey.PRODUCE, version, body)
-            (answer,) = clients[leader].produce_answer(version)
+            try:
+                if leader not in clients:
+                    clients[leader] = RawClient(leader, timeout_seconds=2 * _TIMEOUT_MS / 1000, client_id=name)
+                clients[leader].send(ApiKey.PRODUCE, version, body)
+                (answer,) = clients[leader].produce_answer(version)
+            except OSError:
+                clients.pop(leader).close() if leader in clients else None
+                self.resets += 1
+                time.sleep(_AGAIN_SECONDS)
+                continue
             self.codes[answer.error_code] += 1
             if answer.error_code == ErrorCode.NONE:
                 return answer.base_offset
@@ -310,6 +319,7 @@ class OldProducersScene:
                 *(kind, records, len(raw.acknowledged)),
                 errors=raw.errors,
                 codes=raw.codes,
+                resets=raw.resets,
                 seconds=time.monotonic() - begun,
             )
 
