@@ -1,8 +1,8 @@
 """Producers of versions that Kafka 4 has dropped, through the proxy to three brokers of it, with faults, leaders that
 move and brokers that are killed in between.
 
-``python -m runs.old_clients_under_faults`` is ``make old-clients-faults``: a line of JSON for each kind of client, and exit
-status 1 unless each record was stored once and in order, and no user saw an error.
+``python -m runs.old_clients_under_faults`` is ``make old-clients-faults``: a line of JSON for each kind of client, and
+exit status 1 unless each record was stored once and in order, and no user saw an error.
 """
 
 from __future__ import annotations
