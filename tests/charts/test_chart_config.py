@@ -15,7 +15,7 @@ import yaml
 from charts.node import PROXY, NodePod
 from charts.rendering import CHART, CI_FILES, ROOT, configuration_of, pod_of, render, render_minimal
 
-SECTIONS = ("producers", "topics", "hidden_ranges", "limits", "log")
+SECTIONS = ("producers", "topics", "old_clients", "hidden_ranges", "limits", "log")
 TAKEN_OTHERWISE = {
     "upstream": set(),
     "upstream.sasl": {"password", "password_file", "token_file"},
@@ -159,6 +159,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
     }
     assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
     assert configuration["hidden_ranges"] == {"topic": "second-copies"}
+    assert configuration["old_clients"] == {"translate": "always", "fetch": "committed", "timestamps": "missing"}
     assert configuration["log"] == {"level": "debug", "format": "text"}
     assert configuration["journal"] == "/var/log/idemproxy/journal.jsonl"
     assert configuration["listeners"][0]["bind"] == "[::]:9092"

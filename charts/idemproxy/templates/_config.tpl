@@ -183,6 +183,8 @@
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
 {{- with $values.topics.conditional -}}{{- $_ := set $topics "conditional" . -}}{{- end -}}
 {{- $_ := set $config "topics" $topics -}}
+{{- $old := $values.oldClients -}}
+{{- $_ := set $config "old_clients" (dict "translate" $old.translate "fetch" $old.fetch "timestamps" $old.timestamps) -}}
 {{- with $values.hiddenRanges.topic -}}{{- $_ := set $config "hidden_ranges" (dict "topic" .) -}}{{- end -}}
 {{- $limits := dict -}}
 {{- /* Where all clients have one address, a limit for one would be a limit for all of them. */ -}}
