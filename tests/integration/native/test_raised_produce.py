@@ -224,7 +224,7 @@ def test_a_refused_set_harms_no_other_one(scene: Scene) -> None:
     assert [one.header.producer_epoch for one in scene.batches(plain)] == [0, 0]
 
 
-@pytest.mark.parametrize("timestamp", [-1, 0, 1, NOW_MS + 7_200_000])
+@pytest.mark.parametrize("timestamp", [-1, 0, 1, NOW_MS + 7_200_000], ids=["missing", "zero", "one", "ahead"])
 def test_timestamps_are_judged_by_the_broker(scene: Scene, timestamp: int) -> None:
     topic = scene.topic()
     sent = encode_set([(None, b"v", timestamp)], magic=1)
