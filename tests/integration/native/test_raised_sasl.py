@@ -74,6 +74,12 @@ def produced(client: RawClient, topic: str, value: bytes, *, acks: int = -1, ver
     return answer
 
 
+def test_a_principal_that_may_write_nowhere_gets_no_producer_id(world: World) -> None:
+    """Nobody has got one yet that it could be lent."""
+    with world.client("bob") as client:
+        assert produced(client, TOPIC, b"not allowed").error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 def test_an_old_library_authenticates_produces_and_reads_in_a_group(world: World, tmp_path: Path) -> None:
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "api_version": [0, 10]}
     login |= {"sasl_plain_username": "alice", "sasl_plain_password": USERS["alice"]}
@@ -106,15 +112,15 @@ def test_what_a_principal_may_write_is_written_under_a_producer_id(world: World)
     assert [one.value for one in log[-3:]] == [value_of("raw", 0, number) for number in range(3)]
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ("carol", ErrorCode.TOPIC_AUTHORIZATION_FAILED)],
-)
-def test_a_principal_without_the_right_gets_its_brokers_refusal(world: World, name: str, code: ErrorCode) -> None:
-    """Who may write nowhere gets no producer id."""
+@pytest.mark.parametrize("name", ["bob", "carol"])
+def test_a_principal_without_the_right_gets_its_brokers_refusal(world: World, name: str) -> None:
+    """Who may write nowhere gets no producer id either, but may be lent one that another principal has got."""
     with world.client(name) as client:
         for _ in range(2):
-            assert produced(client, TOPIC, b"not allowed").error_code == code
+            code = produced(client, TOPIC, b"not allowed").error_code
+            assert code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if name == "carol":
             assert produced(client, OTHER, value_of("carol", 0, 0)).error_code == ErrorCode.NONE
         assert client.ask(ApiKey.METADATA, 1, topics=[]) is not None
+    log = stored(world.cluster, TOPIC, 1)[0]
+    assert b"not allowed" not in [one.value for one in log]
