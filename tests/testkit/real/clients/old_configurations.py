@@ -273,7 +273,7 @@ RDKAFKA_0_9_ASKING = _rdkafka("librdkafka-0.9.5@api", "0.9.5", ("group", "simple
 RDKAFKA_0_9_AS_0_8 = _rdkafka("librdkafka-0.9.5@0.8.2", "0.9.5", ("simple",), broker_version_fallback="0.8.2.2")
 SARAMA_0_8 = OldConfiguration("sarama-1.19@0.8.2", WITHOUT_LZ4, ALL_READINGS, _sarama, {"version": "0.8.2.0"})
 SARAMA_0_10 = OldConfiguration("sarama-1.19@0.10.2", ALL, ALL_READINGS, _sarama, {"version": "0.10.2.0"})
-SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0.0"})
+SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0"})
 RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
 KAFKA_PYTHON_0_9_5 = OldConfiguration(
     "kafka-python-0.9.5",

@@ -131,7 +131,7 @@ def read_by_0_9(given: Given) -> None:
 
 # ---------------------------------------------------------------------- kafka-python 1.0.2
 def produce_by_1_0(given: Given) -> None:
-    """All records, then their answers."""
+    """All records, then their answers. With one request in flight it can not find out the broker's release."""
     kafka = __import__("kafka")
     told = Told(given)
     compression = None if given["compression"] == "none" else given["compression"]
@@ -142,7 +142,6 @@ def produce_by_1_0(given: Given) -> None:
         batch_size=400,
         linger_ms=5,
         retries=5,
-        max_in_flight_requests_per_connection=1,
     )
     answers = [
         (first + at, producer.send(given["topic"], value, partition=partition))
@@ -199,7 +198,8 @@ def produce_by_pykafka(given: Given) -> None:
         "snappy": common.CompressionType.SNAPPY,
     }
     told = Told(given)
-    topic = pykafka.KafkaClient(hosts=given["bootstrap"]).topics[given["topic"].encode()]
+    client = pykafka.KafkaClient(hosts=given["bootstrap"])  # its topics do not keep it alive
+    topic = client.topics[given["topic"].encode()]
 
     def chosen(partitions: "list[Any]", key: bytes) -> Any:
         return next(one for one in partitions if one.id == int(key))
@@ -231,7 +231,8 @@ def read_by_pykafka(given: Given) -> None:
     pykafka = __import__("pykafka")
     common = __import__("pykafka.common", fromlist=["OffsetType"])
     reading = Read(given)
-    topic = pykafka.KafkaClient(hosts=given["bootstrap"]).topics[given["topic"].encode()]
+    client = pykafka.KafkaClient(hosts=given["bootstrap"])
+    topic = client.topics[given["topic"].encode()]
     settings = {
         "auto_offset_reset": common.OffsetType.EARLIEST,
         "consumer_timeout_ms": 500,
