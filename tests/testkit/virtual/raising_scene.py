@@ -83,7 +83,7 @@ class RaisingScene:
         self.ends: list[BrokerEnd] = []
         self.connects = 0
         self.world.network.listen(self.world.network.host("ends"), ("ends", 1), self._accept)
-        upstream = _ToEnds(self.proxy.host, self._count)
+        upstream: Any = _ToEnds(self.proxy.host, self._count)
         make: Any = partial(NativeSession, upstream, requires_login, RaisingSession)
         place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
         accept = partial(self.engine.accept, self.broker.number, place_of, make=make)
