@@ -11,11 +11,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real.clients.client_runs import read_plainly
+from testkit.real.clients.client_runs import LIBRDKAFKA, read_plainly, start_producer
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.clients.old_configurations import OldConfiguration, start_old_producer, start_old_reader
 
-PARTITIONS = 2
+PARTITIONS = 4
 READ_SECONDS_MAX = 60
 _APART_SECONDS = 0.05
 Place = tuple[int, int, str]
@@ -53,8 +53,10 @@ class Trial:
                 sent += self._produce(children, name, codec, list(sent))
                 if self.complaints:
                     return  # readers would wait for what is not there
+            newer = self._produce_zstd(children, list(sent)) if half and self.configuration.reads_zstd else []
+            sent += newer
             if "group" in self.configuration.readings:
-                self._read_in_group(children, half, len(chosen) * self.records, sent)
+                self._read_in_group(children, half, len(chosen) * self.records + len(newer), sent)
         if "simple" in self.configuration.readings:
             self._read_alone(children, sent, time_ms, middle * self.records // PARTITIONS)
         stored = read_plainly(
@@ -81,9 +83,7 @@ class Trial:
             name=name,
             compression=codec,
         )
-        offsets = [sum(place[0] == partition for place in before) for partition in range(PARTITIONS)]
-        each = self.records // PARTITIONS
-        due = [(place, offsets[place] + n, f"{name}:{place}:{n}") for place in range(PARTITIONS) for n in range(each)]
+        due = self._due(name, before)
         try:
             outcome = program.wait()
         except JavaClientError as error:
@@ -98,6 +98,30 @@ class Trial:
             self._expect(f"the offsets reported with {codec}", told, due)
         self.done.append(f"produce {codec}")
         return due
+
+    def _due(self, name: str, before: Sequence[Place]) -> list[Place]:
+        """Where the records of this name have to be, behind those before them."""
+        offsets = [sum(place[0] == partition for place in before) for partition in range(PARTITIONS)]
+        each = self.records // PARTITIONS
+        return [(place, offsets[place] + n, f"{name}:{place}:{n}") for place in range(PARTITIONS) for n in range(each)]
+
+    def _produce_zstd(self, children: ChildProcesses, before: Sequence[Place]) -> list[Place]:
+        """A client of today adds what no old one could read: zstd, and a header in each record."""
+        program = start_producer(
+            children,
+            self.directory,
+            LIBRDKAFKA,
+            bootstrap=self.direct,
+            topic=self.topic,
+            partitions=PARTITIONS,
+            records=self.records,
+            name="zstd",
+            compression="zstd",
+            header="old clients have none",
+        )
+        program.wait()
+        self.done.append("read zstd")
+        return self._due("zstd", before)
 
     def _read_in_group(self, children: ChildProcesses, half: int, records: int, sent: Sequence[Place]) -> None:
         """``sent``: so far; the group has read all but the last ``records`` of them, if it starts again."""
