@@ -43,7 +43,8 @@ class OldConfiguration:
     time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
     addition. ``java``, ``scala``: the release, if it is started by ``java_clients``. ``tells_offsets``: does
     the producer learn the offset of each record? ``reads_zstd``: brokers refuse zstd to Fetch 4 to 9, which is not
-    raised."""
+    raised. ``repeats_alone``: does it read some records several times where there are several brokers? kafka-node's
+    consumer without a group does, at 3.9.1 without a proxy as well: each broker's answer makes it fetch from all."""
 
     name: str
     codecs: tuple[str, ...]
@@ -55,6 +56,7 @@ class OldConfiguration:
     scala: str | None = None
     tells_offsets: bool = True
     reads_zstd: bool = True
+    repeats_alone: bool = False
 
 
 def start_old_producer(
@@ -295,7 +297,9 @@ PYKAFKA = OldConfiguration(
     ALL_READINGS,
     _old_python("pykafka-2.8.0", "pykafka==2.8.0", "kazoo==2.8.0", "tabulate==0.8.10", _SIX, _SNAPPY),
 )
-KAFKA_NODE = OldConfiguration("kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"))
+KAFKA_NODE = OldConfiguration(
+    "kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"), repeats_alone=True
+)
 NO_KAFKA = OldConfiguration("no-kafka-3.4.3", ("none", "gzip"), ALL_READINGS, _node("no-kafka"))
 KAFKAJS = OldConfiguration("kafkajs-1.0.1", ("none", "gzip"), ("group",), _node("kafkajs"))
 
