@@ -38,6 +38,7 @@ Line = dict[str, object]
 RESULT = "old_clients"
 RECORDS = 200
 """With each codec."""
+BROKERS = 3
 _ROOT = RESULTS.parents[1]
 
 
@@ -47,17 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", nargs="+", default=names, choices=names, metavar="CLIENT")
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--brokers", type=int, default=BROKERS)
     parser.add_argument("--again", action="store_true", help="run also what is in the results file")
     parser.add_argument("--direct", metavar="VERSION", help="at a broker of this version, without a proxy")
     options = parser.parse_args(arguments)
     known = rows_of(RESULT)
-    done = set() if options.again or options.direct else _done(known, options.records)
+    done = set() if options.again or options.direct else _done(known, options.records, options.brokers)
     tried = {line["client"] for line in known}
     ordered = sorted((name for name in options.clients if name not in done), key=lambda name: name in tried)
     status = 0
     with tempfile.TemporaryDirectory(prefix="old-clients-") as folder:
         directory = Path(folder)
-        with KraftCluster(directory / "kafka", version=options.direct or NEWEST, auto_create_topics=False) as cluster:
+        with KraftCluster(
+            directory / "kafka",
+            version=options.direct or NEWEST,
+            brokers=options.brokers,
+            auto_create_topics=False,
+        ) as cluster:
             for name in ordered:
                 configuration = CONFIGURATIONS[name]
                 figures, complaints = run_one(
@@ -87,7 +94,10 @@ def run_one(
             bootstrap = "{}:{}".format(*proxy.address)
         topic = fresh_topic(cluster, PARTITIONS)
         trial = Trial(configuration, bootstrap, cluster.bootstrap, topic, directory, records)
+        if direct:
+            trial.newer_codec = "gzip"  # old clients get no zstd of a broker
         line: Line = {"client": configuration.name, "broker": cluster.version, "records": records}
+        line["brokers"] = len(cluster.broker_ids)
         try:
             trial.run(stack.enter_context(ChildProcesses()))
         except UNAVAILABLE as error:
@@ -119,12 +129,15 @@ def _raised(admin: str) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _done(known: Sequence[Mapping[str, Any]], records: int) -> set[str]:
+def _done(known: Sequence[Mapping[str, Any]], records: int, brokers: int) -> set[str]:
     """The configurations that need not be run again."""
     return {
         line["client"]
         for line in known
-        if not line["complaints"] and "not_run" not in line and line["records"] >= records
+        if not line["complaints"]
+        and "not_run" not in line
+        and line["records"] >= records
+        and line["brokers"] == brokers
         if _is_of_this_product(line)
     }
 

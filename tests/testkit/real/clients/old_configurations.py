@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +42,9 @@ class OldConfiguration:
     """``codecs``: those it produces with. ``readings``: in a group with commits, alone, and whether it finds offsets by
     time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
     addition. ``java``, ``scala``: the release, if it is started by ``java_clients``. ``tells_offsets``: does
-    the producer learn the offset of each record?"""
+    the producer learn the offset of each record? ``reads_zstd``: brokers refuse zstd to Fetch 4 to 9, which is not
+    raised. ``repeats_alone``: does it read some records several times where there are several brokers? kafka-node's
+    consumer without a group does, at 3.9.1 without a proxy as well: each broker's answer makes it fetch from all."""
 
     name: str
     codecs: tuple[str, ...]
@@ -53,6 +55,8 @@ class OldConfiguration:
     java: str | None = None
     scala: str | None = None
     tells_offsets: bool = True
+    reads_zstd: bool = True
+    repeats_alone: bool = False
 
 
 def start_old_producer(
@@ -223,7 +227,7 @@ _KAFKA_PYTHON_PRODUCING: Mapping[str, object] = {
 
 
 def _java(version: str, *readings: Reading) -> OldConfiguration:
-    return OldConfiguration(f"java-{version}", ALL, readings, java=version)
+    return OldConfiguration(f"java-{version}", ALL, readings, java=version, reads_zstd=bool(readings))
 
 
 def _scala(version: str) -> OldConfiguration:
@@ -265,15 +269,15 @@ RDKAFKA_0_11_AS_0_9 = _rdkafka(
     api_version_request="false",
     broker_version_fallback="0.9.0.1",
 )
-RDKAFKA_0_11 = _rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS)
-RDKAFKA_1_0 = _rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS)
+RDKAFKA_0_11 = replace(_rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS), reads_zstd=False)
+RDKAFKA_1_0 = replace(_rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS), reads_zstd=False)
 
 RDKAFKA_0_9 = _rdkafka("librdkafka-0.9.5", "0.9.5", ("group", "simple"))
 RDKAFKA_0_9_ASKING = _rdkafka("librdkafka-0.9.5@api", "0.9.5", ("group", "simple"), api_version_request="true")
 RDKAFKA_0_9_AS_0_8 = _rdkafka("librdkafka-0.9.5@0.8.2", "0.9.5", ("simple",), broker_version_fallback="0.8.2.2")
 SARAMA_0_8 = OldConfiguration("sarama-1.19@0.8.2", WITHOUT_LZ4, ALL_READINGS, _sarama, {"version": "0.8.2.0"})
 SARAMA_0_10 = OldConfiguration("sarama-1.19@0.10.2", ALL, ALL_READINGS, _sarama, {"version": "0.10.2.0"})
-SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0"})
+SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0"}, reads_zstd=False)
 RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
 KAFKA_PYTHON_0_9_5 = OldConfiguration(
     "kafka-python-0.9.5",
@@ -293,7 +297,9 @@ PYKAFKA = OldConfiguration(
     ALL_READINGS,
     _old_python("pykafka-2.8.0", "pykafka==2.8.0", "kazoo==2.8.0", "tabulate==0.8.10", _SIX, _SNAPPY),
 )
-KAFKA_NODE = OldConfiguration("kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"))
+KAFKA_NODE = OldConfiguration(
+    "kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"), repeats_alone=True
+)
 NO_KAFKA = OldConfiguration("no-kafka-3.4.3", ("none", "gzip"), ALL_READINGS, _node("no-kafka"))
 KAFKAJS = OldConfiguration("kafkajs-1.0.1", ("none", "gzip"), ("group",), _node("kafkajs"))
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from idemproxy.demo.child_processes import ChildProcesses
-from testkit.real.clients.client_runs import read_plainly
+from testkit.real.clients.client_runs import LIBRDKAFKA, read_plainly, start_producer
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.clients.old_configurations import OldConfiguration, start_old_producer, start_old_reader
 
-PARTITIONS = 2
+PARTITIONS = 4
 READ_SECONDS_MAX = 60
 _APART_SECONDS = 0.05
 Place = tuple[int, int, str]
@@ -24,7 +24,8 @@ Place = tuple[int, int, str]
 
 @dataclass
 class Trial:
-    """What is tried, and what is not as it should be. ``bootstrap``: of the proxy; ``direct``: of the brokers."""
+    """What is tried, and what is not as it should be. ``bootstrap``: of the proxy; ``direct``: of the brokers.
+    ``newer_codec``: of what a client of today adds."""
 
     configuration: OldConfiguration
     bootstrap: str
@@ -32,6 +33,7 @@ class Trial:
     topic: str
     directory: Path
     records: int
+    newer_codec: str = "zstd"
     complaints: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
 
@@ -53,8 +55,10 @@ class Trial:
                 sent += self._produce(children, name, codec, list(sent))
                 if self.complaints:
                     return  # readers would wait for what is not there
+            newer = self._produce_newer(children, list(sent)) if half and self.configuration.reads_zstd else []
+            sent += newer
             if "group" in self.configuration.readings:
-                self._read_in_group(children, half, len(chosen) * self.records, sent)
+                self._read_in_group(children, half, len(chosen) * self.records + len(newer), sent)
         if "simple" in self.configuration.readings:
             self._read_alone(children, sent, time_ms, middle * self.records // PARTITIONS)
         stored = read_plainly(
@@ -81,9 +85,7 @@ class Trial:
             name=name,
             compression=codec,
         )
-        offsets = [sum(place[0] == partition for place in before) for partition in range(PARTITIONS)]
-        each = self.records // PARTITIONS
-        due = [(place, offsets[place] + n, f"{name}:{place}:{n}") for place in range(PARTITIONS) for n in range(each)]
+        due = self._due(name, before)
         try:
             outcome = program.wait()
         except JavaClientError as error:
@@ -98,6 +100,30 @@ class Trial:
             self._expect(f"the offsets reported with {codec}", told, due)
         self.done.append(f"produce {codec}")
         return due
+
+    def _due(self, name: str, before: Sequence[Place]) -> list[Place]:
+        """Where the records of this name have to be, behind those before them."""
+        offsets = [sum(place[0] == partition for place in before) for partition in range(PARTITIONS)]
+        each = self.records // PARTITIONS
+        return [(place, offsets[place] + n, f"{name}:{place}:{n}") for place in range(PARTITIONS) for n in range(each)]
+
+    def _produce_newer(self, children: ChildProcesses, before: Sequence[Place]) -> list[Place]:
+        """A client of today adds what no old one could read: zstd, and a header in each record."""
+        program = start_producer(
+            children,
+            self.directory,
+            LIBRDKAFKA,
+            bootstrap=self.direct,
+            topic=self.topic,
+            partitions=PARTITIONS,
+            records=self.records,
+            name="newer",
+            compression=self.newer_codec,
+            header="old clients have none",
+        )
+        program.wait()
+        self.done.append(f"{self.newer_codec} of a newer client beside it")
+        return self._due("newer", before)
 
     def _read_in_group(self, children: ChildProcesses, half: int, records: int, sent: Sequence[Place]) -> None:
         """``sent``: so far; the group has read all but the last ``records`` of them, if it starts again."""
@@ -160,7 +186,8 @@ class Trial:
         except JavaClientError as error:
             self.complaints.append(f"reading alone: {error}")
             return
-        self._expect("what it read alone", [(one.partition, one.offset, one.value) for one in program.consumed()], sent)
+        read = [(one.partition, one.offset, one.value) for one in program.consumed()]
+        self._expect("what it read alone", sorted(set(read)) if self.configuration.repeats_alone else read, sent)
         self.done.append("simple")
         if by_time:
             found = {int(partition): offset for partition, offset in outcome["times"].items()}

@@ -50,12 +50,14 @@ async function produce (send) {
 // What was read, and where the next one of each partition is.
 const read = {
   lines: [],
+  places: new Set(),
   next: new Map(),
   record (partition, offset, value) {
+    this.places.add(`${partition} ${offset}`)
     this.lines.push(`${partition} ${offset} ${value}\n`)
     this.next.set(partition, Number(offset) + 1)
   },
-  get isEnough () { return this.lines.length >= given.records },
+  get isEnough () { return this.places.size >= given.records },
   async ended () {
     const end = performance.now() + given.seconds_max * 1000
     while (!this.isEnough && performance.now() < end) await sleep(50)
