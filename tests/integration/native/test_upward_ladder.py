@@ -115,7 +115,7 @@ def test_ranges_are_announced_as_old_clients_need_them(client: OldClient) -> Non
     ranges = announced(client.ranges)
     assert ranges.keys() == client.ranges.keys()
     assert {ranges[key][0] for key in RAISED_VERSIONS} == {0}
-    assert (ranges[ApiKey.PRODUCE][0], ranges[ApiKey.FETCH][0]) == (0, 4)
+    assert (ranges[ApiKey.PRODUCE][0], ranges[ApiKey.FETCH][0]) == (0, 0)
     assert served(client.ranges)[ApiKey.PRODUCE][0] == 3
 
 
