@@ -29,7 +29,7 @@ WORDS_MAX = {
     "how-to/troubleshoot.md": 1150,
     "how-to/upgrade.md": 500,
     "how-to/upgrade-brokers.md": 550,
-    "how-to/old-clients.md": 650,
+    "how-to/old-clients.md": 720,
     "how-to/modern-brokers.md": 550,
     "how-to/redis-data-loss.md": 650,
     "how-to/hide-duplicates.md": 850,
@@ -64,7 +64,7 @@ WORDS_MAX = {
     "project/security-policy.md": 300,
 }
 """The pages of the site, and the most words of each, as `wc -w` counts. What is generated does not count."""
-SITE_WORDS_MAX = 40_600
+SITE_WORDS_MAX = 40_000 + 720  # the second: "Upgrade to Kafka 4 without touching the clients"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 DEV_WORDS_MAX = 25_000
