@@ -122,7 +122,8 @@ class RaisingSession(Handler):
     def _pass(self, data: bytes, *, is_paid: bool = False) -> bool:
         """Hand bytes on, up to the next old request. ``is_paid``: the turn of its address has been charged for them."""
         is_to_be_controlled = self._behind.received(data, is_paid=is_paid)
-        self.has_produced, self.is_closed = self._behind.has_produced, self._behind.is_closed
+        self.has_produced |= self._behind.has_produced
+        self.is_closed = self._behind.is_closed
         self._kept = bytearray(self._behind.take_rest())
         self._advance()
         self._count_kept()
