@@ -65,7 +65,7 @@ def patch_tree(tree: ast.Module, patch: Patch) -> None:
         found.sort(key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
     else:
         found = list(scopes)
-    if len(found) != 1 and not 0 < patch.which <= len(found):
+    if not (patch.which <= len(found) if patch.which else len(found) == 1):
         where = f"{patch.module}, {patch.function or 'module'}"
         raise PatchError(f"{where} has {patch.old!r} {len(found)} times: the mutant has to follow the source")
     place = found[patch.which - 1 if patch.which else 0]
