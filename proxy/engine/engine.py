@@ -95,6 +95,7 @@ class Engine:
     topic_defaults = TopicDefaults()
     """Partitions and replicas of topics that are created with -1."""
     old_client_settings = OldClientSettings()
+    """What is done for clients of versions that Kafka 4 lacks."""
     conditional_topics = ConditionalTopics()
     """The topics that take only conditional publishes. Set before clients come."""
 

@@ -306,6 +306,7 @@ class RaisingSession(Handler):
             self._count_kept()
             self._shell.refuse(reason)
         else:
+            self._shell.report_refusal(self.name, reason)  # nobody else says why the connection ends
             self._shell.abort(reason)
 
     # ------------------------------------------------------------------ the end

@@ -181,7 +181,7 @@ class NativeSession(Handler):
             self._answer_itself()
         if self._requests.start_bytes != shell.unfinished_bytes:
             shell.request_has(self._requests.start_bytes, 0, begins=True)
-        if not is_paid:
+        if shell.fair_share.is_counted and not is_paid:
             self.pay(len(data))
         upstream = self._upstream
         if self._requests.rest and not self._has_stage:
