@@ -10,6 +10,7 @@ import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.steps import Steps
+from idemproxy.proxy.events import ClientRefused
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.raising_scene import RaisingScene, fetch, message_set, metadata, produce
 
@@ -267,3 +268,14 @@ def test_a_client_that_reads_no_answers_gets_its_batch_written_all_the_same() ->
     session.handler.hold_upstream(True)
     scene.answer_produce()
     assert scene.line.answers == [1, 2, 3]
+
+
+def test_an_answer_of_the_broker_that_cannot_be_read_ends_the_connection_and_is_named() -> None:
+    scene = RaisingScene()
+    scene.send(fetch(1))
+    scene.answer(ApiKey.FETCH, b"\xff" * 20)
+    scene.run()
+    assert scene.line.is_lost
+    (refused,) = [event for _, _, event in scene.proxy.events if isinstance(event, ClientRefused)]
+    assert refused.what.startswith("the broker's answer cannot be read: ")
+    scene.assert_nothing_stays()
