@@ -28,24 +28,16 @@ class LookedFor:
 
     ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
     ``due``: these batches. ``is_all``: the log had no message without a batch marker that could be the producer's, so
-    no batch has to be looked for. ``was_append_reservation``: the entry had an append reservation, so only the log knew
-    what was appended last."""
+    no batch has to be looked for."""
 
     lease_epoch: int
     state: tuple[int, int, int]
     due: frozenset[Due]
     is_all: bool
-    was_append_reservation: bool = False
 
     def is_of(self, lease_epoch: int, entry: Entry) -> bool:
         """Was it this rebuild that left the entry as it is?"""
         return self.lease_epoch == lease_epoch and self.state == state_read(entry)
-
-    @property
-    def hides_a_gap(self) -> bool:
-        """May what is missing before a batch be stored without a batch marker (rule R11)? The owner of the append
-        reservation may have appended it, and the client may have got its answer, so that it does not come again."""
-        return self.was_append_reservation and not self.is_all
 
 
 def state_read(entry: Entry) -> tuple[int, int, int]:

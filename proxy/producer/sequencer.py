@@ -351,10 +351,6 @@ class Sequencer:
             stream.dismiss(batch, answers.undecidable(hidden), "undecidable")
         elif isinstance(verdict, Overlap):
             await look_for_overlap(stream, batch, verdict.record_count, confirmed)
-        elif isinstance(verdict, OutOfOrder) and self._may_hide_a_gap():
-            stream.dismiss(
-                batch, answers.undecidable("what comes before it may be stored without a batch marker"), "undecidable"
-            )
         elif isinstance(verdict, OutOfOrder) and self._is_after_unknown(batch, verdict):
             stream.dismiss(batch, answers.after_unknown(), "undecidable")
         else:
@@ -369,17 +365,6 @@ class Sequencer:
         if intent is None or not intent.is_unrecoverable or stream.topic in stream.topics.unmarked:
             return False
         return is_directly_after(intent, batch.identity, verdict.expected) and not batch.has_ended(stream.key)
-
-    def _may_hide_a_gap(self) -> bool:
-        stream = self.stream
-        entry, found = stream.held.entry, stream.looked_for
-        if entry is None or not entry.is_rebuilt:
-            return False
-        if found is None or not found.is_of(stream.instance.lease_epoch, entry):
-            return (
-                stream.context.takes_append_reservations
-            )  # only the proxy that rebuilt the entry knew whether it had an append reservation
-        return found.hides_a_gap
 
     async def _prepare(self, group: list[Batch]) -> Prepared | None:
         """Convert a group that is due, and find out where it goes. None: it is answered, or has to wait."""
@@ -441,7 +426,8 @@ class Sequencer:
         return None if stream.held.entry is None else await self._unknown_outcome_about(stream.held.entry)
 
     async def _unknown_outcome_about(self, entry: Entry) -> Takeover | None:
-        """Rule R10: after a rebuild, what comes next may be in the log without a batch marker."""
+        """Rules R10, R11: after a rebuild, what the entry lacks may be in the log without a batch marker: what is due,
+        and what comes after a gap."""
         stream = self.stream
         if entry.has_open_intent:
             return Takeover(stream, unverified=False)
@@ -455,8 +441,8 @@ class Sequencer:
                 return None
             verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
             goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
-            is_due = (goes_on or isinstance(verdict, Append)) and await why_hidden(stream, batch) is None
-            if not is_due or begins_again(stream, entry, batch):
+            is_lacking = goes_on or isinstance(verdict, Append | OutOfOrder)
+            if not is_lacking or await why_hidden(stream, batch) is not None or begins_again(stream, entry, batch):
                 return None
             due = await due_of(batch, entry)
             if looked_for is None or due not in looked_for.due:

@@ -414,17 +414,8 @@ class Takeover:
         )
         if not await self._stream.write(done):
             return
-        before = self._stream.looked_for
-        was_append_reservation = self._was_append_reservation or (
-            before is not None and before.lease_epoch == self._instance.lease_epoch and before.was_append_reservation
-        )
-        self._stream.looked_for = LookedFor(
-            self._instance.lease_epoch,
-            state_read(done),
-            frozenset(self._due),
-            not result.has_unmarked,
-            was_append_reservation,
-        )
+        lease_epoch, due = self._instance.lease_epoch, frozenset(self._due)
+        self._stream.looked_for = LookedFor(lease_epoch, state_read(done), due, not result.has_unmarked)
         # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
         # late lies after the end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

@@ -41,6 +41,7 @@ DELETED = dict(delist=1, reconnect=1, tries=2, close_seen='late')
 STARTS = dict(DELETED, crash=1, tries=3, N=1, window=1)
 CUT_OFF = dict(away=1, flushall=1, reconnect=1, tries=2, close_seen='late', N=1, window=1)
 R = dict(order_of=True)                                        # a model of its own
+AHEAD = dict(R, proxies=2, move=1, moves='any', patient=True, fail=1, in_time=1)
 S = dict(parts_of=True, crash=1, broken=1, reconnect=1)           # a model of its own
 BEGIN = dict(R, expired=True, goal='OG', in_time=2, fail=2, bad=1)
 ALONE = dict(BEGIN, goal='O', retries='alone', moves='any')    # two connections at a time: see r14
@@ -324,6 +325,10 @@ ROWS = [
   dict(R, goal='U', N=3, window=3, unnoted=1, lost=1, fail=1)),
  ('r52', 'same, second copies', 'holds', 1, dict(R, unnoted=1, in_time=2, lost=1, fail=1, move=1)),
  ('r53', 'same, progress', 'holds', 1, dict(R, unnoted=1, in_time=2, lost=1, fail=1, move=1, **L)),
+ ('r54', 'two connections at a time: what is ahead of batches under way at another proxy fails for good', 'G', 1, dict(AHEAD, missing='fatal')),
+ ('r55', 'it gets the answer of a broker', 'holds', 1, dict(AHEAD)),
+ ('r56', 'same, three in flight, moves twice', 'holds', 0, dict(AHEAD, N=3, window=3, move=2)),
+ ('r57', 'same, progress', 'holds', 1, dict(AHEAD, **L)),
  ('s1', 'parts: a batch that is stored up to its middle overlaps', 'E', 1, dict(S, goes_on=None)),
  ('s2', 'it goes on by numbers alone, somebody begins the sequences anew', 'F', 1, dict(S, anew=1, goes_on='numbers')),
  ('s3', 'it goes on if what is stored is its own', 'holds', 1, dict(S, loss=1, anew=1)),

@@ -35,6 +35,9 @@ RULES = dict(
     # a batch directly after an unrecoverable one: a 'gap' | a 'fatal' failure, unless its epoch has ended on its
     # connection
     after_unknown='fatal',
+    # a batch before which something is missing, and which is not in the log itself: the broker's answer, a 'gap' | a
+    # 'fatal' failure, where what is missing may be stored and not be seen
+    missing='gap',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,
     # a batch whose topic is looked for (and which nobody sees meanwhile) is 'held': what comes after it waits | noted as 'failed' | None
@@ -54,6 +57,7 @@ WORLD = dict(
     reads='all',                  # what has been answered is read before more is sent | 'one' answer may come before it
     retries='pipelined',          # a batch is sent again while lower ones are under way | 'alone'
     moves='idle',                 # it moves to its other connection when nothing is under way | at 'any' time
+    patient=False,                # told `OUT_OF_ORDER_SEQUENCE_NUMBER` while a lower batch is unfinished, it sends again, as Java does
 )
 FAULTS = dict(
     fail=0,      # what is forwarded is not stored: retriable error
@@ -135,7 +139,8 @@ class Order(Small):
             return
         r = c.reqs[0]
         stale = r.ep < s.names[r.b][0]                          # it has a new name already, and is sent again under that
-        x = 'A' if r.answer == 'ok' else 'R' if r.answer == 'err' or (r.answer == 'gap' and stale) else 'X'
+        waits = self.patient and any(x in 'FR' for x in s.st[:r.b])
+        x = 'A' if r.answer == 'ok' else 'R' if r.answer == 'err' or (r.answer == 'gap' and (stale or waits)) else 'X'
         known = {b for b, ep in s.log if ep == s.names[b][0]} | {y.b for d in s.conns for y in d.reqs if y.answer not in (None, 'err')}
         if s.intent and s.intent[4]:
             known.add(s.intent[1])
@@ -252,8 +257,8 @@ class Order(Small):
         elif s.intent and self.after_unknown == 'fatal' and s.intent[2:4] == (r.ep, r.seq - 1) and s.conns[k].ended != r.ep:
             yield f'P{p} cannot tell whether b{r.b} is due', self.answer(s, k, i, 'fatal')
         else:
-            t = self.answer(s, k, i, 'gap')
-            yield f'P{p} finds a gap before b{r.b}: ' + ('45' if t.conns[k].reqs[i].answer == 'gap' else 'held back'), t
+            t = self.answer(s, k, i, self.missing)
+            yield f'P{p} finds a gap before b{r.b}: ' + {'gap': '45', 'fatal': 'it fails for good', 'err': 'held back'}[t.conns[k].reqs[i].answer], t
 
     def may_start(self, c, r):
         comes_again = any(x[:2] == (r.ep, r.seq) for x in c.failed)

@@ -462,6 +462,23 @@ BY_HAND = (
         deaths=("45",),
     ),
     mutant(
+        "gap_not_looked_for",
+        "R11: after a rebuild a batch behind a gap is looked for itself, too",
+        "unit/producer/test_owned.py::test_who_has_not_read_the_log_itself_reads_it",
+        Patch("proxy.producer.sequencer", "Sequencer._unknown_outcome_about", "Append | OutOfOrder", "Append"),
+    ),
+    mutant(
+        "gap_fails_for_good",
+        "R11: what is ahead of batches in flight elsewhere gets a broker's answer",
+        "unit/producer/test_owned.py::test_what_is_ahead_of_batches_in_flight_at_another_worker_gets_the_answer_of_a_broker",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._turn_down",
+            "self._is_after_unknown(batch, verdict)",
+            "stream.held.entry is not None and stream.held.entry.is_rebuilt",
+        ),
+    ),
+    mutant(
         "old_intent_ignored",
         "R12: a new epoch first resolves the open intent of the old one",
         _LIVES + "::test_an_older_epochs_open_intent_is_resolved_before_anything_newer",

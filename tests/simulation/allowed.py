@@ -50,11 +50,7 @@ class Allowed(Enum):
         "before its proxy had noted it: nobody knows that there was one; brokers say 45 after an unclean election, and "
         "before 2.5 59 after the others"
     )
-    BEHIND_A_FAILURE = (
-        "45 behind a batch of its epoch that its client knows to have failed: the gap is real; 87 with append "
-        "reservations: "
-        "who had one may have stored what is missing without a batch marker"
-    )
+    BEHIND_A_FAILURE = "45 behind a batch of its epoch that its client knows to have failed: the gap is real"
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
         "left and the proxy had not seen end, or it came before older batches that its client numbered again when they "
@@ -162,14 +158,6 @@ def has_newer_epoch(batch: Batch, told: Identity) -> bool:
     return any(
         one.producer_id == told.producer_id and one.producer_epoch > told.producer_epoch for one in batch.sent_as
     )
-
-
-def is_behind_a_failure(batch: Batch, mine: Iterable[Batch]) -> bool:
-    """Had its user learned, before this batch failed, that one ahead of it in the same epoch has failed?"""
-    assert batch.failed is not None
-    ahead = (one for one in mine if one.first < batch.first and one.failed is not None and one.failed <= batch.failed)
-    epochs = {name[:2] for name in batch.sent_as}
-    return any(name[:2] in epochs for one in ahead for name in one.sent_as)
 
 
 def is_gap_of_failures(batch: Batch, told: Answer, mine: Iterable[Batch]) -> bool:

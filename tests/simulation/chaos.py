@@ -114,7 +114,6 @@ class Chaos:
             ids_get_old=ids_get_old,
             expiry_seconds=expiry,
             has_names=self.settings.has_names,
-            has_append_reservations=self.settings.owned_share > 0,
         )
         self.troubles = Troubles(self.world, self.random)
         self._known_by_numbers: set[Identity] = set()

@@ -20,7 +20,6 @@ from simulation.allowed import (
     asks_in_vain,
     begins_late,
     has_newer_epoch,
-    is_behind_a_failure,
     is_forgotten,
     is_gap_of_failures,
     keeps_batch_markers,
@@ -66,11 +65,10 @@ class Oracle:
         ids_get_old: bool = False,
         expiry_seconds: float | None = None,
         has_names: bool = False,
-        has_append_reservations: bool = False,
     ) -> None:
         """``ids_get_old``: producer ids outlive the time after which what is known of them may have expired;
         ``expiry_seconds``: that time, where it is so short that a producer may be silent for longer. ``has_names``:
-        client ids are names of producers. ``has_append_reservations``: proxies take append reservations."""
+        client ids are names of producers."""
         self.cluster = cluster
         self.clients = clients
         self.violations: list[str] = []
@@ -83,7 +81,6 @@ class Oracle:
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
         self._has_names = has_names
-        self._has_append_reservations = has_append_reservations
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -433,8 +430,6 @@ class Oracle:
             self.allowed[Allowed.REFUSED] += 1
         elif code == CANNOT_BE_TOLD and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-        elif code == CANNOT_BE_TOLD and self._has_append_reservations and is_behind_a_failure(batch, mine):
-            self.allowed[Allowed.BEHIND_A_FAILURE] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
         elif code == FENCED and self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]):

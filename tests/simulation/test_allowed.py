@@ -6,7 +6,6 @@ import gzip
 
 import pytest
 from simulation.allowed import (
-    is_behind_a_failure,
     is_forgotten,
     is_gap_of_failures,
     keeps_batch_markers,
@@ -35,27 +34,6 @@ def sent(first: int, *names: tuple[int, int, int], failed: float | None = None) 
 def placed(batch: Batch, producer_id: int, offset: int, at: float) -> dict[bytes, list[InLog]]:
     """Where its record lies."""
     return {batch.values[0]: [InLog(offset, batch.values[0], producer_id, 0, 0, at)]}
-
-
-def test_a_batch_comes_after_an_earlier_failure_of_its_epoch() -> None:
-    batch = sent(1, (OLD, 3, 1), failed=2.0)
-    assert is_behind_a_failure(batch, [sent(0, (OLD, 3, 0), failed=1.0), batch])
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        sent(0, (OLD, 3, 0)),
-        sent(0, (OLD, 3, 0), failed=2.5),
-        sent(0, (OLD, 2, 0), failed=1.0),
-        sent(0, failed=1.0),
-        sent(2, (OLD, 3, 2), failed=1.0),
-    ],
-    ids=["did not fail", "failed later", "of another epoch", "was never sent", "was sent later"],
-)
-def test_a_batch_comes_after_no_failure_of_any_other(other: Batch) -> None:
-    batch = sent(1, (OLD, 3, 1), failed=2.0)
-    assert not is_behind_a_failure(batch, [other, batch])
 
 
 @pytest.mark.parametrize(

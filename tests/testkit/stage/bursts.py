@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.proxy.events import BatchAnswered
 from idemproxy.proxy.flow.effects import Append, Swap
 from idemproxy.proxy.flow.observers import Trace
 from idemproxy.proxy.flow.outcome import Appended, Outcome
-from idemproxy.proxy.producer.answers import undecidable
 from idemproxy.proxy.producer.batch import Answer
 from idemproxy.state.entry import NO_ANCHOR, NO_DIGEST, NO_TIME, Entry, pack, unpack
 
@@ -109,10 +107,6 @@ _BEGIN_LEASE_EPOCHS = "a new data generation", "a new proxy instance"
 _ASKS = "another proxy writes"
 """It changes nothing but the version: an owner is asked so. With a swap for each group it is an unknown writer's, and
 the log is read."""
-
-
-_GAP = "there is a gap before this batch"
-_GAP_IN_DOUBT = undecidable("what comes before it may be stored without a batch marker")
 
 
 @dataclass(frozen=True)
@@ -254,12 +248,11 @@ def judge(bursts: Sequence[Burst]) -> None:
 
 def compare_owned(bursts: Sequence[Burst]) -> int:
     """Play them with a swap for each group and under append reservations: the log and the answers are the same, and so
-    is the store once nothing is in flight, but for what counts its writes. After a rebuild what comes before a gap may
-    be stored without a batch marker under an append reservation, so that it gets 87 and not 45 (rule R11), and nothing
-    says what was unrecoverable there. Returns how many groups left without a swap."""
+    is the store once nothing is in flight, but for what counts its writes. Returns how many groups left without a
+    swap."""
     each, reservation = played(bursts), played(bursts, owns=True)
     is_rebuilt = any(burst.meanwhile[1] in _BEGIN_LEASE_EPOCHS for burst in bursts)
-    assert _without_gaps(reservation.answers, is_rebuilt) == _without_gaps(each.answers, is_rebuilt)
+    assert reservation.answers == each.answers
     assert reservation.log == each.log
     if not any(burst.meanwhile[1] == _ASKS for burst in bursts):
         same_groups = reservation.sent == each.sent  # what waits for the store waits with others
@@ -268,29 +261,12 @@ def compare_owned(bursts: Sequence[Burst]) -> int:
         ):  # its owner's lease epoch ended before it was given back: the next batch resolves it
             assert is_rebuilt
             return compare_owned([*bursts, Burst()])
-        is_gap_in_doubt = any(_GAP_IN_DOUBT in answers for answers in reservation.answers)
-        settled = [_settled(one.stored, same_groups, is_rebuilt, is_gap_in_doubt) for one in (reservation, each)]
+        settled = [_settled(one.stored, same_groups, is_rebuilt) for one in (reservation, each)]
         assert settled[0] == settled[1]
-    assert _verdicts(reservation, is_rebuilt) == _verdicts(each, is_rebuilt)
+    assert sorted(reservation.verdicts) == sorted(each.verdicts)
     assert not reservation.failures
     assert reservation.bytes_held == 0
     return owned_groups(bursts)
-
-
-def _without_gaps(answers: list[list[Answer]], is_rebuilt: bool) -> list[list[Answer | str]]:
-    """The answers, a gap that is in doubt and one that is proven being the same after a rebuild."""
-    return [[_GAP if is_rebuilt and _is_gap(one) else one for one in each] for each in answers]
-
-
-def _is_gap(answer: Answer) -> bool:
-    return answer == _GAP_IN_DOUBT or (
-        answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and str(answer.message).startswith(_GAP)
-    )
-
-
-def _verdicts(left: Left, is_rebuilt: bool) -> list[tuple[str, int, int]]:
-    names = {"undecidable": "out_of_order"} if is_rebuilt else {}
-    return sorted((names.get(name, name), epoch, sequence) for name, epoch, sequence in left.verdicts)
 
 
 def _is_still_owned(stored: bytes | None) -> bool:
@@ -298,13 +274,11 @@ def _is_still_owned(stored: bytes | None) -> bool:
     return intent is not None and intent.is_append_reservation
 
 
-def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool, is_gap_in_doubt: bool) -> Entry | None:
+def _settled(stored: bytes | None, same_groups: bool, is_rebuilt: bool) -> Entry | None:
     """What is stored, whatever number its version has; of other groups the last one is another message."""
     if stored is None:
         return None
     entry = replace(unpack(stored), version=0, is_rebuilt=False)
-    if is_gap_in_doubt and entry.intent is not None and entry.intent.is_unrecoverable:
-        entry = replace(entry, intent=None)
     if is_rebuilt:
         window = tuple(replace(batch, log_append_time_ms=NO_TIME, digest=NO_DIGEST) for batch in entry.window)
         entry = replace(entry, window=window)

@@ -413,8 +413,12 @@ def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_append_reserv
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_records_without_a_batch_marker_prove_no_gap_after_its_death(is_interrupted: bool) -> None:
-    """The topic's settings were changed under the append reservation: what was appended since has no batch marker."""
+@pytest.mark.parametrize(("sequence", "code"), [(5, 45), (4, 87)], ids=["absent", "stored"])
+def test_what_comes_behind_records_that_lost_their_batch_markers_is_looked_for_itself(
+    sequence: int, code: int, is_interrupted: bool
+) -> None:
+    """The topic's settings were changed under the append reservation, and its owner died. What is not in the log gets
+    the broker's own answer to a gap; what is there never does (rule R11)."""
     busy = Busy()
     busy.send(2)
     stage = busy.stage
@@ -425,17 +429,18 @@ def test_records_without_a_batch_marker_prove_no_gap_after_its_death(is_interrup
     stage.die()
     if is_interrupted:
         begin_to_take_over(stage)
-    late = stage.send(Client(), 5)
+    client = Client()
+    late = stage.send(client, sequence)
     stage.run(LEASE_OUT_SECONDS)
-    assert late.code == 87
+    assert late.code == code
     assert len(stage.stored_values()) == 5
-    newer = stage.send(Client(), 0, epoch=1)
+    newer = stage.send(client, 0, epoch=1)
     stage.run(LEASE_OUT_SECONDS)
     assert newer.code == 0
 
 
 @pytest.mark.parametrize("how", ["dies", "era", "evicted"])
-def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
+def test_who_has_not_read_the_log_itself_reads_it(how: str) -> None:
     """The proxy that took it over knew that there are records without a batch marker, and that knowledge is gone with
     it."""
     busy = Busy()
@@ -445,9 +450,8 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
     stage.log.keeps_wrapper_keys = False
     busy.send(3)
     stage.die()
-    first = stage.send(Client(), 5)
+    stage.send(Client(), 5)
     stage.run(LEASE_OUT_SECONDS)
-    assert first.code == 87
     if how == "era":
         stage.begin_lease_epoch(stage.context.instance.data_generation)
         stage.context.instance.grace_until = stage.now
@@ -456,7 +460,7 @@ def test_nor_for_who_has_not_read_the_log_itself(how: str) -> None:
         stage.context.instance.instance_id = b"the.next"
     else:
         stage.sequencer = stage.new_sequencer()
-    late = stage.send(Client(), 5)
+    late = stage.send(Client(), 4)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
     assert len(stage.stored_values()) == 5
@@ -471,8 +475,28 @@ def beside(first: Stage, instance_id: bytes) -> Stage:
     return stage
 
 
+def test_what_is_ahead_of_batches_in_flight_at_another_worker_gets_the_answer_of_a_broker() -> None:
+    """Seed 923 of chaos. The leader moves while five batches are in flight: the first comes to the worker that takes
+    the append reservation over, the sixth over another connection to one that has not. INVALID_RECORD would make its
+    client begin a new epoch and send the five again; a broker's answer makes it wait for them."""
+    taking = beside(owner(5).stage, b"worker.1")
+    other = beside(taking, b"worker.2")
+    first = taking.send(Client(), 4)
+    taking.run(LEASE_OUT_SECONDS)
+    assert first.code == 0
+    assert taking.entry().is_rebuilt
+    other.now = other.context.time.now = taking.now
+    ahead = other.send(Client(), 9)
+    other.run(LEASE_OUT_SECONDS)
+    assert ahead.code == 45
+    taking.now = taking.context.time.now = other.now
+    in_flight = [taking.send(Client(), sequence) for sequence in range(5, 9)]
+    taking.run(LEASE_OUT_SECONDS)
+    assert [one.code for one in in_flight] == [0] * 4
+
+
 @pytest.mark.parametrize("is_acknowledged", [False, True])
-def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
+def test_so_does_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
     """A has taken the producer over once, when all had batch markers. B had an append reservation since, and the
     topic's settings were changed meanwhile. C has taken it over, with no client there. What A knew is of a time before
     that."""
@@ -506,7 +530,7 @@ def test_nor_for_who_read_the_log_before_another_owner_died(is_acknowledged: boo
     assert a.stored_values().count(b"value %d" % last) == 1
 
 
-def test_in_a_new_data_generation_an_append_reservation_is_still_known() -> None:
+def test_in_a_new_data_generation_what_comes_behind_them_is_looked_for_too() -> None:
     """The entry is rebuilt, twice if the proxy that does it is interrupted."""
     busy = Busy()
     stage = busy.stage
@@ -516,7 +540,7 @@ def test_in_a_new_data_generation_an_append_reservation_is_still_known() -> None
     stage.die()
     stage.begin_lease_epoch()
     dies_in_the_rebuild(stage, 5)
-    late = stage.send(Client(), 5)
+    late = stage.send(Client(), 4)
     stage.run(LEASE_OUT_SECONDS)
     assert late.code == 87
 
