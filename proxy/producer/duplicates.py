@@ -16,7 +16,16 @@ from ...codecs.errors import WireError
 from ...codecs.message_set import ShallowMessage
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, numbered_as, records_stored, rest_of
-from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME, Entry, Intent
+from ...state.entry import (
+    NO_ANCHOR,
+    NO_CONTENT,
+    NO_DIGEST,
+    NO_OFFSET,
+    NO_TIME,
+    WINDOW_BATCHES_MAX,
+    Entry,
+    Intent,
+)
 from ...state.sequence import SEQUENCE_MODULUS, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
@@ -26,7 +35,7 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
-from .rebuild import Due
+from .rebuild import Due, LookedFor, state_read
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
 
 
@@ -161,6 +170,48 @@ def begins_again(stream: Stream, entry: Entry, batch: Batch) -> bool:
             for waiter in batch.waiters
         )
     )
+
+
+async def is_absent(stream: Stream, batch: Batch) -> bool:
+    """Is a batch that comes after a gap surely not in the log itself? What lost its batch marker before the entry was
+    rebuilt is not in the entry (rules R10, R11), so the batch is looked for by its content, once by each proxy
+    instance. Nothing of it can be appended meanwhile that does not change the entry, so no quiescence check is needed.
+
+    False: what is known has changed, or it was answered. As lower batches may be in flight over another connection,
+    what cannot be decided gets a retriable code for ``GAP_SECONDS``."""
+    entry, known, now = stream.held.entry, stream.looked_for, await Now()
+    if entry is None or not entry.is_rebuilt or stream.topic in stream.topics.unmarked:
+        return True
+    lease_epoch = stream.instance.lease_epoch
+    if known is None or not known.is_of(lease_epoch, entry):
+        known = LookedFor(lease_epoch, state_read(entry), frozenset(), is_all=False)
+    if known.is_all or batch.is_behind(stream.key, (*stream.out, *stream.queue)):  # that is held back in any case
+        return True
+    due = await due_of(batch, entry)
+    if due in known.due or due.content == NO_CONTENT:
+        return True
+
+    def is_next() -> bool:
+        return batch in stream.queue and stream.next_batch() is batch
+
+    where = stream.topic, stream.partition, stream.producer_id, Position(entry.end_offset, entry.anchor)
+    contents = {due.content: (due.identity,)}
+    wanted = Wanted(*where, None, None, contents, is_wanted=lambda: stream.is_needed and is_next())
+    result = await continued(stream, (lease_epoch, known.state, due), lambda: LogSearch(wanted))
+    stream.step("resolve", (batch,), now, "gap")
+    known = replace(known, gap_since=now if known.gap_since is None else known.gap_since)
+    if isinstance(result, Searched) and not result.pieces:
+        before = known.due if len(known.due) < WINDOW_BATCHES_MAX else frozenset()
+        stream.looked_for = replace(known, due=before | {due}, is_all=not result.has_unmarked)
+        return False
+    stream.looked_for = known
+    if is_next():
+        is_over = not isinstance(result, Later) and now - (known.gap_since or now) > limits.GAP_SECONDS
+        reason = "the log has more of its producer" if isinstance(result, Searched) else result.reason
+        reported = answers.undecidable if is_over else answers.in_doubt
+        stream.dismiss(batch, reported(reason), "undecidable" if is_over else "gap_unread")
+        await stream.read_again()
+    return False
 
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:

@@ -28,12 +28,14 @@ class LookedFor:
 
     ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
     ``due``: these batches. ``is_all``: the log had no message without a batch marker that could be the producer's, so
-    no batch has to be looked for."""
+    no batch has to be looked for. ``gap_since``: when a batch came after a gap first, in reactor seconds; None: none
+    has."""
 
     lease_epoch: int
     state: tuple[int, int, int]
     due: frozenset[Due]
     is_all: bool
+    gap_since: float | None = None
 
     def is_of(self, lease_epoch: int, entry: Entry) -> bool:
         """Was it this rebuild that left the entry as it is?"""

@@ -36,6 +36,7 @@ from .duplicates import (
     answer_duplicate,
     begins_again,
     due_of,
+    is_absent,
     look_for_overlap,
     why_hidden,
 )
@@ -312,7 +313,7 @@ class Sequencer:
             return await self._prepare(gather(batch, stream.queue))
         if isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
-        else:
+        elif not isinstance(verdict, OutOfOrder) or hidden is not None or await is_absent(stream, batch):
             confirmed = batch.arrived_at, stream.instance.lease_epoch
             if await stream.confirm([batch]):
                 await self._turn_down(batch, verdict, hidden, confirmed)
@@ -426,8 +427,7 @@ class Sequencer:
         return None if stream.held.entry is None else await self._unknown_outcome_about(stream.held.entry)
 
     async def _unknown_outcome_about(self, entry: Entry) -> Takeover | None:
-        """Rules R10, R11: after a rebuild, what the entry lacks may be in the log without a batch marker: what is due,
-        and what comes after a gap."""
+        """Rule R10: after a rebuild, what comes next may be in the log without a batch marker."""
         stream = self.stream
         if entry.has_open_intent:
             return Takeover(stream, unverified=False)
@@ -441,8 +441,8 @@ class Sequencer:
                 return None
             verdict = decide(None if stream.held.is_blank else entry, batch.identity, any_start=True)
             goes_on = isinstance(verdict, Overlap) and verdict.record_count < batch.identity.record_count
-            is_lacking = goes_on or isinstance(verdict, Append | OutOfOrder)
-            if not is_lacking or await why_hidden(stream, batch) is not None or begins_again(stream, entry, batch):
+            is_due = (goes_on or isinstance(verdict, Append)) and await why_hidden(stream, batch) is None
+            if not is_due or begins_again(stream, entry, batch):
                 return None
             due = await due_of(batch, entry)
             if looked_for is None or due not in looked_for.due:

@@ -231,7 +231,6 @@ class Takeover:
         ):  # what it appended may have been deleted, with the numbers in it
             await stream.write(ambiguous(entry_now, entry_now.data_generation))
             return
-        self._was_append_reservation = intent.was_append_reservation
         if not intent.batches:  # an append reservation, or a rebuild that was not finished
             await self._finish_rebuild(entry_now, result)
             return

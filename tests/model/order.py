@@ -35,8 +35,8 @@ RULES = dict(
     # a batch directly after an unrecoverable one: a 'gap' | a 'fatal' failure, unless its epoch has ended on its
     # connection
     after_unknown='fatal',
-    # a batch before which something is missing, and which is not in the log itself: the broker's answer, a 'gap' | a
-    # 'fatal' failure, where what is missing may be stored and not be seen
+    # a batch before which something is missing, and which is not in the log itself: a broker's answer, a 'gap' | a
+    # 'fatal' failure
     missing='gap',
     # a lower batch of the same connection that waits in the queue is waited for too
     queued=True,

@@ -465,7 +465,13 @@ BY_HAND = (
         "gap_not_looked_for",
         "R11: after a rebuild a batch behind a gap is looked for itself, too",
         "unit/producer/test_owned.py::test_who_has_not_read_the_log_itself_reads_it",
-        Patch("proxy.producer.sequencer", "Sequencer._unknown_outcome_about", "Append | OutOfOrder", "Append"),
+        Patch("proxy.producer.sequencer", "Sequencer._work_on", "await is_absent(stream, batch)", "True"),
+    ),
+    mutant(
+        "gap_looked_for_at_each_try",
+        "R11: what was looked for once is not looked for again while the entry is the same",
+        "unit/producer/test_after_gaps.py::test_two_that_come_again_in_turn_are_looked_for_once_each",
+        Patch("proxy.producer.duplicates", "is_absent", "before | {due}", "frozenset({due})"),
     ),
     mutant(
         "gap_fails_for_good",

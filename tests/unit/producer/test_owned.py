@@ -413,9 +413,9 @@ def test_who_finishes_the_takeover_of_another_knows_that_it_was_an_append_reserv
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-@pytest.mark.parametrize(("sequence", "code"), [(5, 45), (4, 87)], ids=["absent", "stored"])
+@pytest.mark.parametrize(("sequence", "codes"), [(5, [45, 45]), (4, [7, 87])], ids=["absent", "stored"])
 def test_what_comes_behind_records_that_lost_their_batch_markers_is_looked_for_itself(
-    sequence: int, code: int, is_interrupted: bool
+    sequence: int, codes: list[int], is_interrupted: bool
 ) -> None:
     """The topic's settings were changed under the append reservation, and its owner died. What is not in the log gets
     the broker's own answer to a gap; what is there never does (rule R11)."""
@@ -430,9 +430,11 @@ def test_what_comes_behind_records_that_lost_their_batch_markers_is_looked_for_i
     if is_interrupted:
         begin_to_take_over(stage)
     client = Client()
-    late = stage.send(client, sequence)
+    tries = [stage.send(client, sequence)]
+    stage.run(limits.GAP_SECONDS + LEASE_OUT_SECONDS)
+    tries.append(stage.send(client, sequence))
     stage.run(LEASE_OUT_SECONDS)
-    assert late.code == code
+    assert [one.code for one in tries] == codes
     assert len(stage.stored_values()) == 5
     newer = stage.send(client, 0, epoch=1)
     stage.run(LEASE_OUT_SECONDS)
@@ -442,7 +444,7 @@ def test_what_comes_behind_records_that_lost_their_batch_markers_is_looked_for_i
 @pytest.mark.parametrize("how", ["dies", "era", "evicted"])
 def test_who_has_not_read_the_log_itself_reads_it(how: str) -> None:
     """The proxy that took it over knew that there are records without a batch marker, and that knowledge is gone with
-    it."""
+    it. The batch is there, so it is no gap that is proven."""
     busy = Busy()
     stage = busy.stage
     busy.send(2)
@@ -462,7 +464,7 @@ def test_who_has_not_read_the_log_itself_reads_it(how: str) -> None:
         stage.sequencer = stage.new_sequencer()
     late = stage.send(Client(), 4)
     stage.run(LEASE_OUT_SECONDS)
-    assert late.code == 87
+    assert late.code == 7
     assert len(stage.stored_values()) == 5
 
 
@@ -495,8 +497,8 @@ def test_what_is_ahead_of_batches_in_flight_at_another_worker_gets_the_answer_of
     assert [one.code for one in in_flight] == [0] * 4
 
 
-@pytest.mark.parametrize("is_acknowledged", [False, True])
-def test_so_does_who_read_the_log_before_another_owner_died(is_acknowledged: bool) -> None:
+@pytest.mark.parametrize(("is_acknowledged", "code"), [(False, 87), (True, 7)])
+def test_so_does_who_read_the_log_before_another_owner_died(is_acknowledged: bool, code: int) -> None:
     """A has taken the producer over once, when all had batch markers. B had an append reservation since, and the
     topic's settings were changed meanwhile. C has taken it over, with no client there. What A knew is of a time before
     that."""
@@ -526,7 +528,7 @@ def test_so_does_who_read_the_log_before_another_owner_died(is_acknowledged: boo
     a.now = a.context.time.now = c.now
     late = a.send(Client(), last)
     a.run(LEASE_OUT_SECONDS)
-    assert late.code == 87
+    assert late.code == code
     assert a.stored_values().count(b"value %d" % last) == 1
 
 
