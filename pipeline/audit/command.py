@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ... import installation_of
 from ..options import WrongOption, named_values, pattern_of
 from .kinds import Finding
 
@@ -25,7 +26,7 @@ def run_audit(options: argparse.Namespace) -> int:
     """Return 0 where nothing was found, 1 where something was, 2 with a sentence where the audit could not be made."""
     missing = [name for name in _MODULES_OF_EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        return _complain(f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
+        return _complain(f"it needs {', '.join(missing)}: {installation_of('spark')}")
     try:
         return _run(options)
     except WrongOption as problem:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from ... import installation_of
 from ..options import WrongOption, named_values
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run_job(options: argparse.Namespace) -> int:
     """Return the exit status."""
     missing = [name for name in _MODULES_OF_EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        return _complain(options, f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
+        return _complain(options, f"it needs {', '.join(missing)}: {installation_of('spark')}")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

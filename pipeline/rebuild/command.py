@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ... import installation_of
 from ..options import WrongOption, named_values, pattern_of
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def run_rebuild(options: argparse.Namespace, settings: ProxySettings, redis: Red
     needed = _NEEDED if options.master is None else (*_NEEDED, *_NEEDED_ON_SPARK)
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        return _complain(f"it needs {', '.join(missing)}: pip install 'idemproxy[spark]'")
+        return _complain(f"it needs {', '.join(missing)}: {installation_of('spark')}")
     try:
         return _run(options, settings, redis)
     except WrongOption as problem:

@@ -113,6 +113,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
         findings += found
         facts = with_brokers(facts_here(settings), brokers.ids)
+        facts = replace(facts, gives_idempotence=mode.chosen is Idempotence.PROXY)
         if isinstance(stored, Stored):
             facts = replace(facts, kept_cluster_id=stored.cluster_id, cluster_id=brokers.cluster_id)
         findings += all_findings(await with_unresolved(facts))

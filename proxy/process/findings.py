@@ -14,6 +14,7 @@ from ..broker.cluster_id import mismatch
 from ..net.tls import OwnCertificate, expiry_of
 from ..settings.addresses import Listener, join_host_and_port
 from ..settings.config import Settings
+from ..settings.natively import without_effect_by_proxy
 
 _ANY_HOST = ("0.0.0.0", "::")
 _THIS_HOST = ("localhost", "127.0.0.1", "::1", *_ANY_HOST)
@@ -34,7 +35,8 @@ class Facts:
     """What is known. ``descriptors``: the highest limit that this process may have. ``free_bytes``: of the data
     directory's file system, ``wanted_bytes``: of these at a start; None: not known. ``certificates``: by their place.
     ``broker_ids``: of the cluster, empty as long as no broker has reported them. ``unresolved``: advertised hosts that
-    have no address here. ``kept_cluster_id``: as Redis has it, ``cluster_id``: as the brokers tell it; None: none."""
+    have no address here. ``kept_cluster_id``: as Redis has it, ``cluster_id``: as the brokers tell it; None: none.
+    ``gives_idempotence``: is it known that the proxy does, and not the brokers?"""
 
     settings: Settings
     unix_seconds: float
@@ -46,6 +48,7 @@ class Facts:
     unresolved: Collection[str] = ()
     kept_cluster_id: bytes | None = None
     cluster_id: str | None = None
+    gives_idempotence: bool = False
 
     @property
     def is_anothers(self) -> bool:
@@ -62,7 +65,7 @@ def all_findings(facts: Facts) -> list[Finding]:
 def findings_of_start(facts: Facts) -> list[Finding]:
     """Return the list without the ends of certificates: a process that runs logs these itself, and again each day."""
     found = [*_few_descriptors(facts), *_short_expiry(facts), *_full_disk(facts), *_other_cluster(facts)]
-    found += _itself(facts)
+    found += [*_without_effect(facts), *_itself(facts)]
     for index, one in enumerate(facts.settings.listeners):
         found += _without_port(one, facts)
         found += _constant_address(one, facts)
@@ -111,6 +114,13 @@ def _short_expiry(facts: Facts) -> Iterator[Finding]:
             f"{seconds} s: producers expire so soon that the proxy may append a late retry as a new batch; "
             f"{limits.PRODUCER_EXPIRY_SECONDS_SAFE} s and more are safe",
         )
+
+
+def _without_effect(facts: Facts) -> Iterator[Finding]:
+    """A warning, not a problem: such a setting may wait for brokers that are to be upgraded."""
+    if facts.gives_idempotence:
+        for one in without_effect_by_proxy(facts.settings):
+            yield Finding("warning", one.name, one.reason)
 
 
 def _full_disk(facts: Facts) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ from ..telemetry.reports import Telemetry
 from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
 from .descriptors import Descriptors, ForClients
-from .findings import Finding, all_findings, findings_of_start
+from .findings import Facts, Finding, all_findings, findings_of_start
 from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
@@ -220,7 +220,7 @@ class Server:
                         ports_open=self._listeners.ports_open,
                         why_no_store=self._why_no_store,
                         host=os.uname().nodename,
-                        findings=lambda: all_findings(replace(self._facts, unix_seconds=time.time())),
+                        findings=lambda: all_findings(self._facts_now()),
                         journal=self._upkeep,
                         client_traffic=self._reactor.client_traffic,
                     )
@@ -403,10 +403,14 @@ class Server:
         others would log the same."""
         if self._place is not None and self._place.number != 1:
             return
-        for finding in findings_of_start(self._facts):
+        for finding in findings_of_start(self._facts_now()):
             if finding not in self._found:
                 self._found.add(finding)
                 self._report(OperatorMessage(_LEVELS[finding.sign], f"{finding.what}: {finding.text}"))
+
+    def _facts_now(self) -> Facts:
+        gives_idempotence = self._mode.chosen is Idempotence.PROXY
+        return replace(self._facts, unix_seconds=time.time(), gives_idempotence=gives_idempotence)
 
     def _towards_brokers(self) -> Reactor:
         reactor = self._below_sasl()

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from .addresses import Advertised, join_host_and_port
 from .config import DEFAULT_ADMIN_VARIABLE, DEFAULT_LISTEN_VARIABLE, ConfigError, Settings
 from .model import ENVIRONMENT_PREFIX, Configuration
-from .natively import without_effect
+from .natively import without_effect, without_effect_by_proxy
 from .partial import Written
 from .problems import JOURNAL_PATH, File, Place, Sources, dotted, keys_of
 from .suggestions import meant
@@ -74,15 +74,16 @@ def load(path: Path | None, options: Mapping[str, Any]) -> Settings:
 
 
 def settings_of(found: Examined) -> Settings:
-    """Return plain data. Raises ConfigError for what is wrong, for settings that have no effect where
-    ``upstream.idempotence`` says native, and when a file of a password has just gone."""
+    """Return plain data. Raises ConfigError for what is wrong, for settings that have no effect in the mode that
+    ``upstream.idempotence`` says, and when a file of a password has just gone."""
     if found.configuration is None:
         raise ConfigError(*found.problems())
     try:
         settings = found.configuration.to_settings()
     except (OSError, ValueError) as error:
         raise ConfigError(f"a file of a password cannot be read: {error}") from None
-    if settings.idempotence == "native" and (off := without_effect(settings)):
+    looks = {"native": without_effect, "proxy": without_effect_by_proxy}
+    if (look := looks.get(settings.idempotence)) is not None and (off := look(settings)):
         raise ConfigError(*found.problems(off))
     return settings
 

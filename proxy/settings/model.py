@@ -73,10 +73,10 @@ class UpstreamSection(Section):
     tls: UpstreamTlsSection | None = None
     sasl: SaslSection | None = None
     idempotence: Literal["auto", "native", "proxy"] = "auto"
-    """Who gives producers their idempotence. native: the brokers, Kafka >= 0.11; requests pass as
-    they are. proxy: idemproxy, for Kafka 0.10. auto: native if all brokers are Kafka >= 0.11 and none stores message
-    format v0 or v1, else proxy. Once proxies have given it, auto stays with proxy as long as Redis has entries of
-    producers."""
+    """Who gives producers their idempotence. native: the brokers, Kafka >= 0.11; requests pass as they are, but for
+    those of old clients. proxy: idemproxy, for Kafka 0.10. auto: native if all brokers are Kafka >= 0.11 and none
+    stores message format v0 or v1, else proxy. Once proxies have given it, auto stays with proxy as long as Redis has
+    entries of producers."""
     allow_duplicates_in_flight: bool = False
     """Let the brokers give idempotence though Redis has entries of producers: records that these have in flight then
     may be stored twice. For the last step of an upgrade of the brokers."""
@@ -232,7 +232,8 @@ class TopicsSection(Section):
 
 
 class OldClientsSection(Section):
-    """Clients that speak versions which Kafka 4 lacks, in front of brokers that give idempotence themselves."""
+    """Clients that speak versions which Kafka 4 lacks, in front of brokers that give idempotence themselves. With
+    `upstream.idempotence: proxy` these settings are refused, as they have no effect."""
 
     translate: Literal["auto", "always", "never"] = "auto"
     """auto: requests in versions that a broker lacks are rewritten to one that it has, and its answers back. always:

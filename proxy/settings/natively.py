@@ -1,7 +1,9 @@
-"""Which settings have no effect in front of brokers that give idempotence themselves (native). An operator who sets one
-relies on it, so a start with it is refused there. Pure; knows no broker.
+"""Which settings have no effect in a mode. An operator who sets one relies on it. Pure; knows no broker.
 
-``redis`` and ``cluster_name`` are not among them: with ``auto`` they tell who gives idempotence to the cluster."""
+In front of brokers that give idempotence themselves (native) a start with one is refused. ``redis`` and
+``cluster_name`` are not among them: with ``auto`` they tell who gives idempotence to the cluster. Where the proxy gives
+it a start is refused if ``upstream.idempotence`` says so, and warns with ``auto``: such a setting may wait for brokers
+that are to be upgraded."""
 
 from __future__ import annotations
 
@@ -57,6 +59,11 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
 }
 """By the name of the field of ``Settings``."""
 
+_OLD_CLIENTS: Final = "has no effect where the proxy gives idempotence: its brokers serve old clients themselves"
+_PLACES_BY_PROXY: Final[Mapping[str, WithoutEffect]] = {
+    f"old_clients.{name}": WithoutEffect(("old_clients", name), _OLD_CLIENTS)
+    for name in ("translate", "fetch", "timestamps")
+}
 _DEFAULT: Final = Settings(upstream=(), listeners=())
 
 
@@ -67,5 +74,14 @@ SPANS_WITHOUT_EFFECT: Final = (
 
 
 def without_effect(settings: Settings) -> Sequence[WithoutEffect]:
-    """Return what has another value than the default."""
-    return [found for name, found in _PLACES.items() if attrgetter(name)(settings) != attrgetter(name)(_DEFAULT)]
+    """Return what has another value than the default, and no effect where brokers give idempotence."""
+    return _changed(_PLACES, settings)
+
+
+def without_effect_by_proxy(settings: Settings) -> Sequence[WithoutEffect]:
+    """The same where the proxy gives it."""
+    return _changed(_PLACES_BY_PROXY, settings)
+
+
+def _changed(places: Mapping[str, WithoutEffect], settings: Settings) -> Sequence[WithoutEffect]:
+    return [found for name, found in places.items() if attrgetter(name)(settings) != attrgetter(name)(_DEFAULT)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ... import __version__
+from ... import __version__, installation_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
@@ -96,6 +96,7 @@ def _exporter(signal: Signal) -> Any:
 
 def _warn(what: str, error: Exception) -> None:
     if isinstance(error, ImportError):
-        _LOG.warning("no %s are sent: OTEL_* asks for them, but idemproxy[otlp] is not installed (%s)", what, error)
+        how = installation_of("otlp")
+        _LOG.warning("no %s are sent: OTEL_* asks for them, but an extra is missing (%s): %s", what, error, how)
     else:
         _LOG.warning("no %s are sent: an OTEL_* variable cannot be used: %s", what, error)

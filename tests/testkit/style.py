@@ -19,6 +19,8 @@ PARAGRAPH_WORDS_MAX = 90
 CELL_WORDS_MAX = 12
 
 _PLACE = r"(?:(?:a|an|the|one|both|several|two|each|that|this|its|your) )?(?:[\w-]+ )?"
+_PUBLISHED = r"\bidemproxy\["
+_NOT_PUBLISHED = "no package index has the project: '.[extra]' in a checkout"
 _FORBIDDEN: tuple[tuple[str, str], ...] = (
     (r"\btold\b", "the proxy returns ..., or: reported"),
     (r"(?<!\bin )\bdoubts?\b", "an unknown outcome"),
@@ -52,6 +54,7 @@ _FORBIDDEN: tuple[tuple[str, str], ...] = (
     (r"\b(?:goes|go|going|went) on\b", "resumes, continues, is unaffected"),
     (r"\bold(?:er)? (?:message )?formats?\b", "message format v1"),
     (r"\bbrokers? (?:with|without|that have) producer ids\b", "Kafka >= 0.11, Kafka 0.10"),
+    (_PUBLISHED, _NOT_PUBLISHED),
 )
 _HISTORY: tuple[tuple[str, str], ...] = (
     (r"\b20\d\d-\d\d(?:-\d\d)?\b", "no dates"),
@@ -67,6 +70,7 @@ _NUMBERS = (
     r"|\b(?:told|gets?|got|returns?|answers?) \d{1,3}(?=[.,;)]| (?:to|for|and|or|as|if|when|that)\b)"
 )
 _IN_CODE: tuple[tuple[str, str], ...] = (
+    (_PUBLISHED, _NOT_PUBLISHED),
     (r"\btests/\w", "no test paths"),
     (r"^make [a-z-]+", "no make targets"),
 )

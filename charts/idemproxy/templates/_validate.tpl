@@ -33,7 +33,7 @@
 {{- $redis := .Values.redis -}}
 {{- $sources := 0 -}}
 {{- range list $redis.url $redis.existingSecret.name $redis.embedded $redis.bundled.enabled -}}{{- if . -}}{{- $sources = add1 $sources -}}{{- end -}}{{- end -}}
-{{- if eq (int $sources) 0 -}}
+{{- if and (eq (int $sources) 0) (ne .Values.upstream.idempotence "native") -}}
 {{- fail "redis: set redis.url or redis.existingSecret.name (or redis.bundled.enabled=true, or redis.embedded=true for a single pod)" -}}
 {{- end -}}
 {{- if gt (int $sources) 1 -}}

@@ -4,6 +4,7 @@ nothing is written. Brokers that are upgraded under a running proxy are held unt
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -123,6 +124,24 @@ def test_a_proxy_of_another_cluster_changes_nothing_and_the_right_one_restarts(
     good = proxy_of(tmp_path / "good", legacy_broker, redis)
     with good:
         assert produce(good, topic, 1, producer_id) == (producer_id, 1)
+
+
+def test_before_kafka_0_10_settings_for_old_clients_have_no_effect_and_say_so(
+    legacy_broker: LegacyCluster, redis: RedisProcess, tmp_path: Path
+) -> None:
+    """Only a warning: they may be there for the time after an upgrade of the brokers."""
+    proxy = proxy_of(tmp_path / "proxy", legacy_broker, redis, old_clients={"translate": "always"})
+    why = "old_clients.translate: has no effect where the proxy gives idempotence"
+    status, told = check(proxy)
+    assert (status, f"warning {why}" in told) == (0, True), told
+    with proxy:
+        assert " WARNING " in proxy.wait_for_log(why)
+        produce(proxy, fresh_topic(legacy_broker), 0)
+        proxy.write({**proxy.configuration, "old_clients": {"translate": "always", "fetch": "committed"}})
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_for_log("old_clients.fetch: has no effect where the proxy gives idempotence")
+        assert proxy.stop() == 0
+        assert proxy.log.count(why) == 1
 
 
 def transaction(proxy: ConfiguredProxy, topic: str) -> None:

@@ -25,7 +25,9 @@ def test_a_missing_extra_is_one_sentence_with_what_to_install(
     assert run_demo(options()) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "idemproxy demo: the demo needs confluent-kafka, rich: pip install 'idemproxy[demo]'\n"
+    assert said.err == (
+        "idemproxy demo: the demo needs confluent-kafka, rich: pip install '.[demo]' in a checkout of idemproxy\n"
+    )
 
 
 @pytest.mark.parametrize("records", [-1, 0, 999, 10_000_001])

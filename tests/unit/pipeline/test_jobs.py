@@ -78,7 +78,9 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert main(["audit", "--upstream", "nobody:1", "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == "idemproxy audit: it needs pyspark: pip install 'idemproxy[spark]'\n"
+    assert capsys.readouterr().err == (
+        "idemproxy audit: it needs pyspark: pip install '.[spark]' in a checkout of idemproxy\n"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from idemproxy.proxy.net.tls import OwnCertificate, own_certificate
 from idemproxy.proxy.process.findings import Facts, Finding, all_findings, is_name_of
 from idemproxy.proxy.settings.addresses import Listener, parse_advertised
-from idemproxy.proxy.settings.config import Caps, Settings
+from idemproxy.proxy.settings.config import Caps, OldClientSettings, Settings
 from testkit.real.tls.certificates import Authority, old_style
 
 NOW = 1_800_000_000.0
@@ -42,6 +42,8 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         ({"descriptors": 199}, "warning", "file descriptors", "199 descriptors are too few for limits.connections_max"),
         ({"settings": {"producer_expiry_seconds": 899}}, "warning", "producers.expiry_seconds",
          "may append a late retry"),
+        ({"settings": {"old_clients": OldClientSettings("always")}, "gives_idempotence": True}, "warning",
+         "old_clients.translate", "has no effect where the proxy gives idempotence"),
         ({"free_bytes": 9, "wanted_bytes": 10}, "problem", "data directory data", "No space left on device: 9 bytes"),
         ({"kept_cluster_id": b"a", "cluster_id": "b"}, "problem", "redis", "the state of the cluster with the id a"),
         ({"certificates": {"upstream.tls": replace(GOOD, expires_at=NOW - DAY)}}, "problem", "upstream.tls",

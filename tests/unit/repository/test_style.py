@@ -144,6 +144,8 @@ def test_the_pages_for_contributors_have_at_most_twenty_five_thousand_words() ->
         ("This was mended by 4f1c2ab9.", "'4f1c2ab9'"),
         ("`tests/e2e/test_docs.py` shows it.", "no test paths"),
         ("Run `make chaos` for an hour.", "no make targets"),
+        ("It needs pyspark: pip install 'idemproxy[spark]'", "'idemproxy['"),
+        ("The executors need the same Python with `idemproxy[spark]`.", "no package index"),
         (
             "So a duplicate is possible, for example, if the proxy is paused between its last check and the write, or"
             " if a broker thread holds a request for longer than a second before it appends it.",

@@ -1,4 +1,4 @@
-"""Settings that have no effect in front of brokers that give idempotence themselves are known, and refused there."""
+"""Settings that have no effect in a mode are known, and refused where that mode is set."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from idemproxy.proxy.settings.config import Caps, ConfigError, JournalSettings, Settings, TopicDefaults
+from idemproxy.proxy.settings.config import (
+    Caps,
+    ConfigError,
+    JournalSettings,
+    OldClientSettings,
+    Settings,
+    TopicDefaults,
+)
 from idemproxy.proxy.settings.load import load
-from idemproxy.proxy.settings.natively import without_effect
+from idemproxy.proxy.settings.natively import without_effect, without_effect_by_proxy
 
 OF_LIMITS = (
     *("connections_max", "connections_per_ip_max", "connection_creation_rate_max", "unauthenticated_max"),
@@ -29,7 +36,8 @@ HAVE_EFFECT = frozenset(
             "log_lines_per_minute_max",
             "admin",
         ),
-        *("log_level", "log_format", "workers", "old_clients"),
+        *("log_level", "log_format", "workers"),
+        *("old_clients.translate", "old_clients.fetch", "old_clients.timestamps"),
         *(f"limits.{name}" for name in OF_LIMITS),
     )
 )
@@ -46,7 +54,7 @@ def every_setting() -> dict[str, Settings]:
         change: dict[str, Any] = {}
         if one.name == "journal":
             change = {one.name: JournalSettings(Path("j"))}
-        elif isinstance(value, Caps | TopicDefaults):
+        elif isinstance(value, Caps | TopicDefaults | OldClientSettings):
             for below in fields(value):
                 part: dict[str, Any] = {below.name: 7}
                 whole: dict[str, Any] = {one.name: replace(value, **part)}
@@ -63,6 +71,12 @@ def test_a_setting_has_an_effect_or_is_named(name: str) -> None:
     """A new setting has to be put into one of the two lists."""
     found = without_effect(every_setting()[name])
     assert len(found) == (name not in HAVE_EFFECT), name
+
+
+@pytest.mark.parametrize("name", every_setting())
+def test_where_the_proxy_gives_idempotence_only_old_clients_are_named(name: str) -> None:
+    named = [one.name for one in without_effect_by_proxy(every_setting()[name])]
+    assert named == ([name] if name.startswith("old_clients.") else [])
 
 
 WRITTEN = """\
@@ -92,6 +106,28 @@ def test_where_native_is_said_all_of_them_are_refused_with_their_lines(tmp_path:
         "7:hidden_ranges.topic",
         "8:journal",
         "9:limits.producers_max",
+    ]
+
+
+def test_where_proxy_is_said_what_old_clients_get_is_refused_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "idemproxy.yaml"
+    written = """\
+upstream: {bootstrap: ["h:1"], idempotence: IDEMPOTENCE}
+old_clients:
+  translate: always
+  fetch: uncommitted
+  timestamps: missing
+"""
+    for said in ("auto", "native"):
+        path.write_text(written.replace("IDEMPOTENCE", said))
+        assert load(path, {}).old_clients == OldClientSettings("always", "uncommitted", "missing")
+    path.write_text(written.replace("IDEMPOTENCE", "proxy"))
+    with pytest.raises(ConfigError) as raised:
+        load(path, {})
+    why = "has no effect where the proxy gives idempotence: its brokers serve old clients themselves"
+    assert list(raised.value.problems) == [
+        f"{path}:3: old_clients.translate: {why}",
+        f"{path}:5: old_clients.timestamps: {why}",
     ]
 
 
