@@ -275,18 +275,6 @@ BY_HAND = (
         deaths=("I3",),
     ),
     mutant(
-        "duplicate_without_a_search",
-        "R9: 46 only if the log has the batch",
-        _DUPLICATES + "::test_a_client_that_restarts_its_sequences_gets_no_success_for_other_records",
-        Patch(
-            "proxy.producer.sequencer",
-            "Sequencer._turn_down",
-            "await look_for_overlap(stream, batch, verdict.record_count, confirmed)",
-            "stream.dismiss(batch, answers.duplicate_below_window(), 'duplicate')",
-        ),
-        deaths=("I3",),
-    ),
-    mutant(
         "gap_without_a_search",
         "R9: below the window no 45 before the log was searched",
         _DUPLICATES + "::test_a_duplicate_from_before_the_window_is_known_because_the_log_has_it",
@@ -466,23 +454,6 @@ BY_HAND = (
         "R11: after a rebuild a batch behind a gap is looked for itself, too",
         "unit/producer/test_owned.py::test_who_has_not_read_the_log_itself_reads_it",
         Patch("proxy.producer.sequencer", "Sequencer._work_on", "await is_absent(stream, batch)", "True"),
-    ),
-    mutant(
-        "gap_looked_for_at_each_try",
-        "R11: what was looked for once is not looked for again while the entry is the same",
-        "unit/producer/test_after_gaps.py::test_two_that_come_again_in_turn_are_looked_for_once_each",
-        Patch("proxy.producer.duplicates", "is_absent", "before | {due}", "frozenset({due})"),
-    ),
-    mutant(
-        "gap_fails_for_good",
-        "R11: what is ahead of batches in flight elsewhere gets a broker's answer",
-        "unit/producer/test_owned.py::test_what_is_ahead_of_batches_in_flight_at_another_worker_gets_the_answer_of_a_broker",
-        Patch(
-            "proxy.producer.sequencer",
-            "Sequencer._turn_down",
-            "self._is_after_unknown(batch, verdict)",
-            "stream.held.entry is not None and stream.held.entry.is_rebuilt",
-        ),
     ),
     mutant(
         "old_intent_ignored",
