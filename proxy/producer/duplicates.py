@@ -22,7 +22,6 @@ from ...state.entry import (
     NO_DIGEST,
     NO_OFFSET,
     NO_TIME,
-    WINDOW_BATCHES_MAX,
     Entry,
     Intent,
 )
@@ -35,7 +34,7 @@ from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .batch import Answer, Batch
-from .rebuild import Due, LookedFor, state_read
+from .rebuild import Due, LookedFor, bound_of, has_news, state_read
 from .stream import Confirmed, FoundTo, Stream, UnfinishedSearch
 
 
@@ -175,43 +174,57 @@ def begins_again(stream: Stream, entry: Entry, batch: Batch) -> bool:
 async def is_absent(stream: Stream, batch: Batch) -> bool:
     """Is a batch that comes after a gap surely not in the log itself? What lost its batch marker before the entry was
     rebuilt is not in the entry (rules R10, R11), so the batch is looked for by its content, once by each proxy
-    instance. Nothing of it can be appended meanwhile that does not change the entry, so no quiescence check is needed.
+    instance.
 
-    False: what is known has changed, or it was answered. As lower batches may be in flight over another connection,
+    False: it was answered, or what is known has changed. As lower batches may be in flight over another connection,
     what cannot be decided gets a retriable code for ``GAP_SECONDS``."""
     entry, known, now = stream.held.entry, stream.looked_for, await Now()
     if entry is None or not entry.is_rebuilt or stream.topic in stream.topics.unmarked:
         return True
-    lease_epoch = stream.instance.lease_epoch
-    if known is None or not known.is_of(lease_epoch, entry):
-        known = LookedFor(lease_epoch, state_read(entry), frozenset(), is_all=False)
-    if known.is_all or batch.is_behind(stream.key, (*stream.out, *stream.queue)):  # that is held back in any case
+    if known is None or not known.is_of(stream.instance.lease_epoch, entry):
+        known = LookedFor(stream.instance.lease_epoch, state_read(entry))
+    if known.is_all:
         return True
+    if batch.is_behind(stream.key, (*stream.out, *stream.queue)):
+        stream.dismiss(batch, answers.held_back("what comes before it has to be sent again"), "held_back")
+        await stream.read_again()
+        return False
     due = await due_of(batch, entry)
     if due in known.due or due.content == NO_CONTENT:
         return True
-
-    def is_next() -> bool:
-        return batch in stream.queue and stream.next_batch() is batch
-
-    where = stream.topic, stream.partition, stream.producer_id, Position(entry.end_offset, entry.anchor)
-    contents = {due.content: (due.identity,)}
-    wanted = Wanted(*where, None, None, contents, is_wanted=lambda: stream.is_needed and is_next())
-    result = await continued(stream, (lease_epoch, known.state, due), lambda: LogSearch(wanted))
-    stream.step("resolve", (batch,), now, "gap")
-    known = replace(known, gap_since=now if known.gap_since is None else known.gap_since)
-    if isinstance(result, Searched) and not result.pieces:
-        before = known.due if len(known.due) < WINDOW_BATCHES_MAX else frozenset()
-        stream.looked_for = replace(known, due=before | {due}, is_all=not result.has_unmarked)
-        return False
-    stream.looked_for = known
-    if is_next():
-        is_over = not isinstance(result, Later) and now - (known.gap_since or now) > limits.GAP_SECONDS
+    result: Searched | Later | Undecidable = Undecidable("a record of the same content without a batch marker is there")
+    if due not in known.undecided:
+        result = await _search_after_gap(stream, entry, batch.identity, due)
+        stream.step("resolve", (batch,), now, "gap")
+    known = stream.looked_for = known.after_gap(batch.identity.producer_epoch, now)
+    if isinstance(result, Searched) and not has_news(entry, result.pieces):
+        stream.looked_for = known.with_absent(due, is_all=not result.has_unmarked)
+    elif batch in stream.queue and stream.next_batch() is batch:
+        is_undecided = isinstance(result, Undecidable)
+        stream.looked_for = known.with_undecided(due) if is_undecided else known
+        is_over = is_undecided and now - known.gap[1] > limits.GAP_SECONDS
         reason = "the log has more of its producer" if isinstance(result, Searched) else result.reason
         reported = answers.undecidable if is_over else answers.in_doubt
         stream.dismiss(batch, reported(reason), "undecidable" if is_over else "gap_unread")
         await stream.read_again()
     return False
+
+
+async def _search_after_gap(
+    stream: Stream, entry: Entry, identity: BatchIdentity, due: Due
+) -> Searched | Later | Undecidable:
+    """Look for a batch by its content from the end of what the entry has. What is appended meanwhile changes the entry,
+    so no quiescence check is needed."""
+
+    def is_wanted() -> bool:
+        # Not the batch itself: its next try goes on with the search.
+        waits = bool(stream.queue) and not stream.is_outdated(identity.producer_epoch)
+        return stream.is_needed and waits and stream.next_batch().identity == identity
+
+    where, contents = (stream.topic, stream.partition, stream.producer_id), {due.content: (due.identity,)}
+    wanted = Wanted(*where, bound_of(entry), None, None, contents, is_wanted=is_wanted)
+    name = stream.instance.lease_epoch, state_read(entry), due
+    return await continued(stream, name, lambda: LogSearch(wanted))
 
 
 async def look_for_overlap(stream: Stream, batch: Batch, record_count: int, confirmed: Confirmed | None = None) -> None:

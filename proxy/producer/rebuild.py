@@ -9,9 +9,19 @@ from typing import NamedTuple
 
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, records_stored, rest_of
-from ...state.entry import NO_OFFSET, NOBODY, Entry, Intent, IntentKind
+from ...state.entry import (
+    NO_ANCHOR,
+    NO_OFFSET,
+    NOBODY,
+    WINDOW_BATCHES_MAX,
+    Entry,
+    Intent,
+    IntentBatch,
+    IntentKind,
+)
 from ...state.sequence import is_ahead
 from ...values import value
+from ..partition_log.log_offsets import Position
 
 
 class Due(NamedTuple):
@@ -21,31 +31,73 @@ class Due(NamedTuple):
     content: bytes
 
 
+State = tuple[int, int, int, tuple[IntentBatch, ...]]
+
+
 @value(frozen=True, slots=True)
 class LookedFor:
-    """The waiting batches that a rebuild has also looked for by their content, as a record without a batch marker does
-    not name its producer.
+    """The waiting batches that were also looked for by their content, as a record without a batch marker does not name
+    its producer.
 
-    ``state``: of the entry as that rebuild left it (``state_read``); another proxy may have changed the entry since.
-    ``due``: these batches. ``is_all``: the log had no message without a batch marker that could be the producer's, so
-    no batch has to be looked for. ``gap_since``: when a batch came after a gap first, in reactor seconds; None: none
-    has."""
+    ``state``: of the entry as the log was read for it (``state_read``); another proxy may have changed the entry since.
+    ``due``: these batches; what the entry lacks of them is not in the log. ``is_all``: the log had no message without a
+    batch marker that could be the producer's, so no batch has to be looked for. ``undecided``: batches after a gap of
+    which the log cannot tell. ``gap``: the epoch of the last batch after a gap, and when one of it came first, in
+    reactor seconds."""
 
     lease_epoch: int
-    state: tuple[int, int, int]
-    due: frozenset[Due]
-    is_all: bool
-    gap_since: float | None = None
+    state: State
+    due: frozenset[Due] = frozenset()
+    is_all: bool = False
+    undecided: frozenset[Due] = frozenset()
+    gap: tuple[int, float] = (NO_OFFSET, 0.0)
 
     def is_of(self, lease_epoch: int, entry: Entry) -> bool:
-        """Was it this rebuild that left the entry as it is?"""
+        """Was the log read for the entry as it is?"""
         return self.lease_epoch == lease_epoch and self.state == state_read(entry)
 
+    def after_gap(self, producer_epoch: int, now: float) -> LookedFor:
+        """A batch of this epoch has come after a gap."""
+        return self if self.gap[0] == producer_epoch else replace(self, gap=(producer_epoch, now))
 
-def state_read(entry: Entry) -> tuple[int, int, int]:
+    def with_absent(self, due: Due, *, is_all: bool) -> LookedFor:
+        """The log does not have this one, either."""
+        return replace(self, due=_few(self.due) | {due}, is_all=is_all)
+
+    def with_undecided(self, due: Due) -> LookedFor:
+        """The log cannot tell of this one."""
+        return replace(self, undecided=_few(self.undecided) | {due})
+
+
+def _few(known: frozenset[Due]) -> frozenset[Due]:
+    """As many as a client has in flight: what is forgotten is looked for again."""
+    return known if len(known) < WINDOW_BATCHES_MAX else frozenset()
+
+
+def state_read(entry: Entry) -> State:
     """Return fields that every append changes, also one under an append reservation: that is taken together with a
-    commit."""
-    return entry.producer_epoch, entry.next_sequence, entry.end_offset
+    commit. And what was reserved and is unrecoverable, as that may be stored."""
+    left = () if entry.intent is None else entry.intent.batches
+    return entry.producer_epoch, entry.next_sequence, entry.end_offset, left
+
+
+def bound_of(entry: Entry) -> Position:
+    """Return from where on the log may have more of its producer. An offset without an anchor is no bound here: the
+    topic may have been recreated."""
+    bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
+    intent = entry.intent
+    if intent is not None and intent.lower_bound < bound.offset:
+        bound = Position(intent.lower_bound if intent.anchor != NO_ANCHOR else 0, intent.anchor)
+    return bound
+
+
+def has_news(entry: Entry, pieces: Iterable[Stored]) -> bool:
+    """Is one of these pieces, which are in the log, neither in the entry nor older?"""
+    epoch, due = entry.producer_epoch, entry.next_sequence
+    return any(
+        one.producer_epoch > epoch or (one.producer_epoch == epoch and not is_ahead(one.base_sequence, due))
+        for one in pieces
+    )
 
 
 def lowest_of(waiting: Iterable[BatchIdentity]) -> BatchIdentity | None:

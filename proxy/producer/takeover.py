@@ -36,7 +36,17 @@ from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
 from .grouping import offset_of
-from .rebuild import Due, LookedFor, is_enough, is_takeover, lowest_missing, lowest_of, remembering, state_read
+from .rebuild import (
+    Due,
+    LookedFor,
+    bound_of,
+    is_enough,
+    is_takeover,
+    lowest_missing,
+    lowest_of,
+    remembering,
+    state_read,
+)
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
@@ -294,11 +304,7 @@ class Takeover:
         if self._stream.is_conditional:
             found = await bound_of_conditional_partition(self._stream, entry)
             return None if isinstance(found, Later) else found
-        # An offset without an anchor is no bound here: the topic may have been recreated.
-        bound = Position(entry.end_offset if entry.anchor != NO_ANCHOR else 0, entry.anchor)
-        if entry.intent is not None and entry.intent.lower_bound < bound.offset:
-            bound = Position(entry.intent.lower_bound if entry.intent.anchor != NO_ANCHOR else 0, entry.intent.anchor)
-        return bound
+        return bound_of(entry)
 
     async def _write_takeover(self, entry: Entry, bound: Position) -> Intent | None:
         """Write the takeover: that this proxy rebuilds the entry, with all that a proxy which takes the takeover over
@@ -414,7 +420,7 @@ class Takeover:
         if not await self._stream.write(done):
             return
         lease_epoch, due = self._instance.lease_epoch, frozenset(self._due)
-        self._stream.looked_for = LookedFor(lease_epoch, state_read(done), due, not result.has_unmarked)
+        self._stream.looked_for = LookedFor(lease_epoch, state_read(done), due, is_all=not result.has_unmarked)
         # Rule R14: the batch may have been sent before, by a proxy that held the lost state. A copy that is appended
         # late lies after the end that was read.
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))

@@ -14,12 +14,13 @@ from idemproxy.codecs.convert import digesting_whole
 from idemproxy.codecs.record_batch import parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy import limits
-from idemproxy.proxy.flow.effects import Ask, Work
+from idemproxy.proxy.flow.effects import Ask, Swap, Work
 from idemproxy.proxy.partition_log.log_chunk import ReadLog
-from idemproxy.state.entry import NO_CONTENT, NOBODY, Intent, IntentBatch, IntentKind
+from idemproxy.state.entry import NO_ANCHOR, NO_CONTENT, NOBODY, Intent, IntentBatch, IntentKind
 from testkit.stage.sequencer import Client, Request, Stage, batch_of
 
 AGAIN_SECONDS = 0.1
+RETRIABLE = (5, 6, 7, 14, 19)
 
 
 def readings(stage: Stage) -> list[int]:
@@ -154,3 +155,114 @@ def test_what_cannot_be_decided_of_it_says_nothing_of_the_due_one(how: str) -> N
     a.run(LEASE_OUT_SECONDS)
     assert not a.entry().is_ambiguous
     assert due.code == 0
+
+
+def codes_until_final(
+    stage: Stage, client: Client, sequence: int, seconds: float, *, epoch: int = 0
+) -> list[int | None]:
+    """Send it again and again, as a client does."""
+    codes: list[int | None] = []
+    end = stage.now + seconds
+    while stage.now < end and (not codes or codes[-1] in RETRIABLE):
+        request = stage.send(client, sequence, epoch=epoch)
+        stage.run(100, until=lambda: request.is_done)  # noqa: B023 - asked before the next one is made
+        codes.append(request.code)
+        stage.run(AGAIN_SECONDS)
+    return codes
+
+
+def test_a_search_that_was_left_goes_on_with_the_next_try() -> None:
+    stage, client = rebuilt(), Client()
+    foreign(stage, b"one more")
+    stage.log.high_watermark -= 1
+    first = stage.send(client, 7)
+    stage.run(100, until=lambda: first.is_done)
+    assert first.code == 7
+    stage.log.high_watermark += 1
+    assert codes_until_final(stage, client, 7, 60)[-1] == 45
+
+
+@pytest.mark.parametrize("how", ["by a batch after a gap", "by its own takeover"])
+def test_what_was_reserved_since_and_is_unrecoverable_was_not_looked_for(how: str) -> None:
+    """The client has built 5 again, with fewer records."""
+    a = rebuilt(is_mixed=False)
+    stage = a
+    if how == "by a batch after a gap":
+        stage = beside(a, b"worker.2")
+        ahead = stage.send(Client(), 7)
+        stage.run(LEASE_OUT_SECONDS)
+        assert ahead.code == 45
+    entry = stage.entry()
+    members = (IntentBatch(5, 2, digest(5, b"5a", b"5b")),)
+    where = entry.end_offset, entry.anchor, NO_CONTENT, 1
+    left = Intent(NOBODY, 0, members, *where, kind=IntentKind.UNRECOVERABLE)
+    stage.put(replace(entry, version=entry.version + 1, intent=left))
+    foreign(stage, b"5a", b"5b")  # these have lost their batch marker
+    due = stage.send(Client(), 5, b"5a")
+    stage.run(LEASE_OUT_SECONDS)
+    assert due.code == 87
+    assert stage.stored_values().count(b"5a") == 1
+
+
+def compacted() -> Stage:
+    """The log has a gap after what is known of the producer, so it can tell of no batch whether it is there."""
+    stage = rebuilt()
+    foreign(stage, b"x", b"y", b"z")
+    del stage.log.messages[-2]
+    return beside(stage, b"worker.2")
+
+
+def test_what_cannot_be_decided_is_read_once_and_refused_when_its_client_has_given_up() -> None:
+    stage = compacted()
+    read = readings(stage)
+    codes = codes_until_final(stage, Client(), 7, 2 * limits.GAP_SECONDS)
+    assert (set(codes[:-1]), codes[-1]) == ({7}, 87)
+    assert len(codes) * AGAIN_SECONDS > limits.GAP_SECONDS / 2
+    assert len(read) < 10
+
+
+def test_a_new_epoch_has_its_own_time() -> None:
+    stage = compacted()
+    stage.send(Client(), 7)
+    stage.run(limits.GAP_SECONDS + LEASE_OUT_SECONDS)
+    ahead = stage.send(Client(), 3, epoch=1)
+    stage.run(LEASE_OUT_SECONDS)
+    assert ahead.code == 7
+
+
+@pytest.mark.parametrize("is_first_asked_for_another", [True, False])
+def test_in_a_topic_that_was_recreated_an_end_without_an_anchor_is_no_bound(is_first_asked_for_another: bool) -> None:
+    a = rebuilt()
+    entry = a.entry()
+    a.log.begin_again()
+    foreign(a, b"value 5", *[b"other %d" % number for number in range(8)])
+    a.put(replace(entry, version=entry.version + 1, anchor=NO_ANCHOR, end_offset=9))
+    stage = beside(a, b"worker.2")
+    if is_first_asked_for_another:
+        stage.send(Client(), 7)
+        stage.run(LEASE_OUT_SECONDS)
+    due = stage.send(Client(), 5)
+    stage.run(LEASE_OUT_SECONDS)
+    assert due.code == 87
+    assert stage.stored_values().count(b"value 5") == 1
+
+
+def test_what_is_held_back_stays_so_if_the_connection_of_what_is_before_it_closes_meanwhile() -> None:
+    stage, a, b = rebuilt(), Client(), Client()
+    stage.outcomes.append(stage.refuses(6))
+    due = stage.send(a, 5)
+    stage.run(5)
+    assert due.code == 6
+    foreign(stage, b"value 7")  # it has lost its batch marker
+    stage.swap_seconds = 0.05
+    stage.send(a, 7)
+    stage.run(0.01)
+    ahead = stage.send(b, 7)
+
+    def closes(_effect: Any) -> None:
+        del stage.before[Swap]
+        stage.later(0.01, lambda: setattr(a, "is_closed", True))
+
+    stage.before[Swap] = closes
+    stage.run(LEASE_OUT_SECONDS)
+    assert ahead.code in RETRIABLE
