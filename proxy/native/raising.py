@@ -149,6 +149,9 @@ class RaisingSession(Handler):
         if not self._behind.is_owed_nothing:  # the rest of an answer may be missing though none is in flight
             self._wait()
             return
+        if not self._behind.raises(self._kept):  # the settings have changed since it came
+            self._pass_kept()
+            return
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
         request, self._kept = self._kept, self._kept[end:]  # what comes after it is short, and it may be 100 MB
         del request[end:]
@@ -195,15 +198,14 @@ class RaisingSession(Handler):
             self._shell.abort("the broker is away")
             return
         plan = self._plan(key, version, broker)
-        if plan is None:
-            self._shell.abort("the configuration has changed")
-            return
+        assert plan is not None, "it is raised"
         self._request = RaisedRequest(
             self._host,
             self._shell,
             header,
             request,
             plan,
+            broker.id,
             upstream,
             self._behind.to_other_brokers,
             lambda answer: self._answered(key, answer),

@@ -21,7 +21,7 @@ from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import ProduceWalk
-from ...reactor import Reactor
+from ...reactor import Buffer, Reactor
 from .. import limits
 from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
@@ -319,6 +319,11 @@ class NativeSession(Handler):
         """Return the bytes from the request on at which it has stopped; empty if it has not."""
         rest, self._requests.rest = self._requests.rest, b""
         return rest
+
+    def raises(self, start: Buffer) -> bool:
+        """Is the request that begins so to be raised? It was when it came."""
+        key, version, _ = _HEAD.unpack_from(start, SIZE_BYTES)
+        return self._is_raised(key, version, int.from_bytes(start[:SIZE_BYTES], "big"))
 
     def learn_name(self, header: RequestHeader) -> None:
         """The client has sent this request to the stage."""

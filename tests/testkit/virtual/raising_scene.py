@@ -20,7 +20,7 @@ from idemproxy.reactor import Address, Endpoint
 from .broker_end import BrokerEnd
 from .line import Line, request
 from .network import VirtualReactor
-from .releases import KEEPS_3_9
+from .releases import KEEPS_3_9, Release
 from .world import TOPIC, World, WorldSettings
 
 NAME = TOPIC.encode()
@@ -71,10 +71,11 @@ class _ToEnds:
 class RaisingScene:
     """``ends``: the brokers' ends of connections for the client, in the order in which they were opened."""
 
-    def __init__(self, *, requires_login: bool = False) -> None:
-        self.world = World(1, WorldSettings(brokers=1))
-        (self.broker,) = self.world.cluster.brokers.values()
-        self.broker.release = self.broker.next_release = KAFKA_4
+    def __init__(self, *, requires_login: bool = False, brokers: int = 1, release: Release = KAFKA_4) -> None:
+        self.world = World(1, WorldSettings(brokers=brokers))
+        for broker in self.world.cluster.brokers.values():
+            broker.release = broker.next_release = release
+        self.broker = broker
         self.world.start()
         self.world.network.run(2)
         (self.proxy,) = self.world.proxies
