@@ -396,6 +396,15 @@ INIT_PRODUCER_ID_WAIT_SECONDS: Final = 10.0
 up to 1.31 returns the response without a look at its error code (``InitProducerID`` in its client)."""
 INIT_PRODUCER_ID_REFUSAL_SECONDS: Final = 1.0
 """Delay of that refusal: clients that count their tries wait for a minute (sarama) instead of five seconds."""
+OLD_PRODUCER_IDS_MAX: Final = 5_000
+"""Producer ids under which a process writes what old producers send; more requests wait for each other. There are as
+many as requests are under way at once: with requests of 10 ms 10 ids do for 1,000 a second. But a broker that says
+nothing holds those of all requests to it until their time is over, and requests to the others need some meanwhile. Each
+id may cost every partition's leader an entry of some 200 bytes for a day."""
+OLD_PRODUCER_IDS_PER_IP_MAX: Final = 1_000
+"""Of these, for requests of one address at a time: one for each of ``CONNECTIONS_PER_IP_MAX``, and one for what each of
+them has left. More wait, and get NOT_LEADER_OR_FOLLOWER at the end of their time: the code at which all old clients
+that retry do."""
 NAMES_SHOWN_MAX: Final = 500
 """Producers with a name that a process remembers for its status page: about 100 KB."""
 NAMES_REMEMBERED_MAX: Final = 10_000

@@ -679,13 +679,13 @@ class RaisedProduce:
     def _wait_no_more(self) -> None:
         if self._waits_for_id:
             self._waits_for_id = False
-            self._pool.wait_no_more(self)
+            self._pool.wait_no_more(self._client, self)
 
     def _not_given(self, now: float) -> None:
         self._is_asking_id = False
         self._id_failures += 1
         self._ask_id_at = now + backoff_seconds(self._id_failures) * self._spread()
-        self._pool.not_given()
+        self._pool.not_given(self._client)
 
     def _drop_sent(self, broker: int) -> list[Place]:
         """Forget what is out at a broker; return its partitions."""

@@ -185,5 +185,6 @@ class RaisingScene:
         assert memory.bytes_held == memory.unfinished_bytes == memory.answer_bytes_due == memory.answer_bytes_held == 0
         pool = self.engine.old_producers.pool
         assert pool.known == len(pool._idle) + len(pool._reserved)
+        assert not pool._used
         assert not self.engine.old_producers.departed._open
         assert self.world.errors() == []
