@@ -58,6 +58,9 @@ RAISED_REQUEST_BYTES_MAX: Final = 1 * MIB
 one is refused."""
 RAISED_ANSWER_BYTES_MAX: Final = 128 * MIB
 """The answer to it is kept whole as well. A Fetch asks for 50 MiB at most, and gets one larger batch."""
+LEFT_REQUESTS_SECONDS_MAX: Final = 30.0
+"""Old requests that want no answer, of a client that has gone, are begun for so long: as long as clients wait for their
+own brokers by default. A broker appends what it has read of them."""
 CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_PER_CLIENT: Final = 2
 """A client's own connection, and the one to a broker that belongs to it."""

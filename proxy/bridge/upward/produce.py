@@ -287,7 +287,7 @@ class RaisedProduce:
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
         Of any other one nothing more is begun; what is out gets an outcome. What waits to be begun: see
-        ``wants_no_answer``."""
+        ``wants_no_answer``. There are no answers from now on."""
         self._has_left = True
         if self._request is None:
             return []
@@ -657,7 +657,9 @@ class RaisedProduce:
             self._departed.end(self._client, self)
         effect = self._answer(self._request)
         self._reset()
-        return [] if effect is None or self._has_left else [effect]
+        if effect is None or (self._has_left and isinstance(effect, AnswerClient)):
+            return []
+        return [effect]
 
     def _answer(self, request: ProduceRequest) -> Effect | None:
         if request.acks == 0:

@@ -11,7 +11,7 @@ from typing import Any
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.codecs.produce import PartitionAnswer, encode_response, parse_request
+from idemproxy.codecs.produce import PartitionAnswer, PartitionRecords, encode_response, parse_request
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
 from idemproxy.proxy.versions import ApiKey
@@ -147,8 +147,13 @@ class RaisingScene:
     @staticmethod
     def produce_answer(frame: bytes, code: int = 0, offset: int = 7) -> bytes:
         """To this request, of version 8."""
-        parts = parse_request(frame, 8 + 2 + int.from_bytes(frame[8:10], "big"), 8).partitions
+        parts = RaisingScene.parts(frame)
         return encode_response(8, [PartitionAnswer(one.topic, one.partition, code, offset) for one in parts])
+
+    @staticmethod
+    def parts(frame: bytes) -> list[PartitionRecords]:
+        """Of this request, of version 8."""
+        return parse_request(frame, 8 + 2 + int.from_bytes(frame[8:10], "big"), 8).partitions
 
     def answer_metadata(self, version: int, leader: int) -> None:
         """The broker of this scene, and who leads partitions 0 and 1."""
