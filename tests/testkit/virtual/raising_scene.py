@@ -14,6 +14,7 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.produce import PartitionAnswer, PartitionRecords, encode_response, parse_request
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
+from idemproxy.proxy.process.descriptors import ForClients
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Address, Endpoint
 
@@ -61,6 +62,7 @@ class _ToEnds:
 
     def __init__(self, host: VirtualReactor, begun: Callable[[], None]) -> None:
         self._host, self._begun = host, begun
+        self.now, self.later, self.at_flush = host.now, host.later, host.at_flush
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:
         """To any address of a broker."""
@@ -84,7 +86,9 @@ class RaisingScene:
         self.ends: list[BrokerEnd] = []
         self.connects = 0
         self.world.network.listen(self.world.network.host("ends"), ("ends", 1), self._accept)
-        upstream: Any = _ToEnds(self.proxy.host, self._count)
+        self.why_no_room: str | None = None
+        """Why no connection to a broker is opened."""
+        upstream: Any = ForClients(_ToEnds(self.proxy.host, self._count), lambda: self.why_no_room)
         make: Any = partial(NativeSession, upstream, requires_login, RaisingSession)
         place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
         accept = partial(self.engine.accept, self.broker.number, place_of, make=make)

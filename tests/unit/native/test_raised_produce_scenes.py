@@ -37,6 +37,21 @@ def test_a_set_is_written_over_a_connection_of_its_own() -> None:
     scene.assert_nothing_stays()
 
 
+def test_without_a_descriptor_for_its_connection_a_set_gets_an_error_at_which_clients_ask_again() -> None:
+    scene = RaisingScene()
+    scene.send(metadata(1))
+    scene.answer_metadata(1, scene.broker.number)
+    scene.why_no_room = "all file descriptors are in use"
+    scene.send(produce(2, ONE))
+    assert scene.line.answers == [1, 2]
+    assert scene.code() == NOT_LEADER
+    scene.why_no_room = None
+    begun(scene, produce(3, ONE))
+    scene.answer_produce()
+    assert scene.code() == OK
+    scene.assert_nothing_stays()
+
+
 def test_a_broker_that_closes_the_idle_connection_does_not_end_the_client() -> None:
     scene = RaisingScene()
     scene.send(metadata(1))
